@@ -1,0 +1,47 @@
+# make setup   .venv with everything that development needs
+# make test    lint, types, layers, then all tests in both lanes
+# make lint    ruff, mypy, import-linter
+# make bench   the store's benchmarks
+# make clean   remove what the other targets made, except .venv itself
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?= -n auto
+
+# The suites that touch the store run a second time with the fast lane switched off.
+PURE_SUITES := $(wildcard tests/unit tests/golden tests/property tests/crash)
+
+.DELETE_ON_ERROR:
+.PHONY: setup test lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml setup.py scripts/setup.sh $(wildcard src/roquet/_fast.pyx src/roquet/_crc32.h)
+	PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@if $(BIN)/python -c 'import roquet._fast' 2>/dev/null; then \
+	    echo 'ROQUET_PURE=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(PURE_SUITES)'; \
+	    ROQUET_PURE=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(PURE_SUITES); \
+	else \
+	    echo 'The fast lane is not built, so the tests above ran in the pure lane.'; \
+	fi
+
+bench: setup
+	$(BIN)/python -m benchmarks.store
+
+clean:
+	rm -rf build dist src/*.egg-info src/roquet/_fast.c src/roquet/*.so $(STAMP)
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,72 @@
+"""The ``roquet`` command and the table of its sub-commands.
+
+A sub-command's module is imported only when it is called, so that ``roquet --help`` is quick and
+an extra that is not installed disturbs nobody. A ``RoquetError`` never shows a traceback: it is
+printed on standard error and decides the exit code.
+"""
+
+import importlib
+from typing import NamedTuple
+
+import click
+
+from roquet import __version__
+from roquet.cli.output import print_error, wants_json
+from roquet.errors import RoquetError
+
+
+class LazyCommand(NamedTuple):
+    """Where a sub-command is found, and the line that the help shows for it."""
+
+    target: str
+    summary: str
+
+
+COMMANDS: dict[str, LazyCommand] = {
+    "store": LazyCommand("roquet.cli.store:store", "Look into, check and repair a message store."),
+}
+
+
+class RoquetGroup(click.Group):
+    """A group whose sub-commands come from a table, and whose errors are Roquet's."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all sub-commands, sorted."""
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one sub-command."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return super().get_command(ctx, cmd_name)
+        module_name, _, attribute = entry.target.partition(":")
+        command = getattr(importlib.import_module(module_name), attribute)
+        if not isinstance(command, click.Command):
+            message = f"{entry.target} is not a command"
+            raise TypeError(message)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of sub-commands without importing any of them."""
+        rows = [(name, COMMANDS[name].summary) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the sub-command; turn its ``RoquetError`` into words and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except RoquetError as error:
+            print_error(error, as_json=wants_json(ctx))
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=RoquetGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="roquet", message="%(prog)s %(version)s")
+def roquet() -> None:
+    """Roquet, a RocketMQ-compatible message broker."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    roquet(prog_name="roquet")

@@ -1,0 +1,163 @@
+"""The errors that Roquet raises, as one tree.
+
+.. code-block:: text
+
+    RoquetError
+    ├── ConfigError
+    ├── ProtocolError
+    ├── StoreError
+    │   ├── CorruptRecord
+    │   ├── DiskFull
+    │   ├── StoreLocked
+    │   ├── StoreClosed
+    │   ├── StoreDamaged
+    │   ├── NotAStore
+    │   └── FlushFailed
+    ├── AuthError
+    └── ClientError
+
+Every error has a message that stands alone; a ``detail`` with the facts (path, offset, numbers)
+and a ``hint`` with what to do are added where they help. Code that retries asks ``retriable`` and
+never lists classes. Any layer may import this module; it imports nothing of Roquet.
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "AuthError",
+    "ClientError",
+    "ConfigError",
+    "CorruptRecord",
+    "DiskFull",
+    "FlushFailed",
+    "NotAStore",
+    "ProtocolError",
+    "RoquetError",
+    "StoreClosed",
+    "StoreDamaged",
+    "StoreError",
+    "StoreLocked",
+]
+
+
+class RoquetError(Exception):
+    """The root of everything that Roquet raises on purpose.
+
+    Args:
+        message: What went wrong, in one sentence without a line break.
+        code: A stable name for programs; by default the one of the class.
+        detail: The facts: path, offset, expected and found values.
+        hint: What the reader can do about it.
+
+    Example:
+        >>> print(DiskFull("The disk is full.", hint="Free some space."))
+        The disk is full.
+        HINT: Free some space.
+    """
+
+    default_code: ClassVar[str] = "error"
+    """The ``code`` of an error that is raised without one."""
+
+    retriable: ClassVar[bool] = False
+    """Whether the same call may succeed later although nobody changed anything."""
+
+    exit_code: ClassVar[int] = 1
+    """How the command ends: 1 failure, 2 bad usage or configuration, 3 unreachable, 4 refused."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = self.default_code if code is None else code
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(f"DETAIL: {self.detail}")
+        if self.hint:
+            lines.append(f"HINT: {self.hint}")
+        return "\n".join(lines)
+
+
+class ConfigError(RoquetError):
+    """A configuration key or value cannot be used."""
+
+    default_code = "config"
+    exit_code = 2
+
+
+class ProtocolError(RoquetError):
+    """Bytes on the wire, or values meant for it, break the protocol."""
+
+    default_code = "protocol"
+
+
+class StoreError(RoquetError):
+    """The message store cannot do what was asked."""
+
+    default_code = "store"
+
+
+class CorruptRecord(StoreError):
+    """Bytes in a store file are not the record that must be there."""
+
+    default_code = "corrupt_record"
+
+
+class DiskFull(StoreError):
+    """There is no space for the write; reading goes on, and retention may free some."""
+
+    default_code = "disk_full"
+    retriable = True
+
+
+class StoreLocked(StoreError):
+    """Another process has the store directory open."""
+
+    default_code = "store_locked"
+
+
+class StoreClosed(StoreError):
+    """The store was closed, or is shutting down."""
+
+    default_code = "store_closed"
+
+
+class StoreDamaged(StoreError):
+    """The files of a store contradict each other, so that going on could lose messages."""
+
+    default_code = "store_damaged"
+
+
+class NotAStore(StoreError):
+    """The directory does not exist or does not hold a message store."""
+
+    default_code = "not_a_store"
+    exit_code = 2
+
+
+class FlushFailed(StoreError):
+    """The kernel could not write data to the disk; nothing after it may be acknowledged."""
+
+    default_code = "flush_failed"
+
+
+class AuthError(RoquetError):
+    """The caller is unknown or may not do this."""
+
+    default_code = "auth"
+    exit_code = 4
+
+
+class ClientError(RoquetError):
+    """A client's request failed before a broker's answer could be used."""
+
+    default_code = "client"
