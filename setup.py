@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import BaseError
+from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
 FAST_SOURCE = "src/roquet/_fast.pyx"
@@ -29,8 +29,8 @@ class OptionalBuildExt(build_ext):
         """Build one extension; a failing compiler is not an error."""
         try:
             super().build_extension(ext)
-        except (BaseError, OSError) as error:
-            warn_pure(f"{ext.name} could not be compiled ({error})")
+        except (BaseError, CCompilerError, OSError):
+            warn_pure(f"no working C compiler for {ext.name}")
 
 
 def fast_extensions() -> list[Extension]:
@@ -51,9 +51,13 @@ def fast_extensions() -> list[Extension]:
         depends=[FAST_HEADER],
         include_dirs=["src/roquet"],
         extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
-        optional=True,
     )
-    return cythonize([extension], language_level=3, quiet=True)
+    extensions: list[Extension] = cythonize([extension], language_level=3, quiet=True)
+    for built in extensions:
+        # Set here because cythonize makes new objects and forgets the flag. It lets an editable
+        # installation go on where the file was not built.
+        built.optional = True
+    return extensions
 
 
 setup(ext_modules=fast_extensions(), cmdclass={"build_ext": OptionalBuildExt})

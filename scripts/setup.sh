@@ -62,5 +62,6 @@ rm -f src/roquet/_fast.*.so
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs]'
 
 if [ -e src/roquet/_fast.pyx ] && [ "$lane" = fast ] && ! ls src/roquet/_fast.*.so >/dev/null 2>&1; then
-    say "the fast lane could not be compiled: the pure Python lane runs"
+    say "the fast lane could not be compiled: the pure Python lane runs" \
+        "(for the reason: $venv/bin/python -m pip install -v --no-deps -e .)"
 fi
