@@ -1,0 +1,291 @@
+package roquet.interop;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.exception.RemotingException;
+import org.apache.rocketmq.remoting.protocol.ResponseCode;
+import org.apache.rocketmq.remoting.protocol.route.BrokerData;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/**
+ * The commands. Every one takes {@code --namesrv host:port}, makes its own client and closes it, so
+ * that no route of an earlier broker is remembered. Queues are named by {@code --broker} and
+ * {@code --queues n} (ids 0 to n-1), never by the route, so that brokers sharing a name server do
+ * not mix.
+ */
+@SuppressWarnings("deprecation") // The pull consumer is the one that reads a queue by offset.
+final class Commands {
+    private static final int PULL_BATCH = 32;
+    private static final AtomicInteger INSTANCE = new AtomicInteger();
+
+    private final Consumer<Map<String, Object>> output;
+
+    Commands(Consumer<Map<String, Object>> output) {
+        this.output = output;
+    }
+
+    void run(List<String> words) throws Exception {
+        Arguments arguments = new Arguments(words.subList(1, words.size()));
+        switch (words.get(0)) {
+            case "wait" -> waitForBroker(arguments);
+            case "offsets" -> offsets(arguments);
+            case "consume" -> consume(arguments);
+            case "produce" -> produce(arguments);
+            case "query" -> query(arguments);
+            default -> throw new IllegalArgumentException("unknown command: " + words.get(0));
+        }
+    }
+
+    /**
+     * {@code --broker --address --timeout-ms}: returns once the name server knows the broker.
+     *
+     * <p>A broker whose first registration finds the name server's connection not yet open tries
+     * again only after ten seconds. Setting its permission, to what it is, makes it register now.
+     */
+    private void waitForBroker(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        String broker = arguments.text("broker");
+        String address = arguments.text("address");
+        long timeoutMs = arguments.number("timeout-ms", 30_000);
+        arguments.finish();
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+        Properties permission = new Properties();
+        permission.setProperty("brokerPermission", "6");
+        DefaultMQAdminExt admin = new DefaultMQAdminExt("interop_admin");
+        configure(admin, namesrv);
+        admin.start();
+        try {
+            while (true) {
+                BrokerData data =
+                    admin.examineBrokerClusterInfo().getBrokerAddrTable().get(broker);
+                if (data != null && data.selectBrokerAddr() != null) {
+                    output.accept(Map.of("broker", broker, "address", data.selectBrokerAddr()));
+                    return;
+                }
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("not registered: " + broker);
+                }
+                admin.updateBrokerConfig(address, permission);
+                TimeUnit.MILLISECONDS.sleep(100);
+            }
+        } finally {
+            close(admin::shutdown);
+        }
+    }
+
+    /** {@code --topics a,b --timestamp ms}: least and next offset; with a time, its offset too. */
+    private void offsets(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        List<MessageQueue> queues = queues(arguments);
+        long timestamp = arguments.number("timestamp", -1);
+        arguments.finish();
+        DefaultMQPullConsumer consumer = startConsumer(namesrv);
+        try {
+            for (MessageQueue queue : queues) {
+                Map<String, Object> line = new LinkedHashMap<>();
+                line.put("topic", queue.getTopic());
+                line.put("queueId", queue.getQueueId());
+                line.put("minOffset", consumer.minOffset(queue));
+                line.put("maxOffset", consumer.maxOffset(queue));
+                if (timestamp >= 0) {
+                    line.put("searchOffset", consumer.searchOffset(queue, timestamp));
+                }
+                output.accept(line);
+            }
+        } finally {
+            close(consumer::shutdown);
+        }
+    }
+
+    /** {@code --topics a,b --expression tags}: every message from the least to the next offset. */
+    private void consume(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        List<MessageQueue> queues = queues(arguments);
+        String expression = arguments.text("expression", "*");
+        arguments.finish();
+        DefaultMQPullConsumer consumer = startConsumer(namesrv);
+        try {
+            for (MessageQueue queue : queues) {
+                consumeQueue(consumer, queue, expression);
+            }
+        } finally {
+            close(consumer::shutdown);
+        }
+    }
+
+    private void consumeQueue(DefaultMQPullConsumer consumer, MessageQueue queue, String expression)
+        throws Exception {
+        long offset = consumer.minOffset(queue);
+        long end = consumer.maxOffset(queue);
+        while (offset < end) {
+            PullResult result = consumer.pull(queue, expression, offset, PULL_BATCH);
+            if (result.getPullStatus() == PullStatus.FOUND) {
+                for (MessageExt message : result.getMsgFoundList()) {
+                    output.accept(Json.message(message));
+                }
+            } else if (result.getPullStatus() != PullStatus.NO_MATCHED_MSG) {
+                throw new IllegalStateException(queue + " at " + offset + " of " + end + ": " + result);
+            }
+            if (result.getNextBeginOffset() <= offset) {
+                throw new IllegalStateException("no progress: " + queue + " at " + offset);
+            }
+            offset = result.getNextBeginOffset();
+        }
+    }
+
+    /**
+     * {@code --topics t --count n --size bytes --seed n --tags a,b --until-failure true}: one message
+     * to each queue in turn, so that message i of the call goes to queue i mod n. Key of message i:
+     * {@code <seed>-k<i>} and the shared {@code <seed>-all}. Every acknowledged message is printed
+     * before the next is sent. With until-failure the first failed send ends the command.
+     */
+    private void produce(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        List<MessageQueue> queues = queues(arguments);
+        long count = arguments.number("count", 1);
+        int size = (int) arguments.number("size", 100);
+        long seed = arguments.number("seed", 1);
+        List<String> tags = arguments.list("tags");
+        boolean untilFailure = Boolean.parseBoolean(arguments.text("until-failure", "false"));
+        arguments.finish();
+        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
+        configure(producer, namesrv);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.start();
+        Random random = new Random(seed);
+        try {
+            for (int i = 0; i < count; i++) {
+                MessageQueue queue = queues.get(i % queues.size());
+                Message message = makeMessage(queue.getTopic(), i, seed, size, random);
+                message.setTags(tags.get(i % tags.size()));
+                SendResult result = producer.send(message, queue);
+                output.accept(sent(message, result));
+            }
+        } catch (RemotingException e) {
+            if (!untilFailure) {
+                throw e;
+            }
+            output.accept(Map.of("failed", e.toString()));
+        } finally {
+            close(producer::shutdown);
+        }
+    }
+
+    private static Message makeMessage(String topic, int i, long seed, int size, Random random) {
+        String text = topic + "/" + i + "/雪/";
+        byte[] head = text.getBytes(StandardCharsets.UTF_8);
+        byte[] body = new byte[head.length + size];
+        System.arraycopy(head, 0, body, 0, head.length);
+        for (int k = head.length; k < body.length; k++) {
+            body[k] = (byte) ('a' + random.nextInt(8));
+        }
+        Message message = new Message(topic, body);
+        message.setKeys(List.of(seed + "-k" + i, seed + "-all"));
+        message.setFlag(i);
+        message.putUserProperty("seq", Integer.toString(i));
+        message.putUserProperty("note", "žluť → 雪");
+        return message;
+    }
+
+    private static Map<String, Object> sent(Message message, SendResult result) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("status", result.getSendStatus().name());
+        line.put("topic", message.getTopic());
+        line.put("queueId", result.getMessageQueue().getQueueId());
+        line.put("queueOffset", result.getQueueOffset());
+        line.put("msgId", result.getMsgId());
+        line.put("offsetMsgId", result.getOffsetMsgId());
+        line.put("bodySha1", Json.sha1(message.getBody()));
+        line.put("tags", message.getTags());
+        line.put("keys", message.getKeys());
+        line.put("flag", message.getFlag());
+        line.put("properties", message.getProperties());
+        return line;
+    }
+
+    /** {@code --topic t --keys a,b}: messages found by each key, with the key as {@code queryKey}. */
+    private void query(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        String topic = arguments.text("topic");
+        List<String> keys = arguments.list("keys");
+        int max = (int) arguments.number("max", 64);
+        arguments.finish();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt("interop_admin");
+        configure(admin, namesrv);
+        admin.start();
+        try {
+            for (String key : keys) {
+                for (MessageExt message : queryKey(admin, topic, key, max)) {
+                    Map<String, Object> line = Json.message(message);
+                    line.put("queryKey", key);
+                    output.accept(line);
+                }
+            }
+        } finally {
+            close(admin::shutdown);
+        }
+    }
+
+    private static List<MessageExt> queryKey(
+        DefaultMQAdminExt admin, String topic, String key, int max) throws Exception {
+        try {
+            QueryResult result = admin.queryMessage(topic, key, max, 0, Long.MAX_VALUE);
+            return result.getMessageList();
+        } catch (MQClientException e) {
+            if (e.getResponseCode() == ResponseCode.NO_MESSAGE) {
+                return List.of();
+            }
+            throw e;
+        }
+    }
+
+    private static List<MessageQueue> queues(Arguments arguments) {
+        String broker = arguments.text("broker");
+        long count = arguments.number("queues", 1);
+        List<MessageQueue> queues = new ArrayList<>();
+        for (String topic : arguments.list("topics")) {
+            for (int queueId = 0; queueId < count; queueId++) {
+                queues.add(new MessageQueue(topic, broker, queueId));
+            }
+        }
+        return queues;
+    }
+
+    private static DefaultMQPullConsumer startConsumer(String namesrv) throws MQClientException {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop_consumer");
+        configure(consumer, namesrv);
+        consumer.start();
+        return consumer;
+    }
+
+    /** Closing a client waits three seconds for one of its threads: let another thread wait. */
+    private static void close(Runnable shutdown) {
+        Thread thread = new Thread(shutdown, "closer");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    private static void configure(ClientConfig client, String namesrv) {
+        client.setNamesrvAddr(namesrv);
+        client.setInstanceName("interop-" + INSTANCE.incrementAndGet());
+    }
+}
