@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml setup.py scripts/setup.sh $(wildcard src/roquet/_fast.p
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy src tests $(wildcard benchmarks)
 	$(BIN)/lint-imports
 
 test: lint
