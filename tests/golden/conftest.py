@@ -49,7 +49,9 @@ def golden_store(tmp_path: Path) -> Callable[[str], Path]:
     def copy(name: str) -> Path:
         nonlocal copies
         if name not in GOLDEN_STORES:
-            raise ValueError(f"no golden store named {name!r}; there are {', '.join(GOLDEN_STORES)}")
+            raise ValueError(
+                f"no golden store named {name!r}; there are {', '.join(GOLDEN_STORES)}"
+            )
         copies += 1
         target = tmp_path / f"golden-{copies}" / name
         shutil.copytree(GOLDEN_DATA / name, target, copy_function=shutil.copyfile)
