@@ -143,9 +143,10 @@ class JavaClient(JavaProcess):
         size: int,
         seed: int,
         tags: Sequence[str] = ("TagA", "TagB"),
+        window: int = 1,
         until_failure: bool = False,
     ) -> Iterator[JavaSendResult]:
-        """Sends one message after the other and yields each acknowledgement as it comes.
+        """Sends messages and yields each acknowledgement as it comes.
 
         Args:
             broker: Where to send.
@@ -155,6 +156,7 @@ class JavaClient(JavaProcess):
             size: Bytes of the body beyond its short head.
             seed: Of the body; also the first part of the keys `<seed>-k<i>` and `<seed>-all`.
             tags: Taken in turn.
+            window: How many messages may wait for their acknowledgement.
             until_failure: Whether a failed send ends the iteration instead of raising.
         """
         for line in self._command(
@@ -166,6 +168,7 @@ class JavaClient(JavaProcess):
             size=size,
             seed=seed,
             tags=",".join(tags),
+            window=window,
             until_failure="true" if until_failure else "false",
         ):
             if "failed" in line:

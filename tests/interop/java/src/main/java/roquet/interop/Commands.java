@@ -17,11 +17,9 @@ import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.remoting.protocol.ResponseCode;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -153,10 +151,11 @@ final class Commands {
     }
 
     /**
-     * {@code --topics t --count n --size bytes --seed n --tags a,b --until-failure true}: one message
-     * to each queue in turn, so that message i of the call goes to queue i mod n. Key of message i:
-     * {@code <seed>-k<i>} and the shared {@code <seed>-all}. Every acknowledged message is printed
-     * before the next is sent. With until-failure the first failed send ends the command.
+     * {@code --topics t --count n --size bytes --seed n --tags a,b --window n --until-failure true}:
+     * one message to each queue in turn, so that message i of the call goes to queue i mod n. Key of
+     * message i: {@code <seed>-k<i>} and the shared {@code <seed>-all}. Every acknowledgement is
+     * printed as it comes, at most {@code window} messages wait for theirs. With until-failure the
+     * first failed send ends the command well.
      */
     private void produce(Arguments arguments) throws Exception {
         String namesrv = arguments.text("namesrv");
@@ -165,26 +164,23 @@ final class Commands {
         int size = (int) arguments.number("size", 100);
         long seed = arguments.number("seed", 1);
         List<String> tags = arguments.list("tags");
+        int window = (int) arguments.number("window", 1);
         boolean untilFailure = Boolean.parseBoolean(arguments.text("until-failure", "false"));
         arguments.finish();
         DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
         configure(producer, namesrv);
-        producer.setRetryTimesWhenSendFailed(0);
+        producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
+        SendWindow inFlight = new SendWindow(window, output);
         Random random = new Random(seed);
         try {
-            for (int i = 0; i < count; i++) {
+            for (int i = 0; i < count && inFlight.acquire(); i++) {
                 MessageQueue queue = queues.get(i % queues.size());
                 Message message = makeMessage(queue.getTopic(), i, seed, size, random);
                 message.setTags(tags.get(i % tags.size()));
-                SendResult result = producer.send(message, queue);
-                output.accept(sent(message, result));
+                producer.send(message, queue, inFlight.callback(message));
             }
-        } catch (RemotingException e) {
-            if (!untilFailure) {
-                throw e;
-            }
-            output.accept(Map.of("failed", e.toString()));
+            inFlight.finish(untilFailure);
         } finally {
             close(producer::shutdown);
         }
@@ -204,22 +200,6 @@ final class Commands {
         message.putUserProperty("seq", Integer.toString(i));
         message.putUserProperty("note", "žluť → 雪");
         return message;
-    }
-
-    private static Map<String, Object> sent(Message message, SendResult result) {
-        Map<String, Object> line = new LinkedHashMap<>();
-        line.put("status", result.getSendStatus().name());
-        line.put("topic", message.getTopic());
-        line.put("queueId", result.getMessageQueue().getQueueId());
-        line.put("queueOffset", result.getQueueOffset());
-        line.put("msgId", result.getMsgId());
-        line.put("offsetMsgId", result.getOffsetMsgId());
-        line.put("bodySha1", Json.sha1(message.getBody()));
-        line.put("tags", message.getTags());
-        line.put("keys", message.getKeys());
-        line.put("flag", message.getFlag());
-        line.put("properties", message.getProperties());
-        return line;
     }
 
     /** {@code --topic t --keys a,b}: messages found by each key, with the key as {@code queryKey}. */

@@ -8,6 +8,8 @@ import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -44,6 +46,22 @@ final class Json {
         if (message instanceof MessageClientExt clientMessage) {
             out.put("offsetMsgId", clientMessage.getOffsetMsgId());
         }
+        return out;
+    }
+
+    static Map<String, Object> sent(Message message, SendResult result) {
+        Map<String, Object> out = new LinkedHashMap<>();
+        out.put("status", result.getSendStatus().name());
+        out.put("topic", message.getTopic());
+        out.put("queueId", result.getMessageQueue().getQueueId());
+        out.put("queueOffset", result.getQueueOffset());
+        out.put("msgId", result.getMsgId());
+        out.put("offsetMsgId", result.getOffsetMsgId());
+        out.put("bodySha1", sha1(message.getBody()));
+        out.put("tags", message.getTags());
+        out.put("keys", message.getKeys());
+        out.put("flag", message.getFlag());
+        out.put("properties", message.getProperties());
         return out;
     }
 
