@@ -49,7 +49,8 @@ def text_files() -> Iterator[Path]:
         for path in sorted((ROOT / folder).rglob("*")):
             parts = path.relative_to(ROOT).parts
             generated = any(
-                p in {"__pycache__", "target"} or p.endswith(".egg-info") for p in parts
+                part in {"__pycache__", "target"} or part.endswith(".egg-info") or part[0] == "."
+                for part in parts[1:]
             )
             golden_data = parts[:3] == ("tests", "golden", "data") and path.suffix != ".md"
             if path.is_file() and path.suffix in TEXT_SUFFIXES and not (generated or golden_data):
