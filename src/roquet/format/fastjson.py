@@ -240,6 +240,5 @@ def _java_double(value: float) -> str:
     mantissa, _, exponent = f"{value:.{max(len(digits), 2) - 1}e}".partition("e")
     power = int(exponent)
     if -3 <= power < 7:
-        plain = f"{value:.{max(len(digits) - 1 - power, 1)}f}"
-        return plain if value else mantissa
+        return f"{value:.{max(len(digits) - 1 - power, 1)}f}"
     return f"{mantissa}E{power}"

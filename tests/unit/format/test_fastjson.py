@@ -191,6 +191,15 @@ def test_keys_without_a_form_are_refused(key: str) -> None:
         dumps({key: 1})
 
 
+def test_writing_is_bounded_like_reading() -> None:
+    value: list[WritableJson] | dict[str, WritableJson] = []
+    for level in range(1, MAX_DEPTH):
+        value = [value] if level % 2 else {"k": value}
+    assert dumps(value).count("[") + dumps(value).count("{") == MAX_DEPTH
+    with pytest.raises(ValueError, match=f"nests deeper than {MAX_DEPTH} levels"):
+        dumps([value])
+
+
 def test_a_value_that_contains_itself_is_refused() -> None:
     value: list[WritableJson] = []
     value.append(value)
