@@ -1,0 +1,43 @@
+"""The file ``checkpoint``, as bytes.
+
+Owns the layout: 4096 bytes, of which five big-endian 8-byte integers are used.
+
+==== ====================== =================================================================
+#    field                  meaning
+==== ====================== =================================================================
+1    physicMsgTimestamp     store time of the newest record known to be on disk
+2    logicsMsgTimestamp     store time up to which every ConsumeQueue is on disk
+3    indexMsgTimestamp      store time up to which every full index file is on disk
+4    masterFlushedOffset    a slave's note of its master
+5    confirmPhyOffset       confirmed end of the log when replicas must agree
+==== ====================== =================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+FILE_BYTES = 4096
+_FIELDS = struct.Struct(">qqqqq")
+
+
+class Checkpoint(NamedTuple):
+    """The five marks."""
+
+    physic_msg_timestamp_ms: int = 0
+    logics_msg_timestamp_ms: int = 0
+    index_msg_timestamp_ms: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+
+    def pack(self) -> bytes:
+        """The used bytes at the head of the file."""
+        return _FIELDS.pack(*self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Checkpoint:
+        """Read a file; one too short holds no mark."""
+        if len(data) < _FIELDS.size:
+            return cls()
+        return cls._make(_FIELDS.unpack_from(data))

@@ -1,0 +1,84 @@
+"""An IndexFile, as bytes.
+
+Owns the layout, big-endian:
+
+================ ====== ====================================================================
+part             bytes  fields
+================ ====== ====================================================================
+header           40     beginTimestamp 8, endTimestamp 8, beginPhyOffset 8, endPhyOffset 8,
+                        hashSlotCount 4, indexCount 4
+slots            4 * S  number of the newest entry of the chain, 0 for an empty slot
+entries          20 * N keyHash 4, physicalOffset 8, seconds since beginTimestamp 4,
+                        number of the previous entry of the chain 4
+================ ====== ====================================================================
+
+indexCount starts at 1: entry 0 is never used, and a file is full when indexCount reaches N.
+keyHash is :func:`roquet.model.java_string.index_key_hash` of ``topic#key``; slot = keyHash mod S.
+A file's name is the time of its creation, ``yyyyMMddHHmmssSSS`` in the machine's zone.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+HEADER = struct.Struct(">qqqqii")
+HEADER_BYTES = HEADER.size
+SLOT = struct.Struct(">i")
+SLOT_BYTES = SLOT.size
+ENTRY = struct.Struct(">iqii")
+ENTRY_BYTES = ENTRY.size
+FILE_NAME_DIGITS = 17
+SECONDS_MAX = 0x7FFFFFFF
+
+
+class IndexHeader(NamedTuple):
+    """The first 40 bytes."""
+
+    begin_timestamp_ms: int = 0
+    end_timestamp_ms: int = 0
+    begin_physical_offset: int = 0
+    end_physical_offset: int = 0
+    hash_slot_count: int = 0
+    index_count: int = 1
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> IndexHeader:
+        """Read the header; an indexCount of 0 means a file nobody wrote to."""
+        header = cls._make(HEADER.unpack_from(data))
+        return header if header.index_count > 0 else header._replace(index_count=1)
+
+    def pack(self) -> bytes:
+        """The 40 bytes."""
+        return HEADER.pack(*self)
+
+
+class IndexEntry(NamedTuple):
+    """One entry."""
+
+    key_hash: int
+    physical_offset: int
+    seconds: int
+    previous: int
+
+
+def file_size(slots: int, entries: int) -> int:
+    """Length of a file."""
+    return HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
+
+
+def slot_position(slot: int) -> int:
+    """Byte position of a slot."""
+    return HEADER_BYTES + slot * SLOT_BYTES
+
+
+def entry_position(slots: int, number: int) -> int:
+    """Byte position of an entry in a file of ``slots`` slots."""
+    return HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
+
+
+def seconds_since(begin_timestamp_ms: int, timestamp_ms: int) -> int:
+    """The time field of an entry: whole seconds, clamped to 0 and the largest int."""
+    if begin_timestamp_ms <= 0:
+        return 0
+    return min(max((timestamp_ms - begin_timestamp_ms) // 1000, 0), SECONDS_MAX)

@@ -1,0 +1,98 @@
+"""The two ids of a message.
+
+Owns the offset message id (where the broker stored it) and the unique id (made by the producer).
+
+Offset message id, upper-case hex of:
+
+======= ===== ================================
+bytes   IPv6  field
+======= ===== ================================
+4       16    store host address
+4       4     store host port
+8       8     physical offset in the CommitLog
+======= ===== ================================
+
+Unique id, upper-case hex of: address 4 or 16, low 16 bits of the process id 2, class-loader hash
+4, milliseconds since the first of the month 4, counter 2.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from roquet.errors import ProtocolError
+from roquet.model.host import Host
+
+_OFFSET_ID_HEX_LENGTHS = {32: 4, 56: 16}
+_UNIQUE_ID_TAIL = struct.Struct(">HiiH")
+
+
+def offset_message_id(store_host: Host, physical_offset: int) -> str:
+    """Id of the record at ``physical_offset`` of the broker at ``store_host``."""
+    return (store_host.pack() + struct.pack(">q", physical_offset)).hex().upper()
+
+
+class OffsetMessageId(NamedTuple):
+    """What an offset message id says."""
+
+    store_host: Host
+    physical_offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetMessageId:
+        """Read an id; one that is not 32 or 56 hex digits is refused."""
+        ip_length = _OFFSET_ID_HEX_LENGTHS.get(len(text))
+        try:
+            data = bytes.fromhex(text)
+        except ValueError:
+            data = b""
+        if ip_length is None or len(data) * 2 != len(text):
+            raise ProtocolError(
+                f"{text!r} is not an offset message id",
+                detail=f"{len(text)} characters",
+                hint="an offset message id has 32 hex digits, or 56 for IPv6",
+            )
+        port, offset = struct.unpack(">iq", data[ip_length:])
+        return cls(Host(data[:ip_length], port), offset)
+
+
+class UniqueIdFactory:
+    """Makes the unique ids of one producer: up to 65,536 a millisecond, fresh each month."""
+
+    def __init__(self, ip: bytes, process_id: int, loader_hash: int) -> None:
+        """Fix the parts that stay: address, process id and what tells apart twins in a process."""
+        self._prefix = ip + struct.pack(">Hi", process_id & 0xFFFF, loader_hash)
+        self._counter = 0
+
+    def make(self, millis_of_month: int) -> str:
+        """The next id at a time given as milliseconds since the first of this month."""
+        self._counter = (self._counter + 1) & 0xFFFF
+        tail = struct.pack(">iH", millis_of_month & 0x7FFFFFFF, self._counter)
+        return (self._prefix + tail).hex().upper()
+
+
+class UniqueId(NamedTuple):
+    """What a unique id says."""
+
+    ip: bytes
+    process_id: int
+    loader_hash: int
+    millis_of_month: int
+    counter: int
+
+    @classmethod
+    def parse(cls, text: str) -> UniqueId:
+        """Read an id; one that is not 32 or 56 hex digits is refused."""
+        ip_length = _OFFSET_ID_HEX_LENGTHS.get(len(text))
+        try:
+            data = bytes.fromhex(text)
+        except ValueError:
+            data = b""
+        if ip_length is None or len(data) * 2 != len(text):
+            raise ProtocolError(
+                f"{text!r} is not a unique message id",
+                detail=f"{len(text)} characters",
+                hint="a unique message id has 32 hex digits, or 56 for IPv6",
+            )
+        return cls(data[:ip_length], *_UNIQUE_ID_TAIL.unpack(data[ip_length:]))

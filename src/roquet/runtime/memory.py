@@ -1,0 +1,92 @@
+"""Memory calls that Python's ``mmap`` lacks, reached through libc with the GIL released.
+
+Owns the few numbers of the Linux ABI they need. Every function answers false where the kernel,
+the file system or the platform cannot do it; callers then go on without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import sys
+
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_MADV_DONTNEED = 4
+_FALLOC_FL_ZERO_RANGE = 0x10
+_UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+PAGE_BYTES = mmap.PAGESIZE
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+if _libc is not None:
+    _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    _libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    _libc.munlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def address_of(mapping: mmap.mmap) -> int:
+    """Where a writable mapping starts; it must outlive every use of the number."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def populate_write(address: int, size_bytes: int) -> bool:
+    """Fault pages in for writing, as the first touch by the writer would, but off its path."""
+    if _libc is None or size_bytes <= 0:
+        return False
+    return int(_libc.madvise(address, size_bytes, _MADV_POPULATE_WRITE)) == 0
+
+
+def discard(address: int, size_bytes: int) -> bool:
+    """Give anonymous pages back to the kernel; they read as zeros afterwards."""
+    if _libc is None or size_bytes <= 0:
+        return False
+    return int(_libc.madvise(address, size_bytes, _MADV_DONTNEED)) == 0
+
+
+def lock(address: int, size_bytes: int) -> bool:
+    """Keep pages in memory."""
+    return _libc is not None and int(_libc.mlock(address, size_bytes)) == 0
+
+
+def unlock(address: int, size_bytes: int) -> bool:
+    """Undo :func:`lock`."""
+    return _libc is not None and int(_libc.munlock(address, size_bytes)) == 0
+
+
+def is_resident(address: int, size_bytes: int) -> bool:
+    """Whether reading a mapped range would find every page in memory."""
+    if _libc is None or size_bytes <= 0:
+        return False
+    start = address - address % PAGE_BYTES
+    length = address + size_bytes - start
+    pages = (length + PAGE_BYTES - 1) // PAGE_BYTES
+    vector = (ctypes.c_ubyte * pages)()
+    if _libc.mincore(start, length, vector) != 0:
+        return False
+    return all(flag & 1 for flag in vector)
+
+
+def zero_range(fd: int, start: int, size_bytes: int) -> bool:
+    """Turn a range of a file into zeros without writing them; false if the file system cannot."""
+    if _libc is None:
+        return False
+    if _libc.fallocate(fd, _FALLOC_FL_ZERO_RANGE, start, size_bytes) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+def physical_memory_bytes() -> int:
+    """Installed memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def process_id() -> int:
+    """Number of this process."""
+    return os.getpid()

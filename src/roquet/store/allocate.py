@@ -1,0 +1,121 @@
+"""Segments made ahead of need, and pages faulted in ahead of the writer.
+
+Owns one thread. Creating and allocating a segment, warming it and touching its pages for the
+first time all may block; here they happen before the writer gets there. Two segments are kept
+ready: the next one and the one after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+from roquet.runtime import memory
+from roquet.runtime.files import Files
+from roquet.runtime.worker import Worker
+from roquet.store.mapped_file import MappedFile, file_name
+
+POPULATE_AHEAD_BYTES = 16 << 20
+POPULATE_STEP_BYTES = 2 << 20
+_AHEAD = 2
+_IDLE_MS = 60_000
+
+
+class AllocateMappedFile:
+    """Makes segments on its thread, in order of their offsets."""
+
+    def __init__(self, files: Files, root: Path, *, size_bytes: int, warm: bool) -> None:
+        """Make segments of ``size_bytes`` in ``root``; ``warm`` touches and locks every page."""
+        self._files = files
+        self._root = root
+        self._size_bytes = size_bytes
+        self._warm = warm
+        self._lock = threading.Lock()
+        self._ready: dict[int, Future[MappedFile]] = {}
+        self._wanted: list[int] = []
+        self._populate: tuple[MappedFile, int] | None = None
+        self._worker = Worker("allocate-mapped-file", self._round, interval_ms=lambda: _IDLE_MS)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._worker.start()
+
+    def take(self, start_offset: int) -> MappedFile:
+        """The segment at ``start_offset``; waits if it is not ready. Raises ``OSError``.
+
+        A failed creation is tried again by the next call, so that space freed meanwhile counts.
+        """
+        if not self._worker.is_alive:
+            return self._make(start_offset)
+        future = self._want(start_offset)
+        for ahead in range(1, _AHEAD + 1):
+            self._want(start_offset + ahead * self._size_bytes)
+        try:
+            return future.result()
+        finally:
+            with self._lock:
+                self._ready.pop(start_offset, None)
+
+    def populate_ahead(self, segment: MappedFile, wrote: int) -> None:
+        """Ask for pages behind the writer's position, if the next ones are running short."""
+        if segment.populated - wrote < POPULATE_AHEAD_BYTES // 2:
+            target = min(wrote + POPULATE_AHEAD_BYTES, segment.size_bytes)
+            if target > segment.populated:
+                self._populate = (segment, target)
+                self._worker.wake()
+
+    def stop(self) -> None:
+        """End the thread and remove segments nobody took."""
+        self._worker.stop()
+        self._wanted.clear()
+        for future in self._ready.values():
+            if future.done() and future.exception() is None:
+                future.result().destroy()
+        self._ready.clear()
+
+    def _want(self, start_offset: int) -> Future[MappedFile]:
+        with self._lock:
+            future = self._ready.get(start_offset)
+            if future is None:
+                future = self._ready[start_offset] = Future()
+                self._wanted.append(start_offset)
+        self._worker.wake()
+        return future
+
+    def _round(self) -> None:
+        while True:
+            self._populate_some()
+            with self._lock:
+                if not self._wanted:
+                    return
+                start_offset = self._wanted.pop(0)
+                future = self._ready.get(start_offset)
+            if future is None:
+                continue
+            try:
+                future.set_result(self._make(start_offset))
+            except OSError as error:
+                with self._lock:
+                    self._ready.pop(start_offset, None)
+                future.set_exception(error)
+
+    def _populate_some(self) -> None:
+        while self._populate is not None:
+            segment, target = self._populate
+            if segment.populated >= target:
+                self._populate = None
+                return
+            segment.populate(min(segment.populated + POPULATE_STEP_BYTES, target))
+
+    def _make(self, start_offset: int) -> MappedFile:
+        path = self._files.inside(self._root, file_name(start_offset))
+        segment = MappedFile.create(
+            self._files, path, start_offset=start_offset, size_bytes=self._size_bytes
+        )
+        if self._warm:
+            segment.populate(self._size_bytes)
+            memory.lock(segment.address, self._size_bytes)
+        else:
+            segment.populate(min(POPULATE_STEP_BYTES, self._size_bytes))
+        return segment

@@ -1,0 +1,392 @@
+"""One queue of one topic: entries that point into the log.
+
+Owns the files below ``consumequeue/<topic>/<queueId>/`` and the queue's numbers. Entry n lies at
+byte 20n of the files taken together.
+
+    min_queue_offset <= max_queue_offset <= next_queue_offset
+
+``next_queue_offset`` is the place the next append gets (upstream's topicQueueTable),
+``max_queue_offset`` the end of what readers see, ``min_queue_offset`` the first entry whose
+record the log still holds.
+
+Invariants: everything here is derived from the log and may be rebuilt from it. Entries of a burst
+are collected and reach the file by one write a file; readers see them after that write. Files are
+sparse and written by calls, never through a mapping, so a full disk is an error and not a signal.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from roquet.format.commit_log import DispatchRequest
+from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES, CqUnit, unpack_unit
+from roquet.runtime.failpoint import failpoint
+from roquet.runtime.files import DescriptorCache, Files
+from roquet.store.consume_queue_ext import ConsumeQueueExt
+from roquet.store.mapped_file import file_name
+from roquet.store.mapped_file_queue import segment_starts
+
+log = logging.getLogger(__name__)
+
+_FILL_ENTRIES_MAX = 1 << 14
+_NO_LIMIT = 1 << 63
+
+
+class ConsumeQueue:
+    """A queue open for building and reading."""
+
+    __slots__ = (
+        "_descriptors",
+        "_entries_a_file",
+        "_file_bytes",
+        "_files",
+        "_starts",
+        "dirty_bytes",
+        "ext",
+        "max_physical_offset",
+        "max_queue_offset",
+        "min_queue_offset",
+        "next_queue_offset",
+        "pending",
+        "queue_id",
+        "root",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        descriptors: DescriptorCache,
+        root: Path,
+        *,
+        topic: str,
+        queue_id: int,
+        file_bytes: int,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
+        """A queue without files yet; :meth:`load` finds those of an earlier life."""
+        self._files = files
+        self._descriptors = descriptors
+        self._file_bytes = file_bytes
+        self._entries_a_file = file_bytes // UNIT_BYTES
+        self._starts: list[int] = []
+        self.root = root
+        self.topic = topic
+        self.queue_id = queue_id
+        self.ext = ext
+        self.min_queue_offset = 0
+        self.max_queue_offset = 0
+        self.next_queue_offset = 0
+        self.max_physical_offset = -1
+        self.pending = bytearray()
+        self.dirty_bytes = 0
+
+    # -- building ---------------------------------------------------------------------------
+
+    def put(self, request: DispatchRequest, tags_code: int) -> None:
+        """Collect the entry of a record; one that is there already is passed over."""
+        if request.end_offset <= self.max_physical_offset:
+            return
+        expected = self.max_queue_offset + len(self.pending) // UNIT_BYTES
+        if request.queue_offset != expected:
+            if request.queue_offset < expected:
+                log.warning(
+                    "%s-%d: record at %d repeats queue offset %d, next is %d",
+                    self.topic,
+                    self.queue_id,
+                    request.physical_offset,
+                    request.queue_offset,
+                    expected,
+                )
+                return
+            self._skip_to(request.queue_offset)
+        self.pending += UNIT.pack(request.physical_offset, request.size_bytes, tags_code)
+        self.max_physical_offset = request.end_offset
+        if self.next_queue_offset <= request.queue_offset:
+            self.next_queue_offset = request.queue_offset + 1
+
+    def write_pending(self) -> None:
+        """Write the burst's entries and show them to readers; raises ``OSError``, keeps them."""
+        failpoint("dispatch.before")
+        while self.pending:
+            position = self.max_queue_offset * UNIT_BYTES
+            start = position - position % self._file_bytes
+            room = start + self._file_bytes - position
+            part = self.pending[:room] if len(self.pending) > room else self.pending
+            fd = self._descriptor(start)
+            self._files.write_at(fd, part, position - start)
+            self.dirty_bytes += len(part)
+            self.max_queue_offset += len(part) // UNIT_BYTES
+            self.pending = self.pending[len(part) :]
+        failpoint("dispatch.after")
+
+    def _skip_to(self, queue_offset: int) -> None:
+        """Continue at a later place: with filler, as upstream marks what was never there."""
+        self.write_pending()
+        is_first = not self._starts
+        begin = self.max_queue_offset
+        if is_first:
+            begin = queue_offset - queue_offset % self._entries_a_file
+            self.min_queue_offset = queue_offset
+        else:
+            log.warning(
+                "%s-%d: entries %d to %d are missing from the log",
+                self.topic,
+                self.queue_id,
+                begin,
+                queue_offset,
+            )
+        self.max_queue_offset = begin
+        while self.max_queue_offset < queue_offset:
+            count = min(queue_offset - self.max_queue_offset, _FILL_ENTRIES_MAX)
+            self.pending += FILLER * count
+            self.write_pending()
+
+    def _descriptor(self, start: int) -> int:
+        path = self._path(start)
+        return self._descriptors.get(path, lambda: self._open(path, start))
+
+    def _open(self, path: Path, start: int) -> int:
+        """Open the file that begins at byte ``start``, making it at its full, sparse length."""
+        if self._starts and start <= self._starts[-1]:
+            return self._files.open(path, write=True)
+        if not self._starts:
+            self._files.make_dirs(self.root)
+        fd = self._files.open(path, write=True, create=True)
+        try:
+            self._files.truncate(fd, self._file_bytes)
+            self._files.sync_dir(self.root)
+        except OSError:
+            self._files.close(fd)
+            self._files.unlink(path)
+            raise
+        self._starts = [*self._starts, start]
+        return fd
+
+    def _path(self, start: int) -> Path:
+        return self._files.inside(self.root, file_name(start))
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def read_units(self, queue_offset: int, count: int) -> bytes:
+        """Raw entries from an offset on: as many as asked, visible, and in one file."""
+        if not self.min_queue_offset <= queue_offset < self.max_queue_offset:
+            return b""
+        position = queue_offset * UNIT_BYTES
+        start = position - position % self._file_bytes
+        if not self._starts or start < self._starts[0]:
+            return b""
+        count = min(count, self.max_queue_offset - queue_offset)
+        length = min(count * UNIT_BYTES, start + self._file_bytes - position)
+        return self._read(start, length, position - start)
+
+    def unit_at(self, queue_offset: int) -> CqUnit | None:
+        """One entry."""
+        data = self.read_units(queue_offset, 1)
+        return unpack_unit(data) if data else None
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """Queue offset of the first entry of the file behind the one that holds an offset."""
+        return queue_offset + self._entries_a_file - queue_offset % self._entries_a_file
+
+    def _read(self, start: int, length: int, position: int) -> bytes:
+        """Read through a descriptor of its own, so that any thread may."""
+        fd = self._files.open(self._path(start))
+        try:
+            return self._files.read_at(fd, length, position)
+        finally:
+            self._files.close(fd)
+
+    @property
+    def last_physical_offset(self) -> int:
+        """Where the last entry's record starts, -1 for an empty queue."""
+        unit = self.unit_at(self.max_queue_offset - 1)
+        return unit.physical_offset if unit and not unit.is_filler else -1
+
+    # -- files ------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the files; nothing is read or changed yet."""
+        self._starts = segment_starts(self._files, self.root, size_bytes=self._file_bytes)
+        if self.ext is not None:
+            self.ext.load()
+
+    def recover(self, log_end: int, *, erase: bool) -> bool:
+        """Keep the entries whose records end at or before ``log_end``; drop the others.
+
+        With ``erase`` the bytes behind the last kept entry become zeros whatever they look like;
+        without, only if an entry follows. The caller syncs the queue when the answer is true.
+        """
+        index, count = self._boundary(log_end)
+        self._forget_files(index + 1)
+        if index < 0:
+            self._set_end(0)
+            return False
+        start = self._starts[index]
+        end = start // UNIT_BYTES + count
+        changed = False
+        if count < self._entries_a_file and (erase or self._read_unit(end).is_written):
+            self._erase(start, count * UNIT_BYTES)
+            changed = True
+        self._set_end(end)
+        last = self._read_unit(end - 1)
+        self.max_physical_offset = last.end_offset if not last.is_filler else -1
+        if self.ext is not None:
+            self.ext.recover()
+            self.ext.truncate_by_max_address(last.tags_code)
+        return changed
+
+    def _boundary(self, log_end: int) -> tuple[int, int]:
+        """File number and count of entries in it up to which records end before ``log_end``.
+
+        Entries lie in the order of their records, and a torn write leaves zeros behind the last
+        good one, so the boundary is found by halving. (-1, 0) when no entry is kept.
+        """
+        for index in range(len(self._starts) - 1, -1, -1):
+            first = self._starts[index] // UNIT_BYTES
+            if not _keeps(self._read_unit(first), log_end):
+                continue
+            low, high = 1, self._entries_a_file
+            while low < high:
+                middle = (low + high) // 2
+                if _keeps(self._read_unit(first + middle), log_end):
+                    low = middle + 1
+                else:
+                    high = middle
+            return index, low
+        return -1, 0
+
+    def first_unit_from(self, physical_offset: int) -> CqUnit | None:
+        """The first entry at or behind an offset of the log, as the files are before recovery."""
+        index, count = self._boundary(_NO_LIMIT)
+        if index < 0:
+            return None
+        end = self._starts[index] // UNIT_BYTES + count
+        low, high = self._starts[0] // UNIT_BYTES, end
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._read_unit(middle)
+            if unit.is_filler or unit.physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return self._read_unit(low) if low < end else None
+
+    def peek_max_physical_offset(self) -> int:
+        """Start of the newest record that has an entry, before recovery; -1 without any."""
+        index, count = self._boundary(_NO_LIMIT)
+        if index < 0:
+            return -1
+        unit = self._read_unit(self._starts[index] // UNIT_BYTES + count - 1)
+        return -1 if unit.is_filler else unit.physical_offset
+
+    def _read_unit(self, queue_offset: int) -> CqUnit:
+        """An entry by its place in the files, written or not."""
+        position = queue_offset * UNIT_BYTES
+        start = position - position % self._file_bytes
+        return unpack_unit(self._read(start, UNIT_BYTES, position - start))
+
+    def _set_end(self, queue_offset: int) -> None:
+        self.max_queue_offset = self.next_queue_offset = queue_offset
+        self.min_queue_offset = min(self.min_queue_offset, queue_offset)
+        if queue_offset == 0:
+            self.max_physical_offset = -1
+        self.pending = bytearray()
+
+    def _forget_files(self, index: int) -> None:
+        """Delete the files from ``index`` on, newest first."""
+        for start in reversed(self._starts[index:]):
+            self._descriptors.drop(self._path(start))
+            self._files.unlink(self._path(start))
+        if self._starts[index:]:
+            self._files.sync_dir(self.root)
+        self._starts = self._starts[:index]
+
+    def _erase(self, start: int, position: int) -> None:
+        """Zeros from ``position`` to the end of a file."""
+        fd = self._files.open(self._path(start), write=True)
+        try:
+            self._files.truncate(fd, position)
+            self._files.truncate(fd, self._file_bytes)
+        finally:
+            self._files.close(fd)
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """Set the first entry whose record the log still holds."""
+        if not self._starts:
+            return
+        first = self._starts[0] // UNIT_BYTES
+        low, high = first, self.max_queue_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._read_unit(middle)
+            if unit.is_filler or unit.physical_offset < min_physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        self.min_queue_offset = low
+
+    def delete_expired(self, min_physical_offset: int) -> int:
+        """Delete files all of whose records are gone from the log; never the last file."""
+        count = 0
+        for start in self._starts[:-1]:
+            last = self._read_unit((start + self._file_bytes) // UNIT_BYTES - 1)
+            if not last.is_written or last.physical_offset >= min_physical_offset:
+                break
+            count += 1
+        removed, self._starts = self._starts[:count], self._starts[count:]
+        for start in removed:
+            self._descriptors.drop(self._path(start))
+            self._files.unlink(self._path(start))
+        self.correct_min_offset(min_physical_offset)
+        if self.ext is not None and count:
+            unit = self.unit_at(self.min_queue_offset)
+            if unit is not None:
+                self.ext.truncate_by_min_address(unit.tags_code)
+        return count
+
+    def sync(self) -> None:
+        """Put written entries on disk, on any thread; raises ``OSError``.
+
+        Only the last two files can have changed since the last sync of a busy queue, but a burst
+        may span more, so all files written since are synced.
+        """
+        changed, self.dirty_bytes = self.dirty_bytes, 0
+        for start in reversed(self._starts):
+            try:
+                fd = self._files.open(self._path(start), write=True)
+            except FileNotFoundError:
+                break  # expired and deleted meanwhile, and so are all older ones
+            try:
+                self._files.data_sync(fd)
+            finally:
+                self._files.close(fd)
+            changed -= self._file_bytes
+            if changed <= -self._file_bytes:
+                break
+        if self.ext is not None:
+            self.ext.flush()
+
+    def total_bytes(self) -> int:
+        """Length of the files together."""
+        return len(self._starts) * self._file_bytes
+
+    def close(self) -> None:
+        """Close descriptors."""
+        for start in self._starts:
+            self._descriptors.drop(self._path(start))
+        if self.ext is not None:
+            self.ext.close()
+
+    def destroy(self) -> None:
+        """Delete the files and the queue's directory."""
+        self._forget_files(0)
+        self._set_end(0)
+        self._files.remove_dir(self.root)
+        if self.ext is not None:
+            self.ext.destroy()
+
+
+def _keeps(unit: CqUnit, log_end: int) -> bool:
+    return unit.is_written and unit.end_offset <= log_end

@@ -1,0 +1,209 @@
+"""All ConsumeQueues of a store.
+
+Owns the table topic → queue id → :class:`ConsumeQueue`, the descriptors they share, and which of
+them have entries to write or to sync.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from roquet.errors import StoreDamaged
+from roquet.format.commit_log import DispatchRequest
+from roquet.model import sys_flag as flags
+from roquet.runtime.files import DescriptorCache, Files
+from roquet.runtime.memory import PAGE_BYTES
+from roquet.store.config import MessageStoreConfig
+from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.consume_queue_ext import ConsumeQueueExt
+
+CONSUME_QUEUE_DIR = "consumequeue"
+CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
+_DESCRIPTORS_MAX = 512
+
+
+class ConsumeQueueStore:
+    """The table of queues."""
+
+    def __init__(self, files: Files, root: Path, config: MessageStoreConfig) -> None:
+        """Keep queues below ``root``, the store's directory."""
+        self._files = files
+        self._root = root / CONSUME_QUEUE_DIR
+        self._ext_root = root / CONSUME_QUEUE_EXT_DIR
+        self._config = config
+        self._descriptors = DescriptorCache(files, limit=_DESCRIPTORS_MAX)
+        self._dirty_lock = threading.Lock()
+        self._dirty: dict[ConsumeQueue, None] = {}
+        self.table: dict[str, dict[int, ConsumeQueue]] = {}
+        self.touched: list[ConsumeQueue] = []
+
+    # -- access -----------------------------------------------------------------------------
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue that exists."""
+        queues = self.table.get(topic)
+        return queues.get(queue_id) if queues is not None else None
+
+    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue; a new one has no files until its first entry."""
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            ext = None
+            if self._config.consume_queue_ext:
+                ext = ConsumeQueueExt(
+                    self._files,
+                    self._files.inside(self._ext_root, topic, str(queue_id)),
+                    file_bytes=self._config.consume_queue_ext_file_bytes,
+                )
+            queue = ConsumeQueue(
+                self._files,
+                self._descriptors,
+                self._files.inside(self._root, topic, str(queue_id)),
+                topic=topic,
+                queue_id=queue_id,
+                file_bytes=self._config.consume_queue_file_bytes,
+                ext=ext,
+            )
+            self.table.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        """Every queue; others may be added meanwhile."""
+        for queues in list(self.table.values()):
+            yield from list(queues.values())
+
+    # -- building ---------------------------------------------------------------------------
+
+    def put(self, request: DispatchRequest, bitmap: bytes | None = None) -> None:
+        """Collect the entry of a record that has a place in its queue."""
+        if not flags.takes_queue_offset(request.sys_flag):
+            return
+        queue = self.find_or_create(request.topic, request.queue_id)
+        tags_code = request.tags_code
+        if queue.ext is not None and request.end_offset > queue.max_physical_offset:
+            address = queue.ext.put_message(
+                tags_code=tags_code, store_time_ms=request.store_timestamp_ms, bitmap=bitmap
+            )
+            if address is not None:
+                tags_code = address
+        if not queue.pending:
+            self.touched.append(queue)
+        queue.put(request, tags_code)
+
+    def write_pending(self) -> list[ConsumeQueue]:
+        """Write the burst's entries, one write a queue; returns the queues that grew.
+
+        On ``OSError`` the entries that were not written stay collected for the next try.
+        """
+        grown: list[ConsumeQueue] = []
+        while self.touched:
+            queue = self.touched[-1]
+            if queue.pending:
+                queue.write_pending()
+                grown.append(queue)
+            self.touched.pop()
+        if grown:
+            with self._dirty_lock:
+                self._dirty.update(dict.fromkeys(grown))
+        return grown
+
+    # -- files ------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the queues on disk; nothing is changed."""
+        for topic in self._files.list_dir(self._root):
+            topic_root = self._files.inside(self._root, topic)
+            for name in self._files.list_dir(topic_root):
+                if not name.isdecimal():
+                    raise StoreDamaged(
+                        f"{topic_root / name} is not a queue",
+                        detail="a queue's directory is named by its number",
+                        hint="move what does not belong to the store out of its directory",
+                    )
+                self.find_or_create(topic, int(name)).load()
+
+    def recover(self, log_end: int, *, erase: bool) -> None:
+        """Drop every entry whose record does not end at or before ``log_end``."""
+        for queue in self:
+            if queue.recover(log_end, erase=erase):
+                self._dirty[queue] = None
+        self.touched.clear()
+
+    def correct_min_offsets(self, min_physical_offset: int) -> None:
+        """Set the first living entry of every queue."""
+        for queue in self:
+            queue.correct_min_offset(min_physical_offset)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """End of the newest record that has an entry, -1 if none has."""
+        return max((queue.max_physical_offset for queue in self), default=-1)
+
+    def sync(self, *, least_pages: int) -> None:
+        """Put entries on disk, on any thread: queues with that many dirty pages, or all (0)."""
+        with self._dirty_lock:
+            dirty, self._dirty = self._dirty, {}
+        later: dict[ConsumeQueue, None] = {}
+        try:
+            while dirty:
+                queue = next(iter(dirty))
+                if queue.dirty_bytes >= least_pages * PAGE_BYTES:
+                    queue.sync()
+                else:
+                    later[queue] = None
+                del dirty[queue]
+        finally:
+            with self._dirty_lock:
+                self._dirty = {**later, **dirty, **self._dirty}
+
+    def delete_expired(self, min_physical_offset: int) -> int:
+        """Delete queue files whose records are gone."""
+        return sum(queue.delete_expired(min_physical_offset) for queue in self)
+
+    def clean_expired_queues(self, min_physical_offset: int) -> int:
+        """Delete queues none of whose records the log still holds; returns how many."""
+        count = 0
+        for queue in list(self):
+            if queue.max_queue_offset and queue.max_physical_offset <= min_physical_offset:
+                self._remove(queue)
+                count += 1
+        return count
+
+    def clean_unused_topics(self, retained: set[str]) -> int:
+        """Delete the queues of topics that nobody retains; returns how many topics."""
+        unused = [topic for topic in self.table if topic not in retained]
+        for topic in unused:
+            self.delete_topic(topic)
+        return len(unused)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete all queues of a topic."""
+        for queue in list(self.table.get(topic, {}).values()):
+            self._remove(queue)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        with self._dirty_lock:
+            self._dirty.pop(queue, None)
+        queue.destroy()
+        queues = self.table[queue.topic]
+        del queues[queue.queue_id]
+        if not queues:
+            del self.table[queue.topic]
+            self._files.remove_dir(queue.root.parent)
+
+    def total_bytes(self) -> int:
+        """Length of all queue files."""
+        return sum(queue.total_bytes() for queue in self)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        for queue in self:
+            queue.close()
+        self._descriptors.close()
+
+    def destroy(self) -> None:
+        """Delete all queues."""
+        for queue in list(self):
+            self._remove(queue)

@@ -1,0 +1,153 @@
+"""From the log to everything derived from it.
+
+Owns ``dispatched_offset``, the end of what ConsumeQueue, Index and the joined dispatchers have
+seen (upstream's reputFromOffset), and the list of dispatchers. A record is dispatched once it is
+confirmed: at once with ASYNC_FLUSH, after the sync with SYNC_FLUSH, after the commit with a
+transient pool.
+
+Invariants: records are dispatched in the order of the log, each to every dispatcher. When one of
+them fails for want of space the record stays the next to be dispatched, writes are refused, and
+the following run tries again; queue and index pass over what they already have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from roquet.errors import StoreDamaged
+from roquet.format.commit_log import Blank, DispatchRequest, RecordFault, RecordRules, check_record
+from roquet.store.commit_log import CommitLog
+from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.consume_queue_store import ConsumeQueueStore
+from roquet.store.index import IndexService
+from roquet.store.running_flags import RunningFlag, RunningFlags
+
+log = logging.getLogger(__name__)
+
+CommitLogDispatcher = Callable[[DispatchRequest], None]
+ArrivingListener = Callable[[ConsumeQueue], None]
+BitmapCalculator = Callable[[DispatchRequest], bytes | None]
+
+
+class Dispatcher:
+    """Feeds what is derived from the log."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        flags: RunningFlags,
+    ) -> None:
+        """Feed ``queues`` and, unless ``None``, ``index``."""
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._flags = flags
+        self._rules = RecordRules(commit_log.rules.delay_levels, check_crc=False)
+        self.dispatched_offset = 0
+        self.store_timestamp_ms = 0
+        self.dispatchers: list[CommitLogDispatcher] = []
+        self.arriving: list[ArrivingListener] = []
+        self.bitmap: BitmapCalculator | None = None
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log is not dispatched yet."""
+        return max(self._log.max_offset - self.dispatched_offset, 0)
+
+    def dispatch(self, requests: Iterable[DispatchRequest]) -> bool:
+        """Dispatch records just appended; false if they have to wait for :meth:`run`."""
+        for request in requests:
+            if not self._follows(request):
+                return False
+            if not self._guarded(request):
+                return False
+        return True
+
+    def run(self, confirm_offset: int) -> None:
+        """Dispatch everything up to a confirmed offset, reading it from the log, then finish."""
+        for request in self._records(confirm_offset):
+            if not self._guarded(request):
+                break
+        self.finish()
+
+    def finish(self) -> None:
+        """End of a burst: write queue entries, then tell those who wait for them."""
+        try:
+            grown = self._queues.write_pending()
+        except OSError:
+            log.exception("writing consume queues failed; writes are refused until it succeeds")
+            self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
+            return
+        self._flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
+        for queue in grown:
+            for listener in self.arriving:
+                listener(queue)
+
+    def put_derived(self, request: DispatchRequest) -> None:
+        """Give one record to queue and index; raises ``OSError``."""
+        bitmap = self.bitmap(request) if self.bitmap is not None else None
+        self._queues.put(request, bitmap)
+        if self._index is not None:
+            self._index.build(request)
+
+    def _guarded(self, request: DispatchRequest) -> bool:
+        try:
+            self.put_derived(request)
+        except OSError:
+            log.exception("indexing failed; writes are refused until it succeeds")
+            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+            return False
+        self._flags.clear(RunningFlag.INDEX_FILE_ERROR)
+        for dispatcher in self.dispatchers:
+            dispatcher(request)
+        self.dispatched_offset = request.end_offset
+        self.store_timestamp_ms = request.store_timestamp_ms
+        return True
+
+    def _follows(self, request: DispatchRequest) -> bool:
+        """Whether nothing but the end of a segment lies between the mark and a record."""
+        if request.physical_offset == self.dispatched_offset:
+            return True
+        segment = self._log.queue.find(request.physical_offset)
+        return (
+            segment is not None
+            and request.physical_offset == segment.start_offset
+            and self._ends_segment(self.dispatched_offset)
+        )
+
+    def _ends_segment(self, physical_offset: int) -> bool:
+        view = self._log.data_from(physical_offset, 8)
+        if view is None:
+            return False
+        found = check_record(view, 0, len(view), physical_offset=physical_offset, rules=self._rules)
+        return isinstance(found, Blank)
+
+    def _records(self, confirm_offset: int) -> Iterable[DispatchRequest]:
+        """Records between the mark and an offset."""
+        offset = self.dispatched_offset
+        while offset < confirm_offset:
+            segment = self._log.queue.find(offset)
+            if segment is None:
+                return
+            start = offset - segment.start_offset
+            found = check_record(
+                segment.view, start, segment.read_limit, physical_offset=offset, rules=self._rules
+            )
+            if isinstance(found, Blank):
+                offset = segment.end_offset
+                self.dispatched_offset = offset
+                continue
+            if isinstance(found, RecordFault):
+                self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
+                raise StoreDamaged(
+                    f"the record at {offset} changed after it was written",
+                    detail=f"{found.field}: {found.detail}",
+                    hint="run 'roquet store verify' and restore the segment from a replica",
+                )
+            if found.end_offset > confirm_offset:
+                return
+            yield found
+            offset = found.end_offset

@@ -1,0 +1,229 @@
+"""Getting the log to disk, and answers that wait for it.
+
+Owns the flush thread of the log, the commit thread of the transient pool, and the queue of
+answers. One sync releases everything appended before it began (group commit).
+
+=================== =====================================================================
+ASYNC_FLUSH         every flushIntervalCommitLog, when flushCommitLogLeastPages are dirty,
+                    or flushCommitLogThoroughInterval has passed since the last sync
+ASYNC_FLUSH + pool  every commitIntervalCommitLog the buffer goes to the file, then as above
+SYNC_FLUSH          at once; the answer waits up to syncFlushTimeout
+=================== =====================================================================
+
+Invariants: a failed sync is final. Linux marks the pages clean after the failure, so a second
+sync would succeed without the data: the store refuses writes from then on, waiting answers fail,
+and the owner is told so that it exits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from roquet.runtime.clock import Clock
+from roquet.runtime.memory import PAGE_BYTES
+from roquet.runtime.worker import Worker
+from roquet.store.checkpoint import StoreCheckpoint
+from roquet.store.commit_log import CommitLog
+from roquet.store.config import BrokerRole, MessageStoreConfig
+from roquet.store.results import PutMessageStatus
+
+log = logging.getLogger(__name__)
+
+_SYNC_IDLE_MS = 1000
+
+Done = Callable[[PutMessageStatus], None]
+Post = Callable[[Callable[[], None]], None]
+
+
+class _Waiting(NamedTuple):
+    end_offset: int
+    deadline_ns: int
+    done: Done
+
+
+class AckQueue:
+    """Answers in order of the offsets they wait for; used by the store's owner only."""
+
+    def __init__(self, config: MessageStoreConfig, clock: Clock) -> None:
+        """Wait for what the flush type and the role ask for."""
+        self._clock = clock
+        self._needs_flush = config.is_sync_flush
+        self._needs_replica = config.broker_role is BrokerRole.SYNC_MASTER
+        self._timeout_ms = config.sync_flush_timeout_ms
+        if self._needs_replica:
+            self._timeout_ms = max(self._timeout_ms, config.slave_timeout_ms)
+        self._waiting: deque[_Waiting] = deque()
+        self.flushed_offset = 0
+        self.replicated_offset = 0
+
+    def __len__(self) -> int:
+        """How many answers wait."""
+        return len(self._waiting)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a plain send has to wait for anything."""
+        return self._needs_flush or self._needs_replica
+
+    def wait(self, end_offset: int, done: Done) -> None:
+        """Call ``done`` once everything before ``end_offset`` is safe, or the time is over."""
+        deadline_ns = self._clock.monotonic_ns() + self._timeout_ms * 1_000_000
+        self._waiting.append(_Waiting(end_offset, deadline_ns, done))
+        self.release()
+
+    def release(self) -> None:
+        """Answer those whose offset is reached by every mark they need."""
+        while self._waiting and self._is_safe(self._waiting[0].end_offset):
+            self._waiting.popleft().done(PutMessageStatus.PUT_OK)
+
+    def expire(self) -> None:
+        """Answer those who waited too long: stored, but not known to be safe."""
+        now_ns = self._clock.monotonic_ns()
+        while self._waiting and self._waiting[0].deadline_ns <= now_ns:
+            late = self._waiting.popleft()
+            if self._needs_flush and self.flushed_offset < late.end_offset:
+                late.done(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            else:
+                late.done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+
+    def fail(self) -> None:
+        """Answer everybody that nothing is known."""
+        while self._waiting:
+            self._waiting.popleft().done(PutMessageStatus.UNKNOWN_ERROR)
+
+    def _is_safe(self, end_offset: int) -> bool:
+        if self._needs_flush and self.flushed_offset < end_offset:
+            return False
+        return not self._needs_replica or self.replicated_offset >= end_offset
+
+
+class FlushCommitLog:
+    """The threads that sync, and commit, the log."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        config: MessageStoreConfig,
+        clock: Clock,
+        checkpoint: StoreCheckpoint,
+        *,
+        on_progress: Callable[[], None],
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        """Call ``on_progress`` after each sync or commit, ``on_failure`` after a failed one."""
+        self._log = commit_log
+        self._config = config
+        self._clock = clock
+        self._checkpoint = checkpoint
+        self._on_progress = on_progress
+        self._on_failure = on_failure
+        self._last_sync_ns = clock.monotonic_ns()
+        self._last_commit_ns = clock.monotonic_ns()
+        self._failed = False
+        interval_ms = _SYNC_IDLE_MS if config.is_sync_flush else config.flush_commit_log_interval_ms
+        self._flusher = Worker(
+            "flush-commitlog", self._flush_round, interval_ms=lambda: interval_ms
+        )
+        self._committer: Worker | None = None
+        if commit_log.pool is not None:
+            self._committer = Worker(
+                "commit-commitlog",
+                self._commit_round,
+                interval_ms=lambda: config.commit_interval_ms,
+            )
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._flusher.start()
+        if self._committer is not None:
+            self._committer.start()
+
+    def stop(self) -> None:
+        """Stop the threads; what they left is for :meth:`flush_all`."""
+        if self._committer is not None:
+            self._committer.stop()
+        self._flusher.stop()
+
+    def request(self) -> None:
+        """Ask for a sync now."""
+        self._flusher.wake()
+
+    def flush_all(self) -> None:
+        """Commit and sync everything appended so far, on the caller's thread."""
+        self._commit(least_pages=0)
+        self._flush(least_pages=0)
+
+    def _flush_round(self) -> None:
+        least_pages = 0
+        if not self._config.is_sync_flush:
+            least_pages = self._config.flush_commit_log_least_pages
+            waited_ms = (self._clock.monotonic_ns() - self._last_sync_ns) // 1_000_000
+            if waited_ms >= self._config.flush_commit_log_thorough_interval_ms:
+                least_pages = 0
+        self._flush(least_pages=least_pages)
+
+    def _flush(self, *, least_pages: int) -> None:
+        if self._failed:
+            return
+        # The timestamp first: the offset read after it covers the record it belongs to.
+        timestamp_ms = self._log.store_timestamp_ms
+        segments = self._log.queue.segments
+        end = self._log.max_offset
+        start = self._log.flushed_offset
+        if end <= start or end - start < least_pages * PAGE_BYTES:
+            return
+        try:
+            for segment in segments:
+                if segment.end_offset > start and segment.start_offset < end:
+                    position = min(segment.read_limit, end - segment.start_offset)
+                    segment.sync()
+                    segment.flushed = max(segment.flushed, position)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._last_sync_ns = self._clock.monotonic_ns()
+        self._log.flushed_offset = end
+        self._checkpoint.advance(physic_ms=timestamp_ms)
+        self._on_progress()
+
+    def _commit_round(self) -> None:
+        least_pages = self._config.commit_least_pages
+        waited_ms = (self._clock.monotonic_ns() - self._last_commit_ns) // 1_000_000
+        if waited_ms >= self._config.commit_thorough_interval_ms:
+            least_pages = 0
+        self._commit(least_pages=least_pages)
+
+    def _commit(self, *, least_pages: int) -> None:
+        """Write the transient buffers to their files, oldest first."""
+        pool = self._log.pool
+        if pool is None or self._failed:
+            return
+        moved = False
+        for segment in self._log.queue.segments:
+            end = segment.wrote
+            if segment.write_buffer is None:
+                continue
+            is_done = end == segment.size_bytes
+            if end - segment.committed < least_pages * PAGE_BYTES and not is_done:
+                continue
+            try:
+                segment.commit_range(segment.committed, end)
+            except OSError as error:
+                self._fail(error)
+                return
+            moved = moved or end > segment.committed
+            segment.committed = end
+            if is_done:
+                buffer, segment.write_buffer = segment.write_buffer, None
+                pool.give_back(buffer)
+        if moved:
+            self._last_commit_ns = self._clock.monotonic_ns()
+            self._on_progress()
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = True
+        log.critical("the log cannot be put on disk; writes stop for good: %s", error)
+        self._on_failure(error)

@@ -1,0 +1,263 @@
+"""Making a store whole again after a stop, clean or not.
+
+Owns the decision what of the log is good and the order of repairs:
+
+1. Look, change nothing: find where to start, walk the log to its end with every check on.
+2. Refuse when good records that were known to be on disk lie behind the first bad one: that is
+   damage, not a torn end, and cutting there would delete what was acknowledged.
+3. Erase what lies behind the end (zeros on disk before any position moves), drop queue entries
+   and index files that are in doubt, dispatch again from the starting point.
+4. Sync all of it, then move the checkpoint.
+
+A crash in any of these steps leaves a store on which the same steps give the same bytes.
+
+Where to start after an unclean exit: the newest segment whose first record was stored before the
+checkpoint's oldest mark; earlier if an index file had to go. After a clean exit: the newest
+segment that some queue points into.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from roquet.errors import StoreDamaged
+from roquet.format import commit_log as fmt
+from roquet.format.checkpoint import Checkpoint
+from roquet.runtime.clock import Clock
+from roquet.store.checkpoint import StoreCheckpoint
+from roquet.store.commit_log import CommitLog
+from roquet.store.consume_queue_store import ConsumeQueueStore
+from roquet.store.dispatch import Dispatcher
+from roquet.store.index import IndexService
+from roquet.store.mapped_file import MappedFile
+
+log = logging.getLogger(__name__)
+
+CLOCK_MARGIN_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery found and did."""
+
+    clean_exit: bool
+    start_offset: int
+    end_offset: int
+    records: int
+    cut_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Result of walking the log."""
+
+    offset: int
+    records: int
+    last_record_offset: int
+    last_store_timestamp_ms: int
+    fault: fmt.RecordFault | None
+
+
+class Recovery:
+    """One recovery of one store."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        dispatcher: Dispatcher,
+        checkpoint: StoreCheckpoint,
+    ) -> None:
+        """Work on a store that is loaded but not started."""
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+
+    def check_clock(self, clock: Clock) -> None:
+        """Refuse a store whose records come from the future; nothing is changed."""
+        newest_ms = 0
+        for segment in self._log.queue.segments:
+            timestamp = fmt.peek_store_timestamp_ms(segment.view, 0, segment.size_bytes)
+            newest_ms = max(newest_ms, timestamp or 0)
+        now_ms = clock.now_ms()
+        if newest_ms > now_ms + CLOCK_MARGIN_MS:
+            raise StoreDamaged(
+                "the store is newer than this machine's clock",
+                detail=f"records of {newest_ms} ms, the clock says {now_ms} ms",
+                hint="set the clock; messages stored now would seem older than those before",
+            )
+
+    def run(self, *, clean_exit: bool) -> RecoveryReport:
+        """Repair the store; raises :class:`StoreDamaged` before anything is changed."""
+        start = self._clean_start() if clean_exit else self._unclean_start()
+        end = walk_log(self._log, start)
+        self._refuse_damage(end, clean_exit=clean_exit)
+        index_from = self._load_index(clean_exit=clean_exit)
+        if index_from is not None and index_from < start:
+            start = self._segment_start(index_from)
+        if end.fault is not None and self._log.queue.segments:
+            level = logging.INFO if self._is_plain_end(end.offset) else logging.WARNING
+            log.log(level, "the log ends at %d: %s", end.offset, end.fault)
+            self._log.truncate(end.offset)
+        self._redispatch(start, end.offset, clean_exit=clean_exit)
+        self._make_durable(start, end)
+        self._queues.correct_min_offsets(self._log.min_offset)
+        return RecoveryReport(
+            clean_exit=clean_exit,
+            start_offset=start,
+            end_offset=end.offset,
+            records=end.records,
+            cut_reason=f"{end.fault.field}: {end.fault.detail}" if end.fault else "",
+        )
+
+    # -- where to start ---------------------------------------------------------------------
+
+    def _segment_start(self, physical_offset: int) -> int:
+        segment = self._log.queue.find(physical_offset)
+        return segment.start_offset if segment is not None else self._log.min_offset
+
+    def _clean_start(self) -> int:
+        """Newest segment that some queue points into."""
+        newest = max((queue.peek_max_physical_offset() for queue in self._queues), default=0)
+        segments = self._log.queue.segments
+        for segment in reversed(segments):
+            if segment.start_offset <= max(newest, 0):
+                return segment.start_offset
+        return self._log.min_offset
+
+    def _unclean_start(self) -> int:
+        """Newest segment that began before the checkpoint's oldest mark."""
+        limit_ms = self._checkpoint.recovery_timestamp_ms
+        for segment in reversed(self._log.queue.segments):
+            timestamp = fmt.peek_store_timestamp_ms(segment.view, 0, segment.size_bytes)
+            if timestamp is not None and 0 < timestamp <= limit_ms:
+                return segment.start_offset
+        return self._log.min_offset
+
+    # -- what to refuse ---------------------------------------------------------------------
+
+    def _refuse_damage(self, end: LogEnd, *, clean_exit: bool) -> None:
+        """Raise if a queue points at a good, surely flushed record behind the end."""
+        if end.fault is None:
+            return
+        flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
+        for queue in self._queues:
+            unit = queue.first_unit_from(end.offset)
+            if unit is None:
+                continue
+            view = self._log.slice(unit.physical_offset, unit.size_bytes)
+            if view is None:
+                continue
+            found = fmt.check_record(
+                view, 0, len(view), physical_offset=unit.physical_offset, rules=self._log.rules
+            )
+            if not isinstance(found, fmt.DispatchRequest):
+                continue
+            if clean_exit or found.store_timestamp_ms < flushed_ms:
+                raise StoreDamaged(
+                    f"the log is damaged at {end.offset}",
+                    detail=(
+                        f"{end.fault.field}: {end.fault.detail}; good records follow, such as "
+                        f"{queue.topic}-{queue.queue_id} at {unit.physical_offset}"
+                    ),
+                    hint=(
+                        "nothing was changed; run 'roquet store verify' for the whole list and "
+                        "restore the segment from a replica or a backup"
+                    ),
+                )
+
+    def _is_plain_end(self, offset: int) -> bool:
+        """Whether nothing was ever written behind the end."""
+        view = self._log.slice(offset, fmt.END_OF_SEGMENT_BYTES)
+        return view is None or not any(view)
+
+    # -- repairs ----------------------------------------------------------------------------
+
+    def _load_index(self, *, clean_exit: bool) -> int | None:
+        """Open the index files; where re-dispatch must begin if some of them had to go."""
+        if self._index is None:
+            return None
+        return self._index.load(
+            last_exit_ok=clean_exit,
+            index_msg_timestamp_ms=self._checkpoint.marks.index_msg_timestamp_ms,
+        )
+
+    def _redispatch(self, start: int, end: int, *, clean_exit: bool) -> None:
+        self._queues.recover(end if clean_exit else start, erase=not clean_exit)
+        if clean_exit:
+            start = max(self._queues.max_physical_offset, self._log.min_offset)
+        if self._index is not None:
+            doubtful = self._index.doubtful_from(end)
+            if doubtful is not None:
+                start = min(start, self._segment_start(doubtful))
+        self._dispatcher.dispatched_offset = start
+        self._dispatcher.run(end)
+        self._dispatcher.dispatched_offset = end
+
+    def _make_durable(self, start: int, end: LogEnd) -> None:
+        """Sync what was walked and rebuilt, then say so in the checkpoint."""
+        for segment in self._log.queue.segments:
+            if segment.end_offset > start:
+                segment.sync()
+        self._log.flushed_offset = end.offset
+        self._log.store_timestamp_ms = max(
+            self._log.store_timestamp_ms, end.last_store_timestamp_ms
+        )
+        self._queues.sync(least_pages=0)
+        index_ms = self._index.flush(thorough=True) if self._index is not None else 0
+        marks = self._checkpoint.marks
+        newest_ms = end.last_store_timestamp_ms or marks.physic_msg_timestamp_ms
+        self._checkpoint.reset(
+            Checkpoint(
+                newest_ms,
+                newest_ms,
+                index_ms or min(marks.index_msg_timestamp_ms, newest_ms),
+                marks.master_flushed_offset,
+                max(end.last_record_offset, 0),
+            )
+        )
+        self._checkpoint.flush()
+
+
+def walk_log(commit_log: CommitLog, start: int) -> LogEnd:
+    """Walk from the segment start ``start`` to the first bytes that are no good record."""
+    rules = replace(commit_log.rules, check_torn=True)
+    records = 0
+    last_offset, last_ms = -1, 0
+    offset = start
+    for segment in commit_log.queue.segments:
+        if segment.start_offset < start:
+            continue
+        for found in _segment_records(segment, rules):
+            if isinstance(found, fmt.RecordFault):
+                return LogEnd(offset, records, last_offset, last_ms, found)
+            records += 1
+            last_offset, last_ms = found.physical_offset, found.store_timestamp_ms
+            offset = found.end_offset
+        offset = segment.end_offset
+    return LogEnd(offset, records, last_offset, last_ms, None)
+
+
+def _segment_records(
+    segment: MappedFile, rules: fmt.RecordRules
+) -> Iterator[fmt.DispatchRequest | fmt.RecordFault]:
+    """Records of a segment; a fault is the last thing it gives, a proper end gives nothing."""
+    position = 0
+    while position < segment.size_bytes:
+        offset = segment.start_offset + position
+        found = fmt.check_record(
+            segment.view, position, segment.size_bytes, physical_offset=offset, rules=rules
+        )
+        if isinstance(found, fmt.Blank):
+            if found.size_bytes != segment.size_bytes - position:
+                yield fmt.RecordFault(offset, "totalSize", f"end of segment says {found}")
+            return
+        yield found
+        if isinstance(found, fmt.RecordFault):
+            return
+        position += found.size_bytes

@@ -1,0 +1,152 @@
+"""What is deleted, and when.
+
+Owns the rules of upstream's cleaning services: segments older than ``fileReservedTime`` go at the
+hours of ``deleteWhen``, when the disk is fuller than ``diskMaxUsedSpaceRatio``, or when deletion
+was asked for by hand; above ``diskSpaceCleanForciblyRatio`` the age no longer counts; above
+``diskSpaceWarningLevelRatio`` writes are refused while reads go on. Queue and index files follow
+the log.
+
+Invariants: the newest segment is never deleted, nor one with bytes that are not flushed; deletion
+goes from the oldest on without a gap. Runs on the store's housekeeping thread; the lock is held
+only while lists change, never during an unlink.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from threading import Event, RLock
+
+from roquet.runtime.clock import Clock
+from roquet.runtime.files import Files
+from roquet.store.commit_log import CommitLog
+from roquet.store.config import MessageStoreConfig
+from roquet.store.consume_queue_store import ConsumeQueueStore
+from roquet.store.index import IndexService
+from roquet.store.mapped_file import MappedFile
+from roquet.store.running_flags import RunningFlag, RunningFlags
+
+log = logging.getLogger(__name__)
+
+_HOUR_MS = 3_600_000
+_MANUAL_ROUNDS = 20
+
+
+class Retention:
+    """Cleans one store."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        config: MessageStoreConfig,
+        clock: Clock,
+        *,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        flags: RunningFlags,
+        lock: RLock,
+    ) -> None:
+        """Clean what these own below ``root``."""
+        self._files = files
+        self._root = root
+        self._config = config
+        self._clock = clock
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._flags = flags
+        self._lock = lock
+        self._manual_rounds = 0
+        self._cleaned_offset = -1
+        self._stopping = Event()
+
+    def request_manual(self) -> None:
+        """Let the next rounds delete what is old enough whatever the hour."""
+        self._manual_rounds = _MANUAL_ROUNDS
+
+    def stop(self) -> None:
+        """End a round that waits between two deletions."""
+        self._stopping.set()
+
+    def run_once(self) -> int:
+        """One round; returns how many segments were deleted."""
+        deleted = self._clean_commit_log()
+        self._clean_derived()
+        return deleted
+
+    def check_disk(self) -> float:
+        """Set or clear the disk-full flag; the used share of the disk in percent."""
+        used_percent = self._files.disk_usage(self._root).used_ratio * 100
+        if used_percent > self._config.disk_warning_percent:
+            if not self._flags.has(RunningFlag.DISK_FULL):
+                log.error(
+                    "the disk is %.1f %% full, above diskSpaceWarningLevelRatio %d: "
+                    "writes are refused, reads go on",
+                    used_percent,
+                    self._config.disk_warning_percent,
+                )
+            self._flags.set(RunningFlag.DISK_FULL)
+        elif self._flags.has(RunningFlag.DISK_FULL):
+            log.warning("the disk is %.1f %% full; writes are taken again", used_percent)
+            self._flags.clear(RunningFlag.DISK_FULL)
+        return used_percent
+
+    def _clean_commit_log(self) -> int:
+        used_percent = self.check_disk()
+        is_manual = self._manual_rounds > 0
+        is_forced = (
+            self._config.clean_file_forcibly
+            and used_percent > self._config.disk_clean_forcibly_percent
+        )
+        is_due = self._is_time_to_delete() or used_percent > self._config.disk_max_used_percent
+        if not (is_manual or is_due or is_forced):
+            return 0
+        if is_manual:
+            self._manual_rounds -= 1
+        return self._delete_segments(forced=is_forced)
+
+    def _is_time_to_delete(self) -> bool:
+        hours = {int(hour) for hour in self._config.delete_when.split(";")}
+        return self._clock.local_hour() in hours
+
+    def _delete_segments(self, *, forced: bool) -> int:
+        deleted = 0
+        while deleted < self._config.delete_file_batch_max:
+            with self._lock:
+                oldest = self._log.queue.first
+                if oldest is None or not self._may_go(oldest, forced=forced):
+                    break
+                dropped = self._log.queue.drop_oldest(1)
+            for segment in dropped:
+                segment.destroy()
+                log.info("deleted %s", segment.path.name)
+                deleted += 1
+            if not dropped or self._stopping.wait(
+                self._config.delete_commit_log_interval_ms / 1000
+            ):
+                break
+        if deleted:
+            self._files.sync_dir(self._log.queue.root)
+        return deleted
+
+    def _may_go(self, segment: MappedFile, *, forced: bool) -> bool:
+        if len(self._log.queue.segments) <= 1 or segment.end_offset > self._log.flushed_offset:
+            return False
+        if forced:
+            return True
+        age_ms = self._clock.now_ms() - self._files.modified_ms(segment.path)
+        return age_ms >= self._config.file_reserved_hours * _HOUR_MS
+
+    def _clean_derived(self) -> None:
+        """Let queues and index follow the log once its oldest offset has moved."""
+        min_offset = self._log.min_offset
+        if min_offset <= self._cleaned_offset:
+            return
+        for queue in self._queues:
+            with self._lock:
+                queue.delete_expired(min_offset)
+        if self._index is not None:
+            self._index.delete_expired(min_offset)
+        self._cleaned_offset = min_offset

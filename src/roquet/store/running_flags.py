@@ -1,0 +1,69 @@
+"""What the store may do at the moment, and why not.
+
+Owns the reasons for refusing writes or reads. Upstream keeps them as bits; here each reason is a
+named flag, so that a refusal can say which one it was.
+"""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+
+
+class RunningFlag(Flag):
+    """Reasons, each set and cleared by its owner."""
+
+    NOT_READABLE = auto()
+    NOT_WRITEABLE = auto()
+    LOGICS_QUEUE_ERROR = auto()
+    INDEX_FILE_ERROR = auto()
+    DISK_FULL = auto()
+    LOGIC_DISK_FULL = auto()
+    FENCED = auto()
+    FLUSH_FAILED = auto()
+    SHUT_DOWN = auto()
+
+
+_STOPS_WRITES = (
+    RunningFlag.NOT_WRITEABLE
+    | RunningFlag.LOGICS_QUEUE_ERROR
+    | RunningFlag.INDEX_FILE_ERROR
+    | RunningFlag.DISK_FULL
+    | RunningFlag.LOGIC_DISK_FULL
+    | RunningFlag.FENCED
+    | RunningFlag.FLUSH_FAILED
+    | RunningFlag.SHUT_DOWN
+)
+
+
+class RunningFlags:
+    """The flags in force."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._flags = RunningFlag(0)
+
+    def set(self, flag: RunningFlag) -> None:
+        """Put a reason in force."""
+        self._flags |= flag
+
+    def clear(self, flag: RunningFlag) -> None:
+        """Take a reason back."""
+        self._flags &= ~flag
+
+    def has(self, flag: RunningFlag) -> bool:
+        """Whether a reason is in force."""
+        return bool(self._flags & flag)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether reads are served; a full disk or a failed flush leaves them alive."""
+        return not self._flags & (RunningFlag.NOT_READABLE | RunningFlag.SHUT_DOWN)
+
+    @property
+    def is_writeable(self) -> bool:
+        """Whether appends are taken."""
+        return not self._flags & _STOPS_WRITES
+
+    def reasons(self) -> list[str]:
+        """Names of the flags in force."""
+        return [flag.name for flag in RunningFlag if flag in self._flags and flag.name]
