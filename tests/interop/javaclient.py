@@ -126,10 +126,14 @@ class JavaClient(JavaProcess):
         )
         return [_message(line) for line in lines]
 
-    def query(self, topic: str, keys: Sequence[str]) -> dict[str, list[JavaMessage]]:
-        """The messages that each key finds through the index."""
+    def query(
+        self, topic: str, keys: Sequence[str], *, unique: bool = False
+    ) -> dict[str, list[JavaMessage]]:
+        """The messages that each key, or each producer's unique key, finds through the index."""
         found: dict[str, list[JavaMessage]] = {key: [] for key in keys}
-        for line in self._command("query", topic=topic, keys=",".join(keys)):
+        for line in self._command(
+            "query", topic=topic, keys=",".join(keys), unique="true" if unique else "false"
+        ):
             found[line["queryKey"]].append(_message(line))
         return found
 

@@ -1,12 +1,12 @@
-"""A second, independent reader of CommitLog files, to check both brokers against.
+"""A second, independent reader of CommitLog and ConsumeQueue files, to check both brokers against.
 
-It shares no code with `roquet.format`, so that a shared mistake cannot hide. It knows IPv4 and IPv6
-hosts and both magic numbers of a record, and nothing of queues or indexes.
+It shares no code with `roquet.format`, so that a shared mistake cannot hide.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import struct
 import zlib
 from collections.abc import Iterator
@@ -33,7 +33,10 @@ class LogRecord:
     queue_offset: int
     flag: int
     sys_flag: int
+    born_timestamp_ms: int
+    born_host: str
     store_timestamp_ms: int
+    store_host: str
     body_sha1: str
     properties: dict[str, str]
 
@@ -59,13 +62,31 @@ def walk_commit_log(store: Path) -> Iterator[LogRecord]:
             position += size
 
 
+def walk_consume_queue(store: Path, topic: str, queue_id: int) -> Iterator[tuple[int, int]]:
+    """Physical offset and size of every entry of a queue, up to the first empty one."""
+    for path in sorted((store / "consumequeue" / topic / str(queue_id)).iterdir()):
+        for physical_offset, size, _tags_code in struct.iter_unpack(">qiq", path.read_bytes()):
+            if size == 0:
+                return
+            yield physical_offset, size
+
+
 def _unpack(data: bytes, magic: int) -> LogRecord:
-    size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag = struct.unpack_from(
-        ">iIIiiqqi", data
-    )
-    position = 48 + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
+    (
+        size,
+        _,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp_ms,
+    ) = struct.unpack_from(">iIIiiqqiq", data)
+    born_host, position = _host(data, 48, 16 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 4)
     (store_timestamp_ms,) = struct.unpack_from(">q", data, position)
-    position += 8 + (20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8) + 12
+    store_host, position = _host(data, position + 8, 16 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 4)
+    position += 12
     (body_length,) = struct.unpack_from(">i", data, position)
     body = data[position + 4 : position + 4 + body_length]
     assert zlib.crc32(body) & 0x7FFFFFFF == body_crc
@@ -88,9 +109,19 @@ def _unpack(data: bytes, magic: int) -> LogRecord:
         queue_offset=queue_offset,
         flag=flag,
         sys_flag=sys_flag,
+        born_timestamp_ms=born_timestamp_ms,
+        born_host=born_host,
         store_timestamp_ms=store_timestamp_ms,
+        store_host=store_host,
         body_sha1=hashlib.sha1(body, usedforsecurity=False).hexdigest(),
         properties=dict(
             pair.split("\x01", 1) for pair in properties.split("\x02") if "\x01" in pair
         ),
     )
+
+
+def _host(data: bytes, position: int, address_bytes: int) -> tuple[str, int]:
+    """`ip:port` at a position, and the position behind it."""
+    end = position + address_bytes
+    (port,) = struct.unpack_from(">i", data, end)
+    return f"{ipaddress.ip_address(data[position:end])}:{port}", end + 4

@@ -33,6 +33,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 @SuppressWarnings("deprecation") // The pull consumer is the one that reads a queue by offset.
 final class Commands {
     private static final int PULL_BATCH = 32;
+    private static final int QUERY_BATCH = 64;
     private static final AtomicInteger INSTANCE = new AtomicInteger();
 
     private final Consumer<Map<String, Object>> output;
@@ -202,19 +203,22 @@ final class Commands {
         return message;
     }
 
-    /** {@code --topic t --keys a,b}: messages found by each key, with the key as {@code queryKey}. */
+    /**
+     * {@code --topic t --keys a,b --unique true}: messages found by each key, with the key as
+     * {@code queryKey}; unique keys are those that producers give.
+     */
     private void query(Arguments arguments) throws Exception {
         String namesrv = arguments.text("namesrv");
         String topic = arguments.text("topic");
         List<String> keys = arguments.list("keys");
-        int max = (int) arguments.number("max", 64);
+        boolean unique = Boolean.parseBoolean(arguments.text("unique"));
         arguments.finish();
         DefaultMQAdminExt admin = new DefaultMQAdminExt("interop_admin");
         configure(admin, namesrv);
         admin.start();
         try {
             for (String key : keys) {
-                for (MessageExt message : queryKey(admin, topic, key, max)) {
+                for (MessageExt message : queryKey(admin, topic, key, unique)) {
                     Map<String, Object> line = Json.message(message);
                     line.put("queryKey", key);
                     output.accept(line);
@@ -226,9 +230,11 @@ final class Commands {
     }
 
     private static List<MessageExt> queryKey(
-        DefaultMQAdminExt admin, String topic, String key, int max) throws Exception {
+        DefaultMQAdminExt admin, String topic, String key, boolean unique) throws Exception {
         try {
-            QueryResult result = admin.queryMessage(topic, key, max, 0, Long.MAX_VALUE);
+            QueryResult result = unique
+                ? admin.queryMessageByUniqKey(null, topic, key, QUERY_BATCH, 0, Long.MAX_VALUE)
+                : admin.queryMessage(topic, key, QUERY_BATCH, 0, Long.MAX_VALUE);
             return result.getMessageList();
         } catch (MQClientException e) {
             if (e.getResponseCode() == ResponseCode.NO_MESSAGE) {
