@@ -2,10 +2,13 @@
 
 Results go to standard output and errors to standard error, as text or, where the command was given
 ``--json``, as JSON. Sub-commands take ``json_option`` from here, so that an error that ends the
-command comes out in the form that was asked for.
+command comes out in the form that was asked for. Tables, times and sizes look the same in every
+command; ``rich`` is imported only for a terminal.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import ParamSpec, TypeVar
 
 import click
@@ -54,3 +57,110 @@ def print_error(error: RoquetError, *, as_json: bool) -> None:
         "retriable": error.retriable,
     }
     click.echo(msgspec.json.encode({"error": fields}).decode(), err=True)
+
+
+def print_json(value: object) -> None:
+    """Print one value as one line of JSON on standard output."""
+    click.echo(msgspec.json.encode(value).decode())
+
+
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[str] = (),
+) -> None:
+    """Print a table: drawn on a terminal, aligned plain text elsewhere.
+
+    Args:
+        title: Heading of the table.
+        columns: Heading of each column.
+        rows: The cells.
+        numbers: Columns that are aligned to the right.
+    """
+    if sys.stdout.isatty():
+        _print_rich_table(title, columns, rows, numbers)
+        return
+    widths = [
+        max(len(column), *(len(row[at]) for row in rows)) if rows else len(column)
+        for at, column in enumerate(columns)
+    ]
+    click.echo(title)
+    for row in (columns, *rows):
+        cells = (
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, cell, width in zip(columns, row, widths, strict=True)
+        )
+        click.echo(f"  {'  '.join(cells)}".rstrip())
+    click.echo()
+
+
+def _print_rich_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]
+) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)
+
+
+def format_time(time_ms: int | None) -> str:
+    """A time in the reader's zone, to the millisecond; a dash for none."""
+    if not time_ms:
+        return "-"
+    try:
+        time = datetime.fromtimestamp(time_ms / 1000, tz=UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+    return time.isoformat(sep=" ", timespec="milliseconds")
+
+
+def format_number(value: int | None) -> str:
+    """A whole number; a dash for none."""
+    return "-" if value is None else str(value)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """A size in plain units, exact below a kibibyte."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    """Text from a message, safe for a terminal: control characters are written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def parse_time(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> int | None:
+    """Read an option that is a moment: milliseconds since the epoch, or ISO 8601.
+
+    A time without a zone is in the local one.
+    """
+    if value is None:
+        return None
+    if value.isascii() and value.isdecimal():
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value).astimezone()
+    except (ValueError, OverflowError):
+        message = (
+            f"{value!r} is neither milliseconds since 1970 nor a time such as "
+            "2026-01-31T12:00:00 or 2026-01-31T12:00:00Z."
+        )
+        raise click.BadParameter(message) from None
+    return round(moment.timestamp() * 1000)

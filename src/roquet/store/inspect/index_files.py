@@ -1,0 +1,232 @@
+"""Index files, seen from outside.
+
+Owns reading one without the broker's settings. A file does not say how many slots it has; its
+length admits many answers, and the right one is that under which entries and slots agree.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from roquet.format.commit_log import DispatchRequest
+from roquet.format.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    FILE_NAME_DIGITS,
+    HEADER_BYTES,
+    SLOT,
+    SLOT_BYTES,
+    IndexEntry,
+    IndexHeader,
+    entry_position,
+    file_size,
+    slot_position,
+)
+from roquet.model import properties as prop
+from roquet.model import sys_flag as flags
+from roquet.model.java_string import index_key_hash
+from roquet.runtime.files import Files
+
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_ENTRIES = 20_000_000
+TAG_KEY_PREFIX = "T#"
+_SAMPLE_ENTRIES = 32
+_HINT_HITS_MAX = 1000
+_PIECE_BYTES = 1 << 16
+
+
+class IndexFileView:
+    """One index file, mapped for reading.
+
+    Attributes:
+        path: The file.
+        size_bytes: Its length.
+        slots: Number of its slots; 0 while nobody knows.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self.path = path
+        fd = files.open(path)
+        try:
+            self.size_bytes = files.length(fd)
+            self._mapping = files.map(fd, self.size_bytes, write=False) if self.size_bytes else None
+        finally:
+            files.close(fd)
+        self._data = memoryview(self._mapping) if self._mapping is not None else memoryview(b"")
+        self.slots = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the length can be that of an index file."""
+        return self.size_bytes > HEADER_BYTES and (self.size_bytes - HEADER_BYTES) % SLOT_BYTES == 0
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header as it is now."""
+        return IndexHeader.unpack(self._data)
+
+    @property
+    def entry_capacity(self) -> int:
+        """How many entries fit, given the slots."""
+        return (self.size_bytes - HEADER_BYTES - self.slots * SLOT_BYTES) // ENTRY_BYTES
+
+    @property
+    def count(self) -> int:
+        """How many entries are in use, as far as the file is long enough for them."""
+        return max(0, min(self.header.index_count, self.entry_capacity) - 1)
+
+    def entry(self, number: int) -> IndexEntry:
+        """One entry; the first has number 1."""
+        return IndexEntry._make(ENTRY.unpack_from(self._data, entry_position(self.slots, number)))
+
+    def slot(self, slot: int) -> int:
+        """Number of the newest entry of a slot's chain, 0 for none."""
+        return int(SLOT.unpack_from(self._data, slot_position(slot))[0])
+
+    def entries(self) -> Iterator[tuple[int, IndexEntry]]:
+        """All entries with their numbers, in the order they were put."""
+        start = entry_position(self.slots, 1)
+        data = self._data[start : start + self.count * ENTRY_BYTES]
+        for number, fields in enumerate(ENTRY.iter_unpack(data), start=1):
+            yield number, IndexEntry._make(fields)
+
+    def slots_equal(self, newest: array[int]) -> bool:
+        """Whether the slots hold exactly these numbers."""
+        expected = array("i", newest)
+        if sys.byteorder == "little":
+            expected.byteswap()
+        end = slot_position(self.slots)
+        return bytes(self._data[HEADER_BYTES:end]) == expected.tobytes()
+
+    def is_untouched(self) -> bool:
+        """Whether nothing but the header was ever written."""
+        for start in range(HEADER_BYTES, self.size_bytes, _PIECE_BYTES):
+            if bytes(self._data[start : start + _PIECE_BYTES]).strip(b"\0"):
+                return False
+        return True
+
+    def find(self, key_hash: int) -> list[int] | None:
+        """Physical offsets under a hash, oldest first; ``None`` if the chain is broken."""
+        number = self.slot(key_hash % self.slots)
+        below = self.count + 1
+        found: list[int] = []
+        while number:
+            if not 0 < number < below:
+                return None
+            below = number
+            entry = self.entry(number)
+            if entry.key_hash == key_hash:
+                found.append(entry.physical_offset)
+            number = entry.previous
+        return found[::-1]
+
+    def infer_slots(self) -> int:
+        """How many slots the file has, 0 if that cannot be told.
+
+        An empty file cannot tell. Damage to a few entries does not matter: most must agree.
+        """
+        if not self.is_whole or self.header.index_count <= 1:
+            return 0
+        best, best_share = 0, 0.5
+        for slots in self._candidates():
+            share = self._agreement(slots)
+            if share == 1.0:
+                return slots
+            if share > best_share:
+                best, best_share = slots, share
+        return best
+
+    def _candidates(self) -> Iterator[int]:
+        """Numbers of slots that fit the length; likely ones first."""
+        if self.size_bytes == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
+            yield DEFAULT_SLOTS
+        header = self.header
+        last = header.index_count - 1
+        pattern = header.end_physical_offset.to_bytes(8, "big", signed=True)
+        position = HEADER_BYTES
+        for _ in range(_HINT_HITS_MAX):
+            position = -1 if self._mapping is None else self._mapping.find(pattern, position)
+            if position < 0:
+                break
+            slots, misfit = divmod(position - 4 - last * ENTRY_BYTES - HEADER_BYTES, SLOT_BYTES)
+            if misfit == 0 and self._fits(slots):
+                yield slots
+            position += 1
+        room = (self.size_bytes - HEADER_BYTES) // SLOT_BYTES
+        step = ENTRY_BYTES // SLOT_BYTES
+        yield from (slots for slots in range(room % step or step, room, step) if self._fits(slots))
+
+    def _fits(self, slots: int) -> bool:
+        rest = self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES
+        return slots > 0 and rest > ENTRY_BYTES and rest % ENTRY_BYTES == 0
+
+    def _agreement(self, slots: int) -> float:
+        """Share of some entries that a table of ``slots`` slots leads to."""
+        capacity = (self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES) // ENTRY_BYTES
+        last = min(self.header.index_count, capacity) - 1
+        numbers = range(1, last + 1)[:_SAMPLE_ENTRIES]
+        if not numbers:
+            return 0.0
+        bad = 0
+        for number in numbers:
+            key_hash, physical_offset, _, previous = ENTRY.unpack_from(
+                self._data, entry_position(slots, number)
+            )
+            if not (
+                key_hash >= 0
+                and physical_offset >= 0
+                and 0 <= previous < number <= self.slot(key_hash % slots) <= last
+            ):
+                bad += 1
+                if bad * 2 > len(numbers):
+                    return 0.0
+        return 1.0 - bad / len(numbers)
+
+
+def open_index_files(
+    files: Files, directory: Path, *, slots: int | None = None
+) -> tuple[list[IndexFileView], list[Path]]:
+    """The index files in the order of their creation, and paths that are none.
+
+    A file that does not tell its number of slots takes that of its neighbours of equal length.
+    """
+    views: list[IndexFileView] = []
+    strangers: list[Path] = []
+    for name in files.list_dir(directory):
+        path = directory / name
+        if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
+            strangers.append(path)
+            continue
+        try:
+            view = IndexFileView(files, path)
+        except FileNotFoundError:
+            continue  # a running broker removed it after the listing
+        if view.is_whole:
+            view.slots = slots or view.infer_slots()
+            views.append(view)
+        else:
+            strangers.append(path)
+    known = {view.size_bytes: view.slots for view in views if view.slots}
+    for view in views:
+        view.slots = view.slots or known.get(view.size_bytes, 0)
+    return views, strangers
+
+
+def key_hashes(request: DispatchRequest) -> list[int]:
+    """Hashes under which every broker puts a record: its unique id, then each of its keys."""
+    if flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
+        return []
+    keys = [request.unique_key] if request.unique_key is not None else []
+    keys += [key for key in request.keys.split(prop.KEY_SEPARATOR) if key]
+    return [index_key_hash(request.topic, key) for key in keys]
+
+
+def tag_hash(request: DispatchRequest) -> int | None:
+    """Hash of a record's tags, under which RocketMQ 5.4 puts it too; earlier ones did not."""
+    tags = request.properties.get(prop.TAGS)
+    if not tags or flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
+        return None
+    return index_key_hash(request.topic, TAG_KEY_PREFIX + tags)

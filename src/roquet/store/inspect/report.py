@@ -1,0 +1,160 @@
+"""What a check of a store found.
+
+Owns the words and shapes of the result: faults, notes and counts, and how they look as JSON. A
+fault is a contradiction in the files. A note is something a reader should know that no file is to
+blame for, such as the torn end that a crash leaves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from roquet.errors import StoreDamaged
+from roquet.format.commit_log import DispatchRequest
+from roquet.store.inspect.queues import QueueKey
+from roquet.store.inspect.view import StoreView
+
+FAULTS_LISTED_MAX = 10_000
+SCHEMA_VERSION = 1
+
+
+class Fault(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One contradiction.
+
+    Attributes:
+        file: The file in which it shows, relative to the store.
+        field: The field that is wrong, or in which a wrong one shows.
+        detail: Expected and found.
+        physical_offset: The record it is about.
+        topic: The record's topic, if known.
+        queue_id: The record's queue, if known.
+        queue_offset: The record's place in the queue, if known.
+    """
+
+    file: str
+    field: str
+    detail: str
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+
+    @property
+    def where(self) -> str:
+        """Which record, in words."""
+        parts = [] if self.physical_offset is None else [f"record at {self.physical_offset}"]
+        if self.topic is not None:
+            parts.append(f"{self.topic}-{self.queue_id} offset {self.queue_offset}")
+        return ", ".join(parts)
+
+
+class Note(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Something to know that is no fault.
+
+    Attributes:
+        kind: One word for programs: tail, lag, stale, restart, deleted, unchecked, vanished.
+        detail: What it means here.
+        physical_offset: The place in the log, if it has one.
+    """
+
+    kind: str
+    detail: str
+    physical_offset: int | None = None
+
+
+class Counts(Struct, rename="camel"):
+    """How much was looked at."""
+
+    segments: int = 0
+    records: int = 0
+    log_bytes: int = 0
+    queues: int = 0
+    queue_entries: int = 0
+    expired_entries: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    config_files: int = 0
+    faults: int = 0
+
+
+class Report(Struct, rename="camel"):
+    """The result of a check.
+
+    Attributes:
+        path: The store.
+        faults: Contradictions, at most :data:`FAULTS_LISTED_MAX`; ``counts.faults`` has them all.
+        notes: Things to know.
+        counts: How much was looked at.
+        ok: Whether there is no fault.
+    """
+
+    path: str
+    ok: bool = True
+    schema: int = SCHEMA_VERSION
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+
+
+class Reporter:
+    """Collects a :class:`Report`; the same fault told twice counts once."""
+
+    def __init__(self, view: StoreView) -> None:
+        self._view = view
+        self._seen: set[Fault] = set()
+        self.report = Report(path=str(view.root))
+
+    def fault(
+        self,
+        path: Path,
+        name: str,
+        detail: str,
+        *,
+        physical_offset: int | None = None,
+        key: QueueKey | None = None,
+        queue_offset: int | None = None,
+    ) -> None:
+        """Remember a fault."""
+        fault = Fault(
+            file=self._view.name_of(path),
+            field=name,
+            detail=detail,
+            physical_offset=physical_offset,
+            topic=None if key is None else key.topic,
+            queue_id=None if key is None else key.queue_id,
+            queue_offset=queue_offset,
+        )
+        if fault in self._seen:
+            return
+        report = self.report
+        report.ok = False
+        report.counts.faults += 1
+        if len(report.faults) < FAULTS_LISTED_MAX:
+            self._seen.add(fault)
+            report.faults.append(fault)
+
+    def record_fault(self, record: DispatchRequest, name: str, detail: str) -> None:
+        """Remember a fault of a record in the log."""
+        self.fault(
+            self.log_file(record.physical_offset),
+            name,
+            detail,
+            physical_offset=record.physical_offset,
+            key=QueueKey(record.topic, record.queue_id),
+            queue_offset=record.queue_offset,
+        )
+
+    def problem(self, path: Path, error: StoreDamaged) -> None:
+        """Remember what is wrong with a file as such."""
+        self.fault(path, "file", f"{error.message}: {error.detail}")
+
+    def note(self, kind: str, detail: str, *, physical_offset: int | None = None) -> None:
+        """Remember a note."""
+        self.report.notes.append(Note(kind=kind, detail=detail, physical_offset=physical_offset))
+
+    def log_file(self, physical_offset: int) -> Path:
+        """The segment that holds an offset, or the directory of the log."""
+        index = self._view.segment_index(physical_offset)
+        return self._view.log_directory if index is None else self._view.segments[index].path
