@@ -1,0 +1,98 @@
+"""A unit of a ConsumeQueueExt, as bytes, and the addresses that stand for units.
+
+Owns the layout, big-endian:
+
+==== ============== ===== ===================================================================
+#    field          bytes note
+==== ============== ===== ===================================================================
+1    size           2     of the whole unit, 20 to 32767; 0 was never written, -1 ends a file
+2    tagsCode       8     what the ConsumeQueue entry would hold without a unit
+3    storeTimestamp 8     of the record, ms
+4    bitmapSize     2
+5    bitmap         n     bloom filter of the SQL92 groups that want the record; may be missing
+==== ============== ===== ===================================================================
+
+Units follow each other without padding and stay in one file, 48 MiB by default. The last 4 bytes
+of a file take no unit: where the next one would not fit before them, the file ends with size -1
+and the unit goes to the next file.
+
+A unit's real offset is its place in all files taken together. Its address, the third field of a
+ConsumeQueue entry, is the real offset plus the smallest 64-bit number, so addresses lie below
+every tags code, which is a 32-bit hash or a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+HEAD = struct.Struct(">hqqh")
+UNIT_BYTES_MIN = HEAD.size
+UNIT_BYTES_MAX = 0x7FFF
+END_MARK = struct.pack(">h", -1)
+END_RESERVED_BYTES = 4
+DEFAULT_FILE_BYTES = 48 << 20
+
+_LONG_MIN = -(1 << 63)
+ADDRESS_MAX = -(1 << 31) - 1
+REAL_OFFSET_MAX = ADDRESS_MAX - _LONG_MIN
+NO_ADDRESS = 1
+
+
+class CqExtUnit(NamedTuple):
+    """What a ConsumeQueue entry says beyond its 20 bytes."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    filter_bitmap: bytes = b""
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the unit; one beyond :data:`UNIT_BYTES_MAX` cannot be stored."""
+        return UNIT_BYTES_MIN + len(self.filter_bitmap)
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Whether the third field of a ConsumeQueue entry is the address of a unit.
+
+    Example:
+        >>> is_ext_address(address_of(0)), is_ext_address(-(1 << 31))
+        (True, False)
+    """
+    return tags_code <= ADDRESS_MAX
+
+
+def address_of(real_offset: int) -> int:
+    """The address of the unit at a real offset."""
+    return real_offset + _LONG_MIN
+
+
+def real_offset_of(address: int) -> int:
+    """The real offset of the unit with an address."""
+    return address - _LONG_MIN
+
+
+def pack_unit(unit: CqExtUnit) -> bytes:
+    """The bytes of a unit."""
+    return (
+        HEAD.pack(unit.size_bytes, unit.tags_code, unit.store_timestamp_ms, len(unit.filter_bitmap))
+        + unit.filter_bitmap
+    )
+
+
+def peek_size(data: bytes | memoryview, position: int = 0) -> int:
+    """Length of the unit whose head is at a byte position, 0 where no unit starts."""
+    if len(data) - position < UNIT_BYTES_MIN:
+        return 0
+    size, _, _, bitmap_bytes = HEAD.unpack_from(data, position)
+    return size if size == UNIT_BYTES_MIN + bitmap_bytes and bitmap_bytes >= 0 else 0
+
+
+def unpack_unit(data: bytes | memoryview, position: int = 0) -> CqExtUnit | None:
+    """The unit at a byte position, ``None`` where no whole unit lies."""
+    size = peek_size(data, position)
+    if size == 0 or len(data) - position < size:
+        return None
+    _, tags_code, store_timestamp_ms, _ = HEAD.unpack_from(data, position)
+    bitmap = bytes(data[position + UNIT_BYTES_MIN : position + size])
+    return CqExtUnit(tags_code, store_timestamp_ms, bitmap)
