@@ -62,13 +62,21 @@ def walk_commit_log(store: Path) -> Iterator[LogRecord]:
             position += size
 
 
-def walk_consume_queue(store: Path, topic: str, queue_id: int) -> Iterator[tuple[int, int]]:
-    """Physical offset and size of every entry of a queue, up to the first empty one."""
+def walk_consume_queue(store: Path, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
+    """Physical offset, size and tags code of a queue's entries, up to the first empty one."""
     for path in sorted((store / "consumequeue" / topic / str(queue_id)).iterdir()):
-        for physical_offset, size, _tags_code in struct.iter_unpack(">qiq", path.read_bytes()):
-            if size == 0:
+        for entry in struct.iter_unpack(">qiq", path.read_bytes()):
+            if entry[1] == 0:
                 return
-            yield physical_offset, size
+            yield entry
+
+
+def tags_code(tags: str | None) -> int:
+    """Java's hash of a string: over UTF-16 units, wrapped to 32 bits, signed; 0 without tags."""
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", (tags or "").encode("utf-16-be")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def _unpack(data: bytes, magic: int) -> LogRecord:

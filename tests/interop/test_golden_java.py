@@ -11,7 +11,8 @@ import pytest
 from tests.interop.logwalk import LogRecord, walk_commit_log
 from tests.interop.oracle import JavaOracle
 
-pytestmark = pytest.mark.interop
+# The first run on a machine downloads the jars within a test's setup.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "data"
 

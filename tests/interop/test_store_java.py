@@ -27,6 +27,7 @@ from tests.interop.javaclient import JavaMessage, JavaSendResult
 from tests.interop.logwalk import (
     SYS_FLAG_COMPRESSED,
     LogRecord,
+    tags_code,
     walk_commit_log,
     walk_consume_queue,
 )
@@ -43,7 +44,8 @@ from tests.interop.roquetstore import (
     visible_body,
 )
 
-pytestmark = pytest.mark.interop
+# The first run on a machine downloads the jars within a test's setup.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).parent.parent.parent
 QUEUES = 4
@@ -257,7 +259,10 @@ def check_files(store: Path, topic: str) -> None:
     assert verify_store(store).faults == []
     for queue_id, expected in enumerate(by_queue(walk_commit_log(store), topic)):
         entries = list(walk_consume_queue(store, topic, queue_id))
-        assert entries == [(record.physical_offset, record.size) for record in expected]
+        assert entries == [
+            (record.physical_offset, record.size, tags_code(record.properties.get("TAGS")))
+            for record in expected
+        ]
 
 
 def check_rolled(store: Path, topic: str) -> None:
