@@ -116,6 +116,7 @@ class RecordRules:
 
     delay_levels: DelayLevels
     check_crc: bool = True
+    check_property_crc: bool = True
     force_property_crc: bool = False
     check_torn: bool = False
 
@@ -327,8 +328,8 @@ def check_record(
     if not topic or "\0" in topic:
         return RecordFault(physical_offset, "topic", "is empty, not UTF-8, or holds NUL")
     properties = prop.decode_properties(layout.properties.of(view))
-    if rules.check_crc:
-        fault = _check_crc_property(view, start, layout, rules, properties.get(prop.CRC32))
+    if rules.check_crc and rules.check_property_crc:
+        fault = _check_crc_property(view, start, layout, rules)
         if fault:
             return RecordFault(physical_offset, prop.CRC32, fault)
     return DispatchRequest(
@@ -365,15 +366,25 @@ def _has_lost_sector(view: memoryview, start: int, layout: _Layout, physical_off
 
 
 def _check_crc_property(
-    view: memoryview, start: int, layout: _Layout, rules: RecordRules, digits: str | None
+    view: memoryview, start: int, layout: _Layout, rules: RecordRules
 ) -> str | None:
-    """Why the CRC over the whole record fails, or ``None``; a record may go without one."""
-    if digits is None:
+    """Why the CRC over the whole record fails, or ``None``; a record may go without one.
+
+    Only the last twenty bytes count, in the exact form the broker appends: a producer may send a
+    property of that name too, and its value must not decide about the log.
+    """
+    end = start + layout.size
+    tail = bytes(view[max(end - CRC_PROPERTY_BYTES, layout.properties.start) : end])
+    digits = tail[len(_CRC_PROPERTY_NAME) : -1]
+    is_there = (
+        len(tail) == CRC_PROPERTY_BYTES
+        and tail.startswith(_CRC_PROPERTY_NAME)
+        and tail.endswith(b"\x02")
+        and digits.isdigit()
+    )
+    if not is_there:
         return "is missing" if rules.force_property_crc else None
-    if len(digits) != 10 or not digits.isdecimal():
-        return f"is {digits!r}, not ten digits"
-    covered = view[start : start + layout.size - CRC_PROPERTY_BYTES]
-    if crc32_31(covered) != int(digits[::-1]):
+    if crc32_31(view[start : end - CRC_PROPERTY_BYTES]) != int(digits[::-1]):
         return "does not fit the record"
     return None
 

@@ -8,18 +8,19 @@ compressed) and the properties as bytes; maps are made when somebody asks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from roquet.model import properties as prop
 from roquet.model.host import LOOPBACK, Host
 from roquet.model.message_id import offset_message_id
 
 
-@dataclass(slots=True)
-class BrokerMessage:
+class BrokerMessage(NamedTuple):
     """One message to append; upstream's MessageExtBrokerInner.
 
-    ``properties`` is the stored form (see :mod:`roquet.model.properties`). The store assigns
-    queue offset, physical offset and store timestamp.
+    A tuple, because the compiled lane reads its fields by place. ``properties`` is the stored
+    form (see :mod:`roquet.model.properties`). The store assigns queue offset, physical offset and
+    store timestamp.
     """
 
     topic: str
@@ -36,8 +37,7 @@ class BrokerMessage:
     wait_store_ok: bool = True
 
 
-@dataclass(slots=True)
-class BatchMessage:
+class BatchMessage(NamedTuple):
     """Messages of one topic and queue in the encoded form of a batch send (format/batch.py)."""
 
     topic: str

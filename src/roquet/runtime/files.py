@@ -22,7 +22,7 @@ import os
 import shutil
 import stat
 import struct
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +70,11 @@ class Files:
 
     def exists(self, path: Path) -> bool:
         """Whether something is at ``path``; a link is not followed."""
-        return os.path.lexists(path)
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def is_dir(self, path: Path) -> bool:
         """Whether ``path`` is a real directory (not a link to one)."""
@@ -99,10 +103,14 @@ class Files:
         missing = [path, *path.parents]
         for directory in reversed([p for p in missing if not os.path.isdir(p)]):
             try:
-                os.mkdir(directory)
+                self.make_dir(directory)
             except FileExistsError:
                 continue
             self.sync_dir(directory.parent)
+
+    def make_dir(self, path: Path) -> None:
+        """Make one directory, its name not yet durable."""
+        os.mkdir(path)
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         """Open a file and return its descriptor; links are not followed."""
@@ -129,8 +137,16 @@ class Files:
 
     def zero_range(self, fd: int, start: int, end: int) -> None:
         """Make bytes ``start`` to ``end`` read as zeros and keep their blocks reserved."""
-        if start >= end or memory.zero_range(fd, start, end - start):
-            return
+        if start < end and not memory.zero_range(fd, start, end - start):
+            self._write_zeros(fd, start, end)
+
+    def punch(self, fd: int, start: int, end: int) -> None:
+        """Make bytes ``start`` to ``end`` read as zeros and give their blocks back."""
+        if start < end and not memory.punch_hole(fd, start, end - start):
+            self._write_zeros(fd, start, end)
+
+    def _write_zeros(self, fd: int, start: int, end: int) -> None:
+        """Zeros by writing, where they are not zeros already."""
         position = start
         while position < end:
             step = min(len(_ZEROS), end - position)
@@ -251,41 +267,57 @@ class Files:
         self.sync_dir(path.parent)
 
 
+class OpenFile:
+    """A file kept open by a :class:`DescriptorCache`; ``fd`` is -1 once the cache closed it."""
+
+    __slots__ = ("fd", "is_used")
+
+    def __init__(self, fd: int) -> None:
+        """Take over a descriptor."""
+        self.fd = fd
+        self.is_used = True
+
+
 class DescriptorCache:
-    """Open descriptors of many files, the least recently used closed beyond a limit.
+    """Open descriptors of many files, those not used lately closed beyond a limit.
 
     A broker has tens of thousands of ConsumeQueue files and a limit of open descriptors far below.
+    A user keeps the :class:`OpenFile`, sets ``is_used`` with each use and opens again when ``fd``
+    is -1: that is cheaper than a look-up a write.
     """
 
     def __init__(self, files: Files, *, limit: int) -> None:
         """Keep at most ``limit`` descriptors of ``files`` open."""
         self._files = files
         self._limit = limit
-        self._open: dict[Path, int] = {}
+        self._open: deque[OpenFile] = deque()
 
     def __len__(self) -> int:
         """How many descriptors are open now."""
-        return len(self._open)
+        return sum(1 for file in self._open if file.fd >= 0)
 
-    def get(self, path: Path, opener: Callable[[], int]) -> int:
-        """The descriptor of ``path``, opened by ``opener`` when it is not at hand."""
-        fd = self._open.pop(path, -1)
-        if fd < 0:
-            fd = opener()
-            while len(self._open) >= self._limit:
-                oldest = next(iter(self._open))
-                self._files.close(self._open.pop(oldest))
-        self._open[path] = fd
-        return fd
+    def add(self, fd: int) -> OpenFile:
+        """Keep a descriptor, closing the first one found that was not used since the last look."""
+        while len(self._open) >= self._limit:
+            oldest = self._open.popleft()
+            if oldest.fd < 0:
+                continue
+            if oldest.is_used:
+                oldest.is_used = False
+                self._open.append(oldest)
+            else:
+                self.close_one(oldest)
+        file = OpenFile(fd)
+        self._open.append(file)
+        return file
 
-    def drop(self, path: Path) -> None:
-        """Close the descriptor of ``path`` if it is open."""
-        fd = self._open.pop(path, -1)
+    def close_one(self, file: OpenFile) -> None:
+        """Close a descriptor if it is open."""
+        fd, file.fd = file.fd, -1
         if fd >= 0:
             self._files.close(fd)
 
     def close(self) -> None:
         """Close all."""
         while self._open:
-            _, fd = self._open.popitem()
-            self._files.close(fd)
+            self.close_one(self._open.pop())

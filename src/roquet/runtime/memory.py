@@ -14,6 +14,8 @@ import sys
 
 _MADV_POPULATE_WRITE = 23  # Linux 5.14
 _MADV_DONTNEED = 4
+_FALLOC_FL_KEEP_SIZE = 0x01
+_FALLOC_FL_PUNCH_HOLE = 0x02
 _FALLOC_FL_ZERO_RANGE = 0x10
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -72,9 +74,18 @@ def is_resident(address: int, size_bytes: int) -> bool:
 
 def zero_range(fd: int, start: int, size_bytes: int) -> bool:
     """Turn a range of a file into zeros without writing them; false if the file system cannot."""
+    return _fallocate(fd, _FALLOC_FL_ZERO_RANGE, start, size_bytes)
+
+
+def punch_hole(fd: int, start: int, size_bytes: int) -> bool:
+    """Turn a range of a file into a hole of the same length; false if that cannot be done."""
+    return _fallocate(fd, _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE, start, size_bytes)
+
+
+def _fallocate(fd: int, mode: int, start: int, size_bytes: int) -> bool:
     if _libc is None:
         return False
-    if _libc.fallocate(fd, _FALLOC_FL_ZERO_RANGE, start, size_bytes) == 0:
+    if _libc.fallocate(fd, mode, start, size_bytes) == 0:
         return True
     number = ctypes.get_errno()
     if number in _UNSUPPORTED:

@@ -2,13 +2,17 @@
 
 Owns the loop every service thread of the store shares: wait until woken or until the interval
 passed, then run one round. Threads exist only where the kernel may block (sync, allocation,
-cold reads); what they find out goes back to the owner by value.
+cold reads); what they find out goes back to the owner by value. A round that raises is logged and
+the thread goes on: nobody would notice the silence of one that ended.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 
 class Worker:
@@ -50,4 +54,7 @@ class Worker:
             self._wake.clear()
             if self._stopping:
                 return
-            self._round()
+            try:
+                self._round()
+            except Exception:
+                log.exception("%s: a round failed", self._thread.name)

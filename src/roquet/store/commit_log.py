@@ -95,6 +95,7 @@ class CommitLog:
         self.rules = fmt.RecordRules(
             DelayLevels(config.message_delay_levels),
             check_crc=config.check_crc_on_recover,
+            check_property_crc=config.append_property_crc or config.force_verify_property_crc,
             force_property_crc=config.force_verify_property_crc,
         )
         self.flushed_offset = 0

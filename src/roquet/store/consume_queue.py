@@ -22,7 +22,7 @@ from pathlib import Path
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES, CqUnit, unpack_unit
 from roquet.runtime.failpoint import failpoint
-from roquet.runtime.files import DescriptorCache, Files
+from roquet.runtime.files import DescriptorCache, Files, OpenFile
 from roquet.store.consume_queue_ext import ConsumeQueueExt
 from roquet.store.mapped_file import file_name
 from roquet.store.mapped_file_queue import segment_starts
@@ -42,6 +42,8 @@ class ConsumeQueue:
         "_file_bytes",
         "_files",
         "_starts",
+        "_tail",
+        "_tail_start",
         "dirty_bytes",
         "ext",
         "max_physical_offset",
@@ -71,6 +73,8 @@ class ConsumeQueue:
         self._file_bytes = file_bytes
         self._entries_a_file = file_bytes // UNIT_BYTES
         self._starts: list[int] = []
+        self._tail: OpenFile | None = None
+        self._tail_start = 0
         self.root = root
         self.topic = topic
         self.queue_id = queue_id
@@ -109,17 +113,35 @@ class ConsumeQueue:
     def write_pending(self) -> None:
         """Write the burst's entries and show them to readers; raises ``OSError``, keeps them."""
         failpoint("dispatch.before")
-        while self.pending:
-            position = self.max_queue_offset * UNIT_BYTES
-            start = position - position % self._file_bytes
-            room = start + self._file_bytes - position
-            part = self.pending[:room] if len(self.pending) > room else self.pending
-            fd = self._descriptor(start)
-            self._files.write_at(fd, part, position - start)
-            self.dirty_bytes += len(part)
-            self.max_queue_offset += len(part) // UNIT_BYTES
-            self.pending = self.pending[len(part) :]
+        pending = self.pending
+        position = self.max_queue_offset * UNIT_BYTES - self._tail_start
+        while 0 <= self._file_bytes - position < len(pending):
+            room = self._file_bytes - position
+            if room:
+                self._write_tail(pending[:room], position)
+                del pending[:room]
+            position = 0
+            self._tail_start += self._file_bytes
+            self._close_tail()
+        if pending:
+            self._write_tail(pending, position)
+            pending.clear()
         failpoint("dispatch.after")
+
+    def _write_tail(self, part: bytearray, position: int) -> None:
+        """Write entries to the tail file, opening it first if need be."""
+        tail = self._tail
+        if tail is None or tail.fd < 0:
+            tail = self._tail = self._descriptors.add(self._open(self._tail_start))
+        tail.is_used = True
+        self._files.write_at(tail.fd, part, position)
+        self.dirty_bytes += len(part)
+        self.max_queue_offset += len(part) // UNIT_BYTES
+
+    def _close_tail(self) -> None:
+        if self._tail is not None:
+            self._descriptors.close_one(self._tail)
+            self._tail = None
 
     def _skip_to(self, queue_offset: int) -> None:
         """Continue at a later place: with filler, as upstream marks what was never there."""
@@ -137,18 +159,15 @@ class ConsumeQueue:
                 begin,
                 queue_offset,
             )
-        self.max_queue_offset = begin
+        self._move_end(begin)
         while self.max_queue_offset < queue_offset:
             count = min(queue_offset - self.max_queue_offset, _FILL_ENTRIES_MAX)
             self.pending += FILLER * count
             self.write_pending()
 
-    def _descriptor(self, start: int) -> int:
-        path = self._path(start)
-        return self._descriptors.get(path, lambda: self._open(path, start))
-
-    def _open(self, path: Path, start: int) -> int:
+    def _open(self, start: int) -> int:
         """Open the file that begins at byte ``start``, making it at its full, sparse length."""
+        path = self._path(start)
         if self._starts and start <= self._starts[-1]:
             return self._files.open(path, write=True)
         if not self._starts:
@@ -222,6 +241,8 @@ class ConsumeQueue:
         self._forget_files(index + 1)
         if index < 0:
             self._set_end(0)
+            if self.ext is not None:
+                self.ext.destroy()
             return False
         start = self._starts[index]
         end = start // UNIT_BYTES + count
@@ -288,16 +309,24 @@ class ConsumeQueue:
         return unpack_unit(self._read(start, UNIT_BYTES, position - start))
 
     def _set_end(self, queue_offset: int) -> None:
-        self.max_queue_offset = self.next_queue_offset = queue_offset
+        self.next_queue_offset = queue_offset
+        self._move_end(queue_offset)
         self.min_queue_offset = min(self.min_queue_offset, queue_offset)
         if queue_offset == 0:
             self.max_physical_offset = -1
         self.pending = bytearray()
 
+    def _move_end(self, queue_offset: int) -> None:
+        """Continue writing at a place; its file is opened by the next write."""
+        self._close_tail()
+        self.max_queue_offset = queue_offset
+        position = queue_offset * UNIT_BYTES
+        self._tail_start = position - position % self._file_bytes
+
     def _forget_files(self, index: int) -> None:
         """Delete the files from ``index`` on, newest first."""
+        self._close_tail()
         for start in reversed(self._starts[index:]):
-            self._descriptors.drop(self._path(start))
             self._files.unlink(self._path(start))
         if self._starts[index:]:
             self._files.sync_dir(self.root)
@@ -307,8 +336,7 @@ class ConsumeQueue:
         """Zeros from ``position`` to the end of a file."""
         fd = self._files.open(self._path(start), write=True)
         try:
-            self._files.truncate(fd, position)
-            self._files.truncate(fd, self._file_bytes)
+            self._files.punch(fd, position, self._file_bytes)
         finally:
             self._files.close(fd)
 
@@ -337,7 +365,6 @@ class ConsumeQueue:
             count += 1
         removed, self._starts = self._starts[:count], self._starts[count:]
         for start in removed:
-            self._descriptors.drop(self._path(start))
             self._files.unlink(self._path(start))
         self.correct_min_offset(min_physical_offset)
         if self.ext is not None and count:
@@ -349,9 +376,12 @@ class ConsumeQueue:
     def sync(self) -> None:
         """Put written entries on disk, on any thread; raises ``OSError``.
 
-        Only the last two files can have changed since the last sync of a busy queue, but a burst
-        may span more, so all files written since are synced.
+        Ext units go first: an entry must never point at a unit that is not there. The tail is
+        where a busy queue changes, but a burst may span files, so as many are synced as can have
+        changed since the last call.
         """
+        if self.ext is not None:
+            self.ext.flush()
         changed, self.dirty_bytes = self.dirty_bytes, 0
         for start in reversed(self._starts):
             try:
@@ -365,8 +395,6 @@ class ConsumeQueue:
             changed -= self._file_bytes
             if changed <= -self._file_bytes:
                 break
-        if self.ext is not None:
-            self.ext.flush()
 
     def total_bytes(self) -> int:
         """Length of the files together."""
@@ -374,8 +402,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         """Close descriptors."""
-        for start in self._starts:
-            self._descriptors.drop(self._path(start))
+        self._close_tail()
         if self.ext is not None:
             self.ext.close()
 

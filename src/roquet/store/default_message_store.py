@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from roquet.errors import StoreClosed
@@ -40,6 +40,7 @@ from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.flush import AckQueue, FlushCommitLog, Post
 from roquet.store.index import IndexService
+from roquet.store.lane import BurstResult, append_burst, make_lane
 from roquet.store.reader import MessageReader
 from roquet.store.recovery import Recovery, RecoveryReport
 from roquet.store.results import PutMessageResult, PutMessageStatus
@@ -96,6 +97,10 @@ class DefaultMessageStore:
         self.queues = ConsumeQueueStore(self._files, root, self.config)
         self.index = self._make_index()
         self.dispatcher = Dispatcher(self.commit_log, self.queues, self.index, self.flags)
+        self.lane = make_lane(
+            self.config, self.commit_log, self.queues, self.index, self.dispatcher
+        )
+        self.dispatcher.lane = self.lane
         self.reader = MessageReader(
             self.commit_log, self.queues, self.index, self.config, self.stats
         )
@@ -176,14 +181,19 @@ class DefaultMessageStore:
         self.acks.flushed_offset = self.commit_log.flushed_offset
         return self.last_recovery
 
-    def start(self) -> None:
-        """Mark the store as running and start its threads; puts are taken from here on."""
+    def start(self, *, threads: bool = True) -> None:
+        """Mark the store as running and start its threads; puts are taken from here on.
+
+        Without ``threads`` nothing happens in the background: whoever asks for that runs the
+        rounds of the workers by hand, in an order that can be repeated.
+        """
         self._files.make_dirs(self.commit_log.queue.root)
         self._store_lock.mark_running()
-        self.commit_log.allocator.start()
-        self.flusher.start()
-        self._logics_flusher.start()
-        self._housekeeper.start()
+        if threads:
+            self.commit_log.allocator.start()
+            self.flusher.start()
+            self._logics_flusher.start()
+            self._housekeeper.start()
         self.retention.check_disk()
         self._is_started = True
 
@@ -278,18 +288,52 @@ class DefaultMessageStore:
             burst, self._burst = self._burst, []
             if not burst:
                 return
-            segment = self.commit_log.queue.last
-            if segment is not None and segment.write_buffer is None:
-                self.commit_log.allocator.populate_ahead(segment, segment.wrote)
-            if self.dispatcher.dispatched_offset < self.confirm_offset:
-                self.dispatcher.run(self.confirm_offset)
-            else:
-                self.dispatcher.finish()
+            self._dispatch_burst()
             for result, done, must_wait in burst:
                 if done is not None:
                     self._answer(result, done, must_wait=must_wait)
             if self.config.is_sync_flush:
                 self.flusher.request()
+
+    def put_burst(self, messages: Sequence[BrokerMessage]) -> BurstResult:
+        """Append and dispatch many messages at once, plain ones by the compiled lane.
+
+        Does not wait for the disk: ``acks.wait(result.end_offset, ...)`` does.
+        """
+        with self._lock:
+            may_use_lane = self._is_started and self.flags.is_writeable and not self.put_hooks
+            began_ns = self._append_began_ns = self.clock.monotonic_ns()
+            began_offset = self.commit_log.wrote_offset
+            result = append_burst(
+                messages,
+                lane=self.lane if may_use_lane else None,
+                commit_log=self.commit_log,
+                dispatcher=self.dispatcher,
+                is_confirmed=not self.config.is_sync_flush and self.commit_log.pool is None,
+                append_one=self._append,
+            )
+            self._dispatch_burst()
+            took_ns = self.clock.monotonic_ns() - began_ns
+            self._append_began_ns = 0
+            self._append_took_ns = (began_ns + took_ns, took_ns)
+            self.stats.count_put(
+                is_ok=not result.refused,
+                messages=len(messages) - len(result.refused),
+                size_bytes=result.end_offset - began_offset,
+                took_ns=took_ns,
+            )
+            if self.config.is_sync_flush:
+                self.flusher.request()
+            return result
+
+    def _dispatch_burst(self) -> None:
+        segment = self.commit_log.queue.last
+        if segment is not None and segment.write_buffer is None:
+            self.commit_log.allocator.populate_ahead(segment, segment.wrote)
+        if self.dispatcher.dispatched_offset < self.confirm_offset:
+            self.dispatcher.run(self.confirm_offset)
+        else:
+            self.dispatcher.finish()
 
     def put_message(self, message: BrokerMessage | BatchMessage) -> PutMessageResult:
         """Append one message or batch and wait for the answer; not on an event loop."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from roquet.errors import StoreDamaged
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault, RecordRules, check_record
@@ -23,7 +24,12 @@ from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.index import IndexService
 from roquet.store.running_flags import RunningFlag, RunningFlags
 
+if TYPE_CHECKING:
+    from roquet import _fast
+
 log = logging.getLogger(__name__)
+
+_LANE_STEP_BYTES = 32 << 20
 
 CommitLogDispatcher = Callable[[DispatchRequest], None]
 ArrivingListener = Callable[[ConsumeQueue], None]
@@ -51,11 +57,17 @@ class Dispatcher:
         self.dispatchers: list[CommitLogDispatcher] = []
         self.arriving: list[ArrivingListener] = []
         self.bitmap: BitmapCalculator | None = None
+        self.lane: _fast.Lane | None = None
 
     @property
     def behind_bytes(self) -> int:
         """How much of the log is not dispatched yet."""
         return max(self._log.max_offset - self.dispatched_offset, 0)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether queue and index are all that has to be fed, so that the lane may do it."""
+        return not self.dispatchers and self.bitmap is None
 
     def dispatch(self, requests: Iterable[DispatchRequest]) -> bool:
         """Dispatch records just appended; false if they have to wait for :meth:`run`."""
@@ -68,8 +80,8 @@ class Dispatcher:
 
     def run(self, confirm_offset: int) -> None:
         """Dispatch everything up to a confirmed offset, reading it from the log, then finish."""
-        for request in self._records(confirm_offset):
-            if not self._guarded(request):
+        while self.dispatched_offset < confirm_offset:
+            if not (self._run_lane(confirm_offset) or self._run_one(confirm_offset)):
                 break
         self.finish()
 
@@ -125,29 +137,46 @@ class Dispatcher:
         found = check_record(view, 0, len(view), physical_offset=physical_offset, rules=self._rules)
         return isinstance(found, Blank)
 
-    def _records(self, confirm_offset: int) -> Iterable[DispatchRequest]:
-        """Records between the mark and an offset."""
+    def _run_lane(self, confirm_offset: int) -> bool:
+        """Let the compiled lane dispatch what it can; whether it moved on."""
+        segment = self._log.queue.find(self.dispatched_offset)
+        if self.lane is None or not self.is_plain or segment is None:
+            return False
+        began = self.dispatched_offset
+        position = began - segment.start_offset
+        limit = min(
+            segment.read_limit,
+            confirm_offset - segment.start_offset,
+            position + _LANE_STEP_BYTES,
+        )
+        try:
+            self.lane.redispatch(segment.view, position, limit, segment.start_offset)
+        except OSError:
+            log.exception("indexing failed; writes are refused until it succeeds")
+            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+            return False
+        if self.dispatched_offset - began >= _LANE_STEP_BYTES // 2:
+            self.finish()
+        return self.dispatched_offset > began
+
+    def _run_one(self, confirm_offset: int) -> bool:
+        """Dispatch the next record, or pass over the end of a segment; whether it moved on."""
         offset = self.dispatched_offset
-        while offset < confirm_offset:
-            segment = self._log.queue.find(offset)
-            if segment is None:
-                return
-            start = offset - segment.start_offset
-            found = check_record(
-                segment.view, start, segment.read_limit, physical_offset=offset, rules=self._rules
+        segment = self._log.queue.find(offset)
+        if segment is None:
+            return False
+        start = offset - segment.start_offset
+        found = check_record(
+            segment.view, start, segment.read_limit, physical_offset=offset, rules=self._rules
+        )
+        if isinstance(found, Blank):
+            self.dispatched_offset = segment.end_offset
+            return True
+        if isinstance(found, RecordFault):
+            self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
+            raise StoreDamaged(
+                f"the record at {offset} changed after it was written",
+                detail=f"{found.field}: {found.detail}",
+                hint="run 'roquet store verify' and restore the segment from a replica",
             )
-            if isinstance(found, Blank):
-                offset = segment.end_offset
-                self.dispatched_offset = offset
-                continue
-            if isinstance(found, RecordFault):
-                self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
-                raise StoreDamaged(
-                    f"the record at {offset} changed after it was written",
-                    detail=f"{found.field}: {found.detail}",
-                    hint="run 'roquet store verify' and restore the segment from a replica",
-                )
-            if found.end_offset > confirm_offset:
-                return
-            yield found
-            offset = found.end_offset
+        return found.end_offset <= confirm_offset and self._guarded(found)

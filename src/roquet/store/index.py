@@ -144,6 +144,25 @@ class IndexService:
             raise
         return None if last_exit_ok else resume_offset
 
+    def peek_resume_offset(self, *, index_msg_timestamp_ms: int) -> int:
+        """What :meth:`load` will return after an unclean exit; nothing is opened or changed."""
+        resume_offset = 0
+        for name in self._files.list_dir(self._root):
+            fd = self._files.open(self._files.inside(self._root, name))
+            try:
+                head = self._files.read_at(fd, layout.HEADER_BYTES, 0)
+            finally:
+                self._files.close(fd)
+            if len(head) < layout.HEADER_BYTES:
+                break
+            header = IndexHeader.unpack(head)
+            if not self._is_trusted(header, index_msg_timestamp_ms):
+                return resume_offset or header.begin_physical_offset
+            resume_offset = header.end_physical_offset
+            if header.end_timestamp_ms == index_msg_timestamp_ms:
+                break
+        return resume_offset
+
     def doubtful_from(self, log_end: int) -> int | None:
         """Remove the files with entries at or beyond ``log_end``, where recovery cut the log.
 
@@ -302,14 +321,19 @@ class IndexService:
         """How many files, from the oldest, were surely on disk before an unclean exit."""
         for number, file in enumerate(self._index_files):
             header = file.header
-            if header.index_count != self._entries:
-                return number
-            if header.end_timestamp_ms > index_msg_timestamp_ms:
+            if not self._is_trusted(header, index_msg_timestamp_ms):
                 return number
             if header.end_timestamp_ms == index_msg_timestamp_ms:
                 # A later file may have filled up within the same millisecond, after the mark.
                 return number + 1
         return len(self._index_files)
+
+    def _is_trusted(self, header: IndexHeader, index_msg_timestamp_ms: int) -> bool:
+        """Whether a file was full, and so synced, before the checkpoint's mark was written."""
+        return (
+            header.index_count == self._entries
+            and header.end_timestamp_ms <= index_msg_timestamp_ms
+        )
 
     def _remove_from(self, kept: int) -> int:
         """Remove all but the first ``kept`` files durably; returns where records must resume."""

@@ -17,9 +17,16 @@ from roquet.store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name
 
 
 def segment_starts(files: Files, root: Path, *, size_bytes: int) -> list[int]:
-    """Start offsets of the segments in a directory; anything unexpected there is an error."""
+    """Start offsets of the segments in a directory; anything unexpected there is an error.
+
+    Empty files at the end are creations that a crash cut short: they do not count, and the next
+    creation of that name replaces them.
+    """
     starts: list[int] = []
-    for name in files.list_dir(root):
+    names = files.list_dir(root)
+    while names and names[-1].isdecimal() and files.size_bytes(root / names[-1]) == 0:
+        names.pop()
+    for name in names:
         if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
             raise StoreDamaged(
                 f"{root / name} is not a segment",

@@ -27,6 +27,7 @@ from roquet.store.config import BrokerRole, MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.index import IndexService
+from roquet.store.lane import compiled_fits_entry
 from roquet.store.results import (
     BoundaryType,
     Bytes,
@@ -79,6 +80,8 @@ class MessageReader:
         ratio = config.access_message_in_memory_max_ratio
         self._memory_bytes = physical_memory_bytes() * ratio // 100
         self._rules = replace(commit_log.rules, check_crc=True)
+        force_crc = commit_log.rules.force_property_crc
+        self._fits_entry = None if force_crc else compiled_fits_entry()
         self.damaged_records = 0
 
     # -- by queue ---------------------------------------------------------------------------
@@ -211,6 +214,8 @@ class MessageReader:
         if message_filter is None or message_filter.by_queue is None:
             return True
         tags_code, ext = self._tags_of(queue, unit)
+        if ext is None and queue.ext is not None and is_ext_address(tags_code):
+            return True  # the unit is lost: only the record can tell
         return message_filter.by_queue(tags_code, ext)
 
     def _tags_of(self, queue: ConsumeQueue, unit: CqUnit) -> tuple[int, CqExtUnit | None]:
@@ -253,6 +258,15 @@ class MessageReader:
         self, queue: ConsumeQueue, unit: CqUnit, queue_offset: int, record: Bytes
     ) -> str | None:
         """Why a record is not the one its entry speaks of, or not a good one at all."""
+        if self._fits_entry is not None and self._fits_entry(
+            record,
+            unit.physical_offset,
+            queue.topic.encode(),
+            queue.queue_id,
+            queue_offset,
+            unit.tags_code,
+        ):
+            return None
         found = fmt.check_record(
             record, 0, len(record), physical_offset=unit.physical_offset, rules=self._rules
         )

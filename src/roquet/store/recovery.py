@@ -19,7 +19,6 @@ segment that some queue points into.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from roquet.errors import StoreDamaged
@@ -31,6 +30,7 @@ from roquet.store.commit_log import CommitLog
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.index import IndexService
+from roquet.store.lane import compiled_walk
 from roquet.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
@@ -94,17 +94,22 @@ class Recovery:
 
     def run(self, *, clean_exit: bool) -> RecoveryReport:
         """Repair the store; raises :class:`StoreDamaged` before anything is changed."""
-        start = self._clean_start() if clean_exit else self._unclean_start()
+        queues_start = self._clean_start() if clean_exit else self._unclean_start()
+        start = queues_start if clean_exit else min(queues_start, self._index_start())
         end = walk_log(self._log, start)
         self._refuse_damage(end, clean_exit=clean_exit)
-        index_from = self._load_index(clean_exit=clean_exit)
-        if index_from is not None and index_from < start:
-            start = self._segment_start(index_from)
         if end.fault is not None and self._log.queue.segments:
             level = logging.INFO if self._is_plain_end(end.offset) else logging.WARNING
             log.log(level, "the log ends at %d: %s", end.offset, end.fault)
             self._log.truncate(end.offset)
-        self._redispatch(start, end.offset, clean_exit=clean_exit)
+        if clean_exit:
+            self._queues.recover(end.offset, erase=False)
+            start = max(self._queues.max_physical_offset, self._log.min_offset)
+        else:
+            self._queues.recover(min(queues_start, end.offset), erase=True)
+        start = self._recover_index(start, end.offset, clean_exit=clean_exit)
+        self._dispatcher.dispatched_offset = start
+        self._dispatcher.run(end.offset)
         self._make_durable(start, end)
         self._queues.correct_min_offsets(self._log.min_offset)
         return RecoveryReport(
@@ -138,6 +143,13 @@ class Recovery:
             if timestamp is not None and 0 < timestamp <= limit_ms:
                 return segment.start_offset
         return self._log.min_offset
+
+    def _index_start(self) -> int:
+        """Segment from which index files in doubt have to be filled again."""
+        if self._index is None:
+            return self._log.wrote_offset
+        mark_ms = self._checkpoint.marks.index_msg_timestamp_ms
+        return self._segment_start(self._index.peek_resume_offset(index_msg_timestamp_ms=mark_ms))
 
     # -- what to refuse ---------------------------------------------------------------------
 
@@ -178,26 +190,26 @@ class Recovery:
 
     # -- repairs ----------------------------------------------------------------------------
 
-    def _load_index(self, *, clean_exit: bool) -> int | None:
-        """Open the index files; where re-dispatch must begin if some of them had to go."""
-        if self._index is None:
-            return None
-        return self._index.load(
-            last_exit_ok=clean_exit,
-            index_msg_timestamp_ms=self._checkpoint.marks.index_msg_timestamp_ms,
-        )
+    def _recover_index(self, start: int, end: int, *, clean_exit: bool) -> int:
+        """Open the index without what is in doubt; where dispatch must begin then.
 
-    def _redispatch(self, start: int, end: int, *, clean_exit: bool) -> None:
-        self._queues.recover(end if clean_exit else start, erase=not clean_exit)
-        if clean_exit:
-            start = max(self._queues.max_physical_offset, self._log.min_offset)
-        if self._index is not None:
-            doubtful = self._index.doubtful_from(end)
-            if doubtful is not None:
-                start = min(start, self._segment_start(doubtful))
-        self._dispatcher.dispatched_offset = start
-        self._dispatcher.run(end)
-        self._dispatcher.dispatched_offset = end
+        The checkpoint follows the index back before anything is put again: a mark beyond the kept
+        files would vouch for their unsynced successors after a second crash.
+        """
+        if self._index is None:
+            return start
+        marks = self._checkpoint.marks
+        self._index.load(
+            last_exit_ok=clean_exit, index_msg_timestamp_ms=marks.index_msg_timestamp_ms
+        )
+        doubtful = self._index.doubtful_from(end)
+        if doubtful is not None:
+            start = min(start, self._segment_start(doubtful))
+        self._checkpoint.reset(
+            marks._replace(index_msg_timestamp_ms=self._index.durable_timestamp_ms)
+        )
+        self._checkpoint.flush()
+        return start
 
     def _make_durable(self, start: int, end: LogEnd) -> None:
         """Sync what was walked and rebuilt, then say so in the checkpoint."""
@@ -216,7 +228,7 @@ class Recovery:
             Checkpoint(
                 newest_ms,
                 newest_ms,
-                index_ms or min(marks.index_msg_timestamp_ms, newest_ms),
+                index_ms,
                 marks.master_flushed_offset,
                 max(end.last_record_offset, 0),
             )
@@ -226,38 +238,74 @@ class Recovery:
 
 def walk_log(commit_log: CommitLog, start: int) -> LogEnd:
     """Walk from the segment start ``start`` to the first bytes that are no good record."""
-    rules = replace(commit_log.rules, check_torn=True)
-    records = 0
-    last_offset, last_ms = -1, 0
-    offset = start
+    walker = _Walker(replace(commit_log.rules, check_torn=True))
     for segment in commit_log.queue.segments:
-        if segment.start_offset < start:
-            continue
-        for found in _segment_records(segment, rules):
+        if segment.start_offset >= start and not walker.pass_segment(segment):
+            break
+    return LogEnd(
+        max(walker.end_offset, start),
+        walker.records,
+        walker.last_record_offset,
+        walker.last_store_timestamp_ms,
+        walker.fault,
+    )
+
+
+class _Walker:
+    """State of a walk; the compiled lane passes over plain records, the rest is judged here."""
+
+    def __init__(self, rules: fmt.RecordRules) -> None:
+        self._rules = rules
+        self._fast = compiled_walk()
+        self.end_offset = 0
+        self.records = 0
+        self.last_record_offset = -1
+        self.last_store_timestamp_ms = 0
+        self.fault: fmt.RecordFault | None = None
+
+    def pass_segment(self, segment: MappedFile) -> bool:
+        """Walk one segment; whether it ended properly, so that the next one follows."""
+        position = 0
+        self.end_offset = segment.start_offset
+        while position < segment.size_bytes:
+            if self._fast is not None and not self._rules.force_property_crc:
+                position = self._pass_plain(segment, position)
+            offset = segment.start_offset + position
+            found = fmt.check_record(
+                segment.view,
+                position,
+                segment.size_bytes,
+                physical_offset=offset,
+                rules=self._rules,
+            )
+            if isinstance(found, fmt.Blank):
+                if found.size_bytes == segment.size_bytes - position:
+                    break
+                found = fmt.RecordFault(offset, "totalSize", f"end of segment says {found}")
             if isinstance(found, fmt.RecordFault):
-                return LogEnd(offset, records, last_offset, last_ms, found)
-            records += 1
-            last_offset, last_ms = found.physical_offset, found.store_timestamp_ms
-            offset = found.end_offset
-        offset = segment.end_offset
-    return LogEnd(offset, records, last_offset, last_ms, None)
+                self.fault = found
+                return False
+            self._note(found.physical_offset, found.store_timestamp_ms, found.end_offset)
+            position += found.size_bytes
+        self.end_offset = segment.end_offset
+        return True
 
-
-def _segment_records(
-    segment: MappedFile, rules: fmt.RecordRules
-) -> Iterator[fmt.DispatchRequest | fmt.RecordFault]:
-    """Records of a segment; a fault is the last thing it gives, a proper end gives nothing."""
-    position = 0
-    while position < segment.size_bytes:
-        offset = segment.start_offset + position
-        found = fmt.check_record(
-            segment.view, position, segment.size_bytes, physical_offset=offset, rules=rules
+    def _pass_plain(self, segment: MappedFile, position: int) -> int:
+        assert self._fast is not None, "no compiled walk"
+        position, count, last, last_ms = self._fast(
+            segment.view,
+            position,
+            segment.size_bytes,
+            segment.start_offset,
+            self._rules.check_crc,
         )
-        if isinstance(found, fmt.Blank):
-            if found.size_bytes != segment.size_bytes - position:
-                yield fmt.RecordFault(offset, "totalSize", f"end of segment says {found}")
-            return
-        yield found
-        if isinstance(found, fmt.RecordFault):
-            return
-        position += found.size_bytes
+        if count:
+            self.records += count - 1
+            self._note(segment.start_offset + last, last_ms, segment.start_offset + position)
+        return position
+
+    def _note(self, offset: int, store_timestamp_ms: int, end_offset: int) -> None:
+        self.records += 1
+        self.last_record_offset = offset
+        self.last_store_timestamp_ms = store_timestamp_ms
+        self.end_offset = end_offset

@@ -1,0 +1,1 @@
+"""Measurements, as ratios of two things done in the same run."""
