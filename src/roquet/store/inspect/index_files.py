@@ -33,9 +33,12 @@ from roquet.runtime.files import Files
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 TAG_KEY_PREFIX = "T#"
-_SAMPLE_ENTRIES = 32
+_SAMPLE_ENTRIES = 64
+_SCORE_MAX = 3.0
+_SCORE_MIN = 1.4
 _HINT_HITS_MAX = 1000
 _PIECE_BYTES = 1 << 16
+_NO_ENTRY = IndexEntry(0, 0, 0, 0)
 
 
 class IndexFileView:
@@ -80,7 +83,10 @@ class IndexFileView:
 
     def entry(self, number: int) -> IndexEntry:
         """One entry; the first has number 1."""
-        return IndexEntry._make(ENTRY.unpack_from(self._data, entry_position(self.slots, number)))
+        return self._entry(self.slots, number)
+
+    def _entry(self, slots: int, number: int) -> IndexEntry:
+        return IndexEntry._make(ENTRY.unpack_from(self._data, entry_position(slots, number)))
 
     def slot(self, slot: int) -> int:
         """Number of the newest entry of a slot's chain, 0 for none."""
@@ -130,13 +136,13 @@ class IndexFileView:
         """
         if not self.is_whole or self.header.index_count <= 1:
             return 0
-        best, best_share = 0, 0.5
+        best, best_score = 0, _SCORE_MIN
         for slots in self._candidates():
-            share = self._agreement(slots)
-            if share == 1.0:
+            score = self._score(slots)
+            if score == _SCORE_MAX:
                 return slots
-            if share > best_share:
-                best, best_share = slots, share
+            if score > best_score:
+                best, best_score = slots, score
         return best
 
     def _candidates(self) -> Iterator[int]:
@@ -163,27 +169,35 @@ class IndexFileView:
         rest = self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES
         return slots > 0 and rest > ENTRY_BYTES and rest % ENTRY_BYTES == 0
 
-    def _agreement(self, slots: int) -> float:
-        """Share of some entries that a table of ``slots`` slots leads to."""
+    def _score(self, slots: int) -> float:
+        """How well a table of ``slots`` slots explains the file, at most 3.
+
+        One point is the share of the first entries whose chains are as a writer makes them, one
+        each if the first and the last entry point where the header says.
+        """
+        header = self.header
         capacity = (self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES) // ENTRY_BYTES
-        last = min(self.header.index_count, capacity) - 1
-        numbers = range(1, last + 1)[:_SAMPLE_ENTRIES]
-        if not numbers:
-            return 0.0
+        last = min(header.index_count, capacity) - 1
+        sample = min(last, _SAMPLE_ENTRIES)
+        newest: dict[int, int] = {}
         bad = 0
-        for number in numbers:
-            key_hash, physical_offset, _, previous = ENTRY.unpack_from(
-                self._data, entry_position(slots, number)
-            )
-            if not (
-                key_hash >= 0
-                and physical_offset >= 0
-                and 0 <= previous < number <= self.slot(key_hash % slots) <= last
+        for number in range(1, sample + 1):
+            entry = self._entry(slots, number)
+            slot = entry.key_hash % slots
+            if (
+                entry == _NO_ENTRY
+                or entry.previous != newest.get(slot, 0)
+                or not number <= self.slot(slot) <= last
             ):
                 bad += 1
-                if bad * 2 > len(numbers):
+                if bad * 2 > sample:
                     return 0.0
-        return 1.0 - bad / len(numbers)
+            newest[slot] = number
+        if sample < 1:
+            return 0.0
+        begins = self._entry(slots, 1).physical_offset == header.begin_physical_offset
+        ends = self._entry(slots, last).physical_offset == header.end_physical_offset
+        return 1.0 - bad / sample + begins + ends
 
 
 def open_index_files(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from roquet.format import consume_queue_ext as ext
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
-from roquet.runtime.files import DescriptorCache, Files
+from roquet.runtime.files import Files
 from roquet.store.inspect.layout import FilePart, Parts, read_parts
 
 PIECE_UNITS = 256
@@ -37,9 +37,8 @@ class QueueEntry(NamedTuple):
 class _PartReader:
     """Reads a segmented directory by global position."""
 
-    def __init__(self, files: Files, descriptors: DescriptorCache, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
-        self._descriptors = descriptors
         self.directory = directory
         self._parts: Parts | None = None
 
@@ -63,20 +62,22 @@ class _PartReader:
         if part is None:
             return b""
         try:
-            fd = self._descriptors.get(part.path, lambda: self._files.open(part.path))
+            fd = self._files.open(part.path)
         except FileNotFoundError:
             return b""  # expired while a broker runs
-        return self._files.read_at(fd, min(size_bytes, part.end - position), position - part.start)
+        try:
+            size_bytes = min(size_bytes, part.end - position)
+            return self._files.read_at(fd, size_bytes, position - part.start)
+        finally:
+            self._files.close(fd)
 
 
 class QueueView:
     """One ConsumeQueue."""
 
-    def __init__(
-        self, files: Files, descriptors: DescriptorCache, key: QueueKey, directory: Path
-    ) -> None:
+    def __init__(self, files: Files, key: QueueKey, directory: Path) -> None:
         self.key = key
-        self._reader = _PartReader(files, descriptors, directory)
+        self._reader = _PartReader(files, directory)
         self._piece = b""
         self._piece_start = 0
 
@@ -186,8 +187,8 @@ class QueueView:
 class ExtView:
     """One ConsumeQueueExt."""
 
-    def __init__(self, files: Files, descriptors: DescriptorCache, directory: Path) -> None:
-        self._reader = _PartReader(files, descriptors, directory)
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._reader = _PartReader(files, directory)
 
     @property
     def parts(self) -> Parts:

@@ -51,7 +51,12 @@ class _FileState:
         self.wild: set[int] = set()
         self.first_ms: int | None = None
         self.last_ms: int | None = None
-        self.begin_ms = self.header.begin_timestamp_ms
+
+    @property
+    def begins_ms(self) -> set[int]:
+        """Times that entries may count from; header and first record should agree on one."""
+        header_ms = self.header.begin_timestamp_ms
+        return {header_ms, header_ms if self.first_ms is None else self.first_ms}
 
 
 class IndexChecker:
@@ -123,12 +128,13 @@ class IndexChecker:
                     self._blame(state, number, entry, "keyHash", "is negative")
                     wild.add(number)
                     continue
+                yield _Place(state, number, entry)
+                if number in wild:
+                    continue
                 slot = entry.key_hash % slots
                 if entry.previous != newest[slot] and entry.previous not in wild:
                     self._blame(state, number, entry, "previous", f"expected {newest[slot]}")
-                yield _Place(state, number, entry)
-                if number not in wild:
-                    newest[slot] = number
+                newest[slot] = number
 
     def on_record(self, record: DispatchRequest) -> None:
         """Compare a record with the entries that point at it."""
@@ -183,10 +189,11 @@ class IndexChecker:
             return
         self._settle(record.physical_offset, entry.key_hash)
         time_ms = record.store_timestamp_ms
-        expected = {seconds_since(state.begin_ms, time_ms)}
         if number == 1:
-            state.first_ms = state.begin_ms = time_ms
+            state.first_ms = time_ms
             expected = self._first_seconds(state, time_ms)
+        else:
+            expected = {seconds_since(begin_ms, time_ms) for begin_ms in state.begins_ms}
         if expected and entry.seconds not in expected:
             detail = f"expected {max(expected)}"
             self._blame(state, number, entry, "seconds", detail, record)
@@ -234,31 +241,32 @@ class IndexChecker:
             self._reporter.record_fault(record, "keys", detail)
 
     def _check_header(self, state: _FileState) -> None:
-        header, path = state.header, state.view.path
         if state.count == 0:
             return
-        is_moving = self._view.is_running and state is self._states[-1]
-        expected: list[tuple[str, int, int | None]] = [
-            (
-                "beginPhyOffset",
-                header.begin_physical_offset,
-                None if 1 in state.wild else state.view.entry(1).physical_offset,
-            ),
-            ("beginTimestamp", header.begin_timestamp_ms, state.first_ms),
-        ]
-        if not is_moving:
-            last = state.view.entry(state.count).physical_offset
-            expected += [
-                (
-                    "endPhyOffset",
-                    header.end_physical_offset,
-                    None if state.count in state.wild else last,
-                ),
-                ("endTimestamp", header.end_timestamp_ms, state.last_ms),
-            ]
-        for name, stated, actual in expected:
+        header, last = state.header, state.count
+        self._check_end(state, 1, "begin", header.begin_physical_offset, header.begin_timestamp_ms)
+        if not (self._view.is_running and state is self._states[-1]):
+            self._check_end(state, last, "end", header.end_physical_offset, header.end_timestamp_ms)
+
+    def _check_end(
+        self, state: _FileState, number: int, side: str, offset: int, time_ms: int
+    ) -> None:
+        """Compare what the header says of the first or last entry with that entry."""
+        if number in state.wild:
+            return
+        actual_offset = state.view.entry(number).physical_offset
+        actual_ms = state.first_ms if number == 1 and side == "begin" else state.last_ms
+        for name, stated, actual in (
+            (f"{side}PhyOffset", offset, actual_offset),
+            (f"{side}Timestamp", time_ms, actual_ms),
+        ):
             if actual is not None and stated != actual:
-                self._fault(path, name, f"the header says {stated}, the entries {actual}")
+                self._reporter.fault(
+                    state.view.path,
+                    name,
+                    f"the header says {stated}, the record of entry {number} {actual}",
+                    physical_offset=actual_offset,
+                )
 
     def _check_slots(self, state: _FileState) -> None:
         """The slots must lead to the newest entry of each chain, and be counted in the header."""

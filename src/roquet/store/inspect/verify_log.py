@@ -33,7 +33,9 @@ KNOWN_FLAGS = (
     | flags.STORE_HOST_V6
     | flags.NEED_UNWRAP
     | flags.INNER_BATCH
-    | flags.COMPRESSION_MASK
+    | flags.COMPRESSION_LZ4
+    | flags.COMPRESSION_ZSTD
+    | flags.COMPRESSION_ZLIB
 )
 _BODY_LENGTH_AT = BORN_HOST_AT + 2 * IPV4_HOST_BYTES + 20  # IPv4 hosts, times and counters between
 _INT = struct.Struct(">i")

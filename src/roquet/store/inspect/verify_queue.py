@@ -328,6 +328,14 @@ class QueueChecker:
             return False
         return any(damage.start <= unit.physical_offset < damage.end for damage in self._damages)
 
+    def _is_at_home(self, record: DispatchRequest) -> bool:
+        """Whether a record has an entry where it says itself that it stands."""
+        if not flags.takes_queue_offset(record.sys_flag):
+            return False
+        queue = self._queues.get(QueueKey(record.topic, record.queue_id))
+        unit = None if queue is None else queue.unit(record.queue_offset)
+        return unit is not None and unit.physical_offset == record.physical_offset
+
     def _blame_entry(
         self, key: QueueKey, queue: QueueView, queue_offset: int, unit: CqUnit
     ) -> None:
@@ -338,12 +346,16 @@ class QueueChecker:
             self._reporter.fault(path, "size", detail, key=key, queue_offset=queue_offset)
             return
         found = self._view.check_at(unit.physical_offset)
+        reason = None
         if isinstance(found, Blank | RecordFault):
-            detail = f"entry {queue_offset} says {unit.physical_offset}, where no record starts"
+            reason = "where no record starts"
+        elif self._is_at_home(found):
+            reason = f"a record of {found.topic}-{found.queue_id} offset {found.queue_offset}"
+        if isinstance(found, Blank | RecordFault) or reason is not None:
             self._reporter.fault(
                 path,
                 "physicalOffset",
-                detail,
+                f"entry {queue_offset} says {unit.physical_offset}, {reason}",
                 physical_offset=unit.physical_offset,
                 key=key,
                 queue_offset=queue_offset,

@@ -27,7 +27,7 @@ from roquet.format.commit_log import (
 )
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
-from roquet.runtime.files import DescriptorCache, Files, Mapping
+from roquet.runtime.files import Files, Mapping
 from roquet.store.inspect.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -45,7 +45,6 @@ from roquet.store.inspect.layout import (
 from roquet.store.inspect.queues import ExtView, QueueEntry, QueueKey, QueueView
 
 MAPPED_SEGMENTS_MAX = 8
-OPEN_QUEUE_FILES_MAX = 256
 MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 MAGIC_AT = 4
 SEARCH_BYTES = 1 << 20
@@ -93,7 +92,6 @@ class StoreView:
         self.problems: list[StoreDamaged] = parts.problems
         self._starts = [part.start for part in self.segments]
         self._mapped: dict[int, MappedSegment] = {}
-        self._descriptors = DescriptorCache(files, limit=OPEN_QUEUE_FILES_MAX)
         self._queues: dict[QueueKey, QueueView] | None = None
 
     def __enter__(self) -> Self:
@@ -108,9 +106,8 @@ class StoreView:
         self.close()
 
     def close(self) -> None:
-        """Let go of all mappings and descriptors."""
+        """Let go of all mappings."""
         self._mapped.clear()
-        self._descriptors.close()
 
     @property
     def is_running(self) -> bool:
@@ -246,7 +243,7 @@ class StoreView:
             base = self.root / CONSUME_QUEUE
             self._queues = {
                 QueueKey(topic, queue_id): QueueView(
-                    self.files, self._descriptors, QueueKey(topic, queue_id), directory
+                    self.files, QueueKey(topic, queue_id), directory
                 )
                 for topic, queue_id, directory in queue_directories(self.files, base)
             }
@@ -266,7 +263,7 @@ class StoreView:
         """All ConsumeQueueExt of the store."""
         base = self.root / CONSUME_QUEUE_EXT
         return {
-            QueueKey(topic, queue_id): ExtView(self.files, self._descriptors, directory)
+            QueueKey(topic, queue_id): ExtView(self.files, directory)
             for topic, queue_id, directory in queue_directories(self.files, base)
         }
 

@@ -165,8 +165,9 @@ class LogWalk:
         named = self._view.entries_between(start, end)
         first = next((entry for entry in named if entry.unit.physical_offset == start), None)
         starts = sorted({entry.unit.physical_offset for entry in named} | {start})
-        fault = _refine(fault, start, starts[1] if len(starts) > 1 else end, segment, self._view)
         stops = [*starts[1:], end]
+        for size in (stops[0] - start, 0 if first is None else first.unit.size_bytes):
+            fault = _refine(fault, start, start + size, segment, self._view)
         self._on_damage(Damage(start, stops[0], fault, first))
         for entry in named:
             offset = entry.unit.physical_offset

@@ -1,0 +1,626 @@
+"""``verify`` names the record and the field of every contradiction, and nothing else.
+
+The flip tests turn every bit of chosen places and compare with the table of
+docs/internals/verify.md: what the format reveals must be named, what it does not protect must pass,
+so that the table is exact.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roquet.format.commit_log import DispatchRequest
+from roquet.format.consume_queue import UNIT, UNIT_BYTES
+from roquet.format.index_file import ENTRY_BYTES, HEADER_BYTES, entry_position, slot_position
+from roquet.model import sys_flag as flags
+from roquet.runtime.clock import ManualClock
+from roquet.runtime.files import Files
+from roquet.store.inspect.report import Fault, Report
+from roquet.store.inspect.verify import verify
+from roquet.store.inspect.view import StoreView
+from tests.unit.store.synthetic import (
+    NOW_MS,
+    STEP_MS,
+    Placed,
+    SyntheticStore,
+    flip_bit,
+    record_fields,
+)
+
+SEGMENT_BYTES = 2048
+
+# What shows when a bit of the field on the left is turned. The first name is the field itself; the
+# others are what contradicts it first: a length that no longer fits, or the entry that leads there.
+SHOWS_AS: dict[str, set[str]] = {
+    "totalSize": {"totalSize"},
+    "magic": {"magic"},
+    "bodyCRC": {"bodyCRC"},
+    "queueId": {"queueId", "queueOffset", "physicalOffset"},
+    "queueOffset": {"queueOffset", "physicalOffset"},
+    "physicalOffset": {"physicalOffset"},
+    "sysFlag": {"sysFlag", "bodyLength"},
+    "storeTimestamp": {"storeTimestamp", "seconds", "beginTimestamp", "endTimestamp"},
+    "bodyLength": {"bodyLength", "topicLength", "propertiesLength"},
+    "body": {"bodyCRC"},
+    "topicLength": {"topicLength", "propertiesLength"},
+    "topic": {"topic", "keyHash"},
+    "propertiesLength": {"propertiesLength"},
+    "properties": {"properties", "keyHash", "tagsCode"},
+}
+UNPROTECTED = {
+    "flag",
+    "bornTimestamp",
+    "bornHost",
+    "storeHost",
+    "reconsumeTimes",
+    "preparedTransactionOffset",
+}
+UNPROTECTED_SYS_FLAGS = (
+    flags.MULTI_TAGS
+    | flags.TRANSACTION_COMMIT
+    | flags.NEED_UNWRAP
+    | flags.COMPRESSION_LZ4
+    | flags.COMPRESSION_ZSTD
+)
+WITH_CRC = {"__CRC32#"}
+
+
+def check(root: Path, *, now_ms: int = NOW_MS, index_slots: int | None = None) -> Report:
+    with StoreView(Files(), root) as view:
+        return verify(view, ManualClock(now_ms), index_slots=index_slots)
+
+
+def named(report: Report, record: Placed) -> list[Fault]:
+    return [fault for fault in report.faults if fault.physical_offset == record.physical_offset]
+
+
+def fill(store: SyntheticStore, count: int = 24) -> Path:
+    for number in range(count):
+        store.put(
+            "Orders" if number % 3 else "Parts",
+            number % 2,
+            f"body number {number}".encode() * 3,
+            tags=f"Tag{number % 4}",
+            keys=f"k{number} all",
+            unique_key=f"7F0000010001{number:020X}",
+            more={"colour": "blue"},
+        )
+    return store.write()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SyntheticStore:
+    made = SyntheticStore(tmp_path / "store", segment_bytes=SEGMENT_BYTES)
+    fill(made)
+    return made
+
+
+def segment_of(store: SyntheticStore, record: Placed) -> tuple[Path, int]:
+    start = record.physical_offset - record.physical_offset % store.segment_bytes
+    return store.root / "commitlog" / f"{start:020d}", record.physical_offset - start
+
+
+def test_a_sound_store_has_no_fault(store: SyntheticStore) -> None:
+    report = check(store.root)
+    assert report.faults == []
+    assert report.notes == []
+    assert report.ok
+    assert report.counts.records == report.counts.queue_entries == 24
+    assert report.counts.index_entries == 72
+    assert report.counts.segments == 3
+
+
+# -- single bits of a record --------------------------------------------------------------------
+
+
+def is_unprotected(store: SyntheticStore, place: int, name: str, byte: int, bit: int) -> bool:
+    """Whether the table says that nothing can reveal this flip."""
+    if name in UNPROTECTED:
+        return True
+    record = store.requests()[place]
+    raw = bytearray(store.log[record.physical_offset : record.end_offset])
+    raw[byte] ^= 1 << bit
+    if name == "sysFlag":
+        return bool((1 << (8 * (39 - byte) + bit)) & UNPROTECTED_SYS_FLAGS)
+    if name == "storeTimestamp":
+        return is_plausible_time(store, place, int.from_bytes(raw[56:64], "big", signed=True))
+    if name == "properties":
+        return is_other_text(record, bytes(raw), store.placed[place])
+    return False
+
+
+def is_plausible_time(store: SyntheticStore, place: int, time_ms: int) -> bool:
+    """Between the neighbours and in the same second, counted from the start of the index."""
+    times = [placed.store_timestamp_ms for placed in store.placed]
+    if not 0 < place < len(times) - 1 or not times[place - 1] <= time_ms <= times[place + 1]:
+        return False
+    return (time_ms - times[0]) // 1000 == (times[place] - times[0]) // 1000
+
+
+def is_other_text(record: DispatchRequest, raw: bytes, placed: Placed) -> bool:
+    """Well-formed properties that differ in neither key nor tag."""
+    fields = record_fields(raw, placed.topic)
+    data = raw[fields.index("properties") :]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    pairs = [pair.partition("\x01") for pair in text.split("\x02") if pair]
+    if any(not name or not separator for name, separator, _ in pairs):
+        return False
+    found = {name: value for name, _, value in pairs if value}
+    names = ("UNIQ_KEY", "KEYS", "TAGS")
+    return all(found.get(name) == record.properties.get(name) for name in names)
+
+
+@pytest.mark.parametrize("place", [0, 7, 23], ids=["first", "middle", "last"])
+def test_every_bit_of_a_record(store: SyntheticStore, place: int) -> None:
+    record = store.placed[place]
+    path, start = segment_of(store, record)
+    raw = bytes(store.log[record.physical_offset : record.end_offset])
+    wrong: list[str] = []
+    for byte, name in enumerate(record_fields(raw, record.topic)):
+        bits = range(8) if name not in {"body", "properties", *UNPROTECTED} else [byte % 8]
+        for bit in bits:
+            flip_bit(path, start + byte, bit)
+            report = check(store.root)
+            flip_bit(path, start + byte, bit)
+            found = {fault.field for fault in named(report, record)}
+            if is_unprotected(store, place, name, byte, bit):
+                if not report.ok:
+                    wrong.append(f"{name} byte {byte} bit {bit}: {report.faults}")
+            elif not found & SHOWS_AS[name]:
+                wrong.append(f"{name} byte {byte} bit {bit}: {report.faults}")
+    assert wrong == []
+    assert check(store.root).ok
+
+
+def test_every_byte_of_a_record_with_the_crc_property(tmp_path: Path) -> None:
+    """The CRC property protects the whole record, itself included."""
+    store = SyntheticStore(tmp_path / "store", segment_bytes=SEGMENT_BYTES, append_crc=True)
+    fill(store)
+    assert check(store.root).ok
+    record = store.placed[7]
+    path, start = segment_of(store, record)
+    raw = bytes(store.log[record.physical_offset : record.end_offset])
+    wrong: list[str] = []
+    for byte, name in enumerate(record_fields(raw, record.topic)):
+        is_crc = byte >= record.size_bytes - 20
+        for bit in range(8) if is_crc or name in UNPROTECTED else [byte % 8]:
+            flip_bit(path, start + byte, bit)
+            report = check(store.root)
+            flip_bit(path, start + byte, bit)
+            found = {fault.field for fault in named(report, record)}
+            if not found & (SHOWS_AS.get(name, set()) | WITH_CRC):
+                wrong.append(f"{name} byte {byte} bit {bit}: {report.faults}")
+    assert wrong == []
+
+
+def test_a_bad_record_hides_no_other(store: SyntheticStore) -> None:
+    """After bad bytes the check goes on, so that all faults are listed."""
+    bad = [store.placed[number] for number in (3, 4, 11, 20)]
+    for record, byte in zip(bad, (5, 0, 90, 30), strict=True):
+        path, start = segment_of(store, record)
+        flip_bit(path, start + byte, 2)
+    report = check(store.root)
+    assert [named(report, record) != [] for record in bad] == [True] * 4
+    assert report.counts.records == 20
+    assert {fault.physical_offset for fault in report.faults} == {r.physical_offset for r in bad}
+
+
+def test_records_in_a_torn_out_region_are_named_by_their_queues(store: SyntheticStore) -> None:
+    lost = [p for p in store.placed if p.physical_offset // SEGMENT_BYTES == 1][2:5]
+    path, start = segment_of(store, lost[0])
+    data = bytearray(path.read_bytes())
+    data[start : start + lost[-1].end_offset - lost[0].physical_offset] = bytes(
+        lost[-1].end_offset - lost[0].physical_offset
+    )
+    path.write_bytes(data)
+    report = check(store.root)
+    told = [(f.topic, f.queue_id, f.queue_offset) for f in report.faults]
+    assert told == [(p.topic, p.queue_id, p.queue_offset) for p in lost]
+    assert report.counts.records == 21
+
+
+def test_the_end_of_a_segment_is_checked(store: SyntheticStore) -> None:
+    last = [p for p in store.placed if p.physical_offset < SEGMENT_BYTES][-1]
+    path, _ = segment_of(store, last)
+    for byte in range(8):
+        flip_bit(path, last.end_offset + byte, byte)
+        report = check(store.root)
+        flip_bit(path, last.end_offset + byte, byte)
+        assert [(f.physical_offset, f.field) for f in report.faults] == [
+            (last.end_offset, "totalSize" if byte < 4 else "magic")
+        ]
+        assert report.counts.records == 24
+
+
+# -- single bits of queue and index -------------------------------------------------------------
+
+
+def test_every_bit_of_a_queue_file(store: SyntheticStore) -> None:
+    names = ["physicalOffset"] * 8 + ["size"] * 4 + ["tagsCode"] * 8
+    records = [p for p in store.placed if (p.topic, p.queue_id) == ("Orders", 1)]
+    path = store.root / "consumequeue" / "Orders" / "1" / f"{0:020d}"
+    wrong: list[str] = []
+    for byte in range(store.queue_file_bytes):
+        queue_offset = byte // UNIT_BYTES
+        for bit in range(8):
+            flip_bit(path, byte, bit)
+            report = check(store.root)
+            flip_bit(path, byte, bit)
+            if queue_offset >= len(records):
+                is_told = any(f.topic == "Orders" for f in report.faults)
+                if not is_told:
+                    wrong.append(f"free byte {byte} bit {bit}: {report.faults}")
+                continue
+            name = names[byte % UNIT_BYTES]
+            found = {fault.field for fault in named(report, records[queue_offset])}
+            # A size below 1 means that there is no entry.
+            if not found & {name, "physicalOffset" if name == "size" else name}:
+                wrong.append(f"{name} byte {byte} bit {bit}: {report.faults}")
+    assert wrong == []
+
+
+def index_field(store: SyntheticStore, byte: int, count: int) -> tuple[str, int]:
+    """The field of a byte of an index file, and the number of its entry."""
+    if byte < HEADER_BYTES:
+        head = ["beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffset"]
+        names = [name for name in head for _ in range(8)]
+        return (names + ["hashSlotCount"] * 4 + ["indexCount"] * 4)[byte], 0
+    if byte < slot_position(store.slots):
+        return "slot", 0
+    number, rest = divmod(byte - entry_position(store.slots, 0), ENTRY_BYTES)
+    if not 0 < number < count:
+        return "free", number
+    entry = ["keyHash"] * 4 + ["physicalOffset"] * 8 + ["seconds"] * 4 + ["previous"] * 4
+    return entry[rest], number
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["full", "newest"])
+def test_every_byte_of_an_index_file(store: SyntheticStore, place: int) -> None:
+    """Free entries are not protected. A wrong position may show in what is not there."""
+    path = sorted((store.root / "index").iterdir())[place]
+    count = int.from_bytes(path.read_bytes()[36:40], "big")
+    wrong: list[str] = []
+    for byte in range(path.stat().st_size):
+        name, number = index_field(store, byte, count)
+        for bit in range(8) if name in {"indexCount", "hashSlotCount"} else [byte % 8]:
+            flip_bit(path, byte, bit)
+            report = check(store.root)
+            flip_bit(path, byte, bit)
+            fields = {f.field for f in report.faults if f.file == f"index/{path.name}"}
+            if name == "free":
+                if not report.ok:
+                    wrong.append(f"free {number} byte {byte}: {report.faults}")
+            elif name == "physicalOffset":
+                if not fields & {"physicalOffset", "keyHash", "seconds"}:
+                    wrong.append(f"{name} {number} byte {byte}: {report.faults}")
+            elif name == "slot":
+                if not fields & {"slot", "indexCount"}:
+                    wrong.append(f"{name} byte {byte}: {report.faults}")
+            elif name not in fields:
+                wrong.append(f"{name} {number} byte {byte}: {report.faults}")
+    assert wrong == []
+
+
+def test_a_key_that_is_missing_in_the_index_names_its_record(store: SyntheticStore) -> None:
+    for path in sorted((store.root / "index").iterdir())[:1]:
+        path.unlink()
+    assert check(store.root).ok  # the index may begin later than the log
+    first = SyntheticStore(store.root.parent / "other", segment_bytes=SEGMENT_BYTES, entries=20)
+    fill(first)
+    middle = sorted((first.root / "index").iterdir())[1]
+    middle.unlink()
+    report = check(first.root)
+    assert {fault.field for fault in report.faults} == {"keys"}
+    assert all(fault.topic in {"Orders", "Parts"} for fault in report.faults)
+
+
+def test_an_index_file_that_tells_no_slots(store: SyntheticStore) -> None:
+    newest = max((store.root / "index").iterdir())
+    for path in (store.root / "index").iterdir():
+        if path != newest:
+            path.unlink()
+    data = bytearray(newest.read_bytes())
+    data[slot_position(0) : slot_position(store.slots)] = bytes(4 * store.slots)
+    newest.write_bytes(data)
+    assert [fault.field for fault in check(store.root).faults] == ["indexCount"]
+    with_slots = check(store.root, index_slots=store.slots)
+    assert {fault.field for fault in with_slots.faults} == {"slot"}
+    assert len(with_slots.faults) > 1
+
+
+# -- what looks wrong and is not ----------------------------------------------------------------
+
+
+def tear(store: SyntheticStore) -> int:
+    """Write half a record behind the end, as a crash may leave it; returns its offset."""
+    record = bytes(store.log[: store.placed[0].size_bytes])
+    path = max((store.root / "commitlog").iterdir())
+    position = store.log_end % SEGMENT_BYTES
+    data = bytearray(path.read_bytes())
+    data[position : position + 100] = record[:100]
+    path.write_bytes(data)
+    return store.log_end
+
+
+def test_a_torn_tail_is_a_note_after_a_crash_and_a_fault_otherwise(store: SyntheticStore) -> None:
+    offset = tear(store)
+    report = check(store.root)
+    assert [(f.physical_offset, f.field) for f in report.faults] == [(offset, "propertiesLength")]
+    (store.root / "abort").write_text("1")
+    report = check(store.root)
+    assert report.ok
+    assert [(note.kind, note.physical_offset) for note in report.notes] == [("tail", offset)]
+    assert report.counts.records == 24
+
+
+def test_damage_before_good_records_is_a_fault_even_after_a_crash(store: SyntheticStore) -> None:
+    (store.root / "abort").write_text("1")
+    path, start = segment_of(store, store.placed[20])
+    flip_bit(path, start + 90, 0)
+    report = check(store.root)
+    assert [(f.physical_offset, f.field) for f in report.faults] == [
+        (store.placed[20].physical_offset, "bodyCRC")
+    ]
+
+
+def test_a_closed_store_must_not_lose_its_last_record(store: SyntheticStore) -> None:
+    last = store.placed[-1]
+    path, start = segment_of(store, last)
+    data = bytearray(path.read_bytes())
+    data[start : start + last.size_bytes] = bytes(last.size_bytes)
+    path.write_bytes(data)
+    report = check(store.root)
+    assert named(report, last)[0].queue_offset == last.queue_offset
+    (store.root / "abort").write_text("1")
+    (store.root / "index" / max((store.root / "index").iterdir()).name).unlink()
+    crashed = check(store.root)
+    assert crashed.ok
+    assert [note.kind for note in crashed.notes] == ["stale"]
+
+
+def test_entries_that_a_crash_kept_from_being_written(store: SyntheticStore) -> None:
+    last = [p for p in store.placed if (p.topic, p.queue_id) == ("Orders", 1)][-1]
+    path = store.root / "consumequeue" / "Orders" / "1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[last.queue_offset * UNIT_BYTES :] = bytes(len(data) - last.queue_offset * UNIT_BYTES)
+    path.write_bytes(data)
+    assert [f.detail for f in named(check(store.root), last)] == [
+        f"entry {last.queue_offset} is missing"
+    ]
+    (store.root / "abort").write_text("1")
+    report = check(store.root)
+    assert report.ok
+    assert [note.kind for note in report.notes] == ["lag"]
+
+
+def test_expired_head(tmp_path: Path) -> None:
+    """Entries of records older than the oldest segment are no faults, in queue and index."""
+    store = SyntheticStore(tmp_path / "store", segment_bytes=SEGMENT_BYTES)
+    fill(store, 40)
+    gone = sorted((store.root / "commitlog").iterdir())[:2]
+    for path in gone:
+        path.unlink()
+    report = check(store.root)
+    assert report.faults == []
+    expired = [p for p in store.placed if p.physical_offset < 2 * SEGMENT_BYTES]
+    assert report.counts.expired_entries == len(expired)
+    assert report.counts.records == 40 - len(expired)
+
+
+def test_fillers_at_the_head_of_a_queue(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store", start_offset=8 * 4096)
+    store.next_queue_offsets["Orders", 0] = 23
+    for number in range(5):
+        store.put(unique_key=f"id{number}")
+    root = store.write()
+    head = root / "consumequeue" / "Orders" / "0" / f"{20 * UNIT_BYTES:020d}"
+    assert head.read_bytes()[:UNIT_BYTES] == UNIT.pack(0, 0x7FFFFFFF, 0)
+    assert check(root).faults == []
+
+
+def test_a_topic_that_was_deleted_and_made_anew(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    for number in range(6):
+        store.put("Again", 0, unique_key=f"old{number}")
+    store.next_queue_offsets.clear()
+    for number in range(3):
+        store.put("Again", 0, unique_key=f"new{number}")
+    report = check(store.write())
+    # The builder leaves entries 3 to 5 of the former life; a broker removes the whole queue.
+    assert {f.queue_offset for f in report.faults} <= {3, 4, 5}
+    path = store.root / "consumequeue" / "Again" / "0" / f"{0:020d}"
+    data = path.read_bytes()[: 3 * UNIT_BYTES]
+    path.write_bytes(data.ljust(store.queue_file_bytes, b"\0"))
+    report = check(store.root)
+    assert report.faults == []
+    assert [note.kind for note in report.notes] == ["restart"]
+
+
+def test_a_topic_that_was_deleted(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    for number in range(4):
+        store.put("Gone" if number % 2 else "Here", 0, unique_key=f"id{number}")
+    root = store.write()
+    queue = root / "consumequeue" / "Gone"
+    for path in (queue / "0").iterdir():
+        path.unlink()
+    (queue / "0").rmdir()
+    queue.rmdir()
+    report = check(root)
+    assert [(f.topic, f.queue_offset, f.detail) for f in report.faults] == [
+        ("Gone", 0, "entries 0 to 1 are missing")
+    ]
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{"Here":{}}}')
+    report = check(root)
+    assert report.faults == []
+    assert [note.kind for note in report.notes] == ["deleted"]
+
+
+def test_prepared_and_rolled_back_records_have_no_entries(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    store.put(unique_key="a")
+    store.put(unique_key="b", sys_flag=flags.TRANSACTION_PREPARED)
+    store.put(unique_key="", sys_flag=flags.TRANSACTION_ROLLBACK)
+    store.put(unique_key="c")
+    assert check(store.write()).faults == []
+
+
+def test_light_queues(tmp_path: Path) -> None:
+    """A record that is dispatched to further queues says itself where it stands in them."""
+    store = SyntheticStore(tmp_path / "store")
+    for number in range(3):
+        more = {
+            "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b",
+            "INNER_MULTI_QUEUE_OFFSET": f"{number},{number}",
+        }
+        store.put(unique_key=f"id{number}", more=more)
+    root = store.write()
+    for name in ("%LMQ%a", "%LMQ%b"):
+        queue = root / "consumequeue" / name / "0"
+        queue.mkdir(parents=True)
+        source = root / "consumequeue" / "Orders" / "0" / f"{0:020d}"
+        (queue / source.name).write_bytes(source.read_bytes())
+    assert check(root).faults == []
+    flip_bit(root / "consumequeue" / "%LMQ%b" / "0" / f"{0:020d}", 2 * UNIT_BYTES + 7, 0)
+    report = check(root)
+    assert [(f.topic, f.queue_offset, f.field) for f in report.faults] == [
+        ("%LMQ%b", 2, "physicalOffset")
+    ]
+
+
+def test_v2_records_and_long_topics(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    for number in range(4):
+        store.put("%RETRY%" + "g" * 200, 0, unique_key=f"id{number}", v2=True)
+    root = store.write()
+    assert check(root).faults == []
+    path, start = segment_of(store, store.placed[2])
+    flip_bit(path, start + 85, 3)
+    assert named(check(root), store.placed[2]) != []
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+def test_a_store_newer_than_the_clock_is_told_once(store: SyntheticStore) -> None:
+    now_ms = store.placed[9].store_timestamp_ms
+    report = check(store.root, now_ms=now_ms)
+    times = [f for f in report.faults if f.field == "storeTimestamp"]
+    assert [f.physical_offset for f in times] == [store.placed[10].physical_offset]
+    assert "so are the 13 records after it" in times[0].detail
+
+
+def test_a_clock_that_was_set_back_is_told_once(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    for number in range(10):
+        if number == 5:
+            store.time_ms -= 100 * STEP_MS
+        store.put(body=b"%d" % number)
+    report = check(store.write())
+    assert [(f.physical_offset, f.field) for f in report.faults] == [
+        (store.placed[5].physical_offset, "storeTimestamp")
+    ]
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+def test_a_missing_segment(store: SyntheticStore) -> None:
+    sorted((store.root / "commitlog").iterdir())[1].unlink()
+    report = check(store.root)
+    file_faults = [f for f in report.faults if f.field == "file"]
+    assert len(file_faults) == 1
+    assert "is followed by" in file_faults[0].detail
+    assert report.counts.records == len(
+        [p for p in store.placed if p.physical_offset // SEGMENT_BYTES != 1]
+    )
+
+
+def test_a_cut_segment(store: SyntheticStore) -> None:
+    path = sorted((store.root / "commitlog").iterdir())[1]
+    path.write_bytes(path.read_bytes()[:1000])
+    report = check(store.root)
+    assert any(f.field == "file" and "wrong size" in f.detail for f in report.faults)
+    whole = [p for p in store.placed if not 2048 + 1000 < p.end_offset <= 2 * SEGMENT_BYTES]
+    assert report.counts.records == len(whole)
+
+
+def test_a_segment_under_a_wrong_name(store: SyntheticStore) -> None:
+    path = max((store.root / "commitlog").iterdir())
+    path.rename(path.with_name(f"{5000:020d}"))
+    report = check(store.root)
+    assert any("no multiple of the file size" in f.detail for f in report.faults)
+
+
+def test_a_stranger_among_the_segments(store: SyntheticStore) -> None:
+    (store.root / "commitlog" / "notes.txt").write_text("hello")
+    report = check(store.root)
+    assert [f.field for f in report.faults] == ["file"]
+    assert "notes.txt has a wrong name" in report.faults[0].detail
+
+
+def test_queues_that_are_missing_altogether_are_told_once(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    for number in range(4):
+        store.put(unique_key=f"id{number}")
+    report = check(store.write(with_queues=False))
+    assert [f.detail for f in report.faults] == ["no ConsumeQueue is there at all"]
+
+
+def test_queues_in_rocksdb_are_not_compared(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store")
+    store.put(unique_key="id")
+    root = store.write(with_queues=False)
+    (root / "consumequeue_r").mkdir()
+    report = check(root)
+    assert report.ok
+    assert [note.kind for note in report.notes] == ["unchecked"]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"a":1}}', "\0\0\0\0"])
+@pytest.mark.parametrize("has_backup", [False, True])
+def test_unreadable_config(store: SyntheticStore, content: str, *, has_backup: bool) -> None:
+    path = store.root / "config" / "topics.json"
+    if has_backup:
+        (store.root / "config" / "topics.json.bak").write_bytes(path.read_bytes())
+    path.write_text(content)
+    report = check(store.root)
+    assert [(f.file, f.field) for f in report.faults] == [("config/topics.json", "json")]
+    assert ("the backup can be read" in report.faults[0].detail) == has_backup
+
+
+def test_checkpoint(store: SyntheticStore) -> None:
+    path = store.root / "checkpoint"
+    data = path.read_bytes()
+    path.write_bytes(data[:100])
+    assert [(f.file, f.field) for f in check(store.root).faults] == [("checkpoint", "file")]
+    path.write_bytes(b"\x7f" + data[1:])
+    assert [f.field for f in check(store.root).faults] == ["physicMsgTimestamp"]
+    path.unlink()
+    report = check(store.root)
+    assert report.ok
+    assert [note.kind for note in report.notes] == ["checkpoint"]
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    report = check(tmp_path / "store")
+    assert report.ok
+    assert report.counts.records == 0
+
+
+def test_every_listed_fault_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roquet.store.inspect.report.FAULTS_LISTED_MAX", 3)
+    store = SyntheticStore(tmp_path / "store", segment_bytes=SEGMENT_BYTES)
+    fill(store)
+    for place in range(0, 20, 2):
+        path, start = segment_of(store, store.placed[place])
+        flip_bit(path, start + 90, 0)
+    report = check(store.root)
+    assert len(report.faults) == 3
+    assert report.counts.faults >= 10
