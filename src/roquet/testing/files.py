@@ -1,0 +1,523 @@
+"""File systems that fail, and file systems that remember what a power cut would leave.
+
+Owns two stand-ins for :class:`roquet.runtime.files.Files`:
+
+* :class:`FaultyFiles` counts the calls and lets one of them, or all from one on, fail.
+* :class:`RecordingFiles` knows for every file which bytes, and for every directory which names,
+  are surely on disk, and builds directories as a power cut could leave them.
+
+What a power cut may do, as modelled here:
+
+=================== =======================================================================
+bytes               a file's content is sure up to its last ``data_sync``; each page of 4 KiB
+                    changed since is old, new, or torn: every sector of 512 bytes old or new
+length              any length the file had since its last ``data_sync``
+names               sure after ``sync_dir`` on their directory; of the later changes (create,
+                    unlink, rename, mkdir, rmdir) any subset, or any leading part, has happened
+=================== =======================================================================
+
+The content is read through the file itself, so that writes through a mapping are seen. What a
+sync makes sure is what was there when it began: appends go on while a thread syncs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from roquet.runtime.files import Buffer, DiskUsage, Files, Mapping
+
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
+
+ENOSPC_CALLS = frozenset(
+    {
+        "open",
+        "make_dir",
+        "allocate",
+        "truncate",
+        "zero_range",
+        "punch",
+        "write_at",
+        "data_sync",
+        "sync_dir",
+        "rename",
+    }
+)
+"""Calls that a full disk can fail."""
+
+
+class Rng(Protocol):
+    """The part of ``random.Random`` that images are drawn with."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+        ...
+
+    def randrange(self, stop: int, /) -> int:
+        """An integer in [0, stop)."""
+        ...
+
+
+class Call(NamedTuple):
+    """One call: the method and the name of the file it went to."""
+
+    name: str
+    subject: str
+
+
+class HookedFiles(Files):
+    """Real files; :meth:`before` sees every call that the operating system could refuse."""
+
+    def __init__(self) -> None:
+        """Start without open descriptors."""
+        self._paths: dict[int, Path] = {}
+
+    def before(self, name: str, path: Path) -> None:
+        """Told of a call before it is made; may raise in its place."""
+
+    def _before(self, name: str, fd: int) -> None:
+        self.before(name, self._paths.get(fd, Path("?")))
+
+    def exists(self, path: Path) -> bool:
+        """As :meth:`Files.exists`."""
+        self.before("exists", path)
+        return super().exists(path)
+
+    def is_dir(self, path: Path) -> bool:
+        """As :meth:`Files.is_dir`."""
+        self.before("is_dir", path)
+        return super().is_dir(path)
+
+    def list_dir(self, path: Path) -> list[str]:
+        """As :meth:`Files.list_dir`."""
+        self.before("list_dir", path)
+        return super().list_dir(path)
+
+    def size_bytes(self, path: Path) -> int:
+        """As :meth:`Files.size_bytes`."""
+        self.before("size_bytes", path)
+        return super().size_bytes(path)
+
+    def modified_ms(self, path: Path) -> int:
+        """As :meth:`Files.modified_ms`."""
+        self.before("modified_ms", path)
+        return super().modified_ms(path)
+
+    def make_dir(self, path: Path) -> None:
+        """As :meth:`Files.make_dir`."""
+        self.before("make_dir", path)
+        super().make_dir(path)
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        """As :meth:`Files.open`."""
+        self.before("open", path)
+        fd = super().open(path, write=write, create=create)
+        self._paths[fd] = path
+        return fd
+
+    def close(self, fd: int) -> None:
+        """As :meth:`Files.close`; the descriptor is closed even when this raises."""
+        path = self._paths.pop(fd, Path("?"))
+        super().close(fd)
+        self.before("close", path)
+
+    def length(self, fd: int) -> int:
+        """As :meth:`Files.length`."""
+        self._before("length", fd)
+        return super().length(fd)
+
+    def allocate(self, fd: int, size_bytes: int) -> None:
+        """As :meth:`Files.allocate`."""
+        self._before("allocate", fd)
+        super().allocate(fd, size_bytes)
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        """As :meth:`Files.truncate`."""
+        self._before("truncate", fd)
+        super().truncate(fd, size_bytes)
+
+    def zero_range(self, fd: int, start: int, end: int) -> None:
+        """As :meth:`Files.zero_range`."""
+        self._before("zero_range", fd)
+        super().zero_range(fd, start, end)
+
+    def punch(self, fd: int, start: int, end: int) -> None:
+        """As :meth:`Files.punch`."""
+        self._before("punch", fd)
+        super().punch(fd, start, end)
+
+    def read_at(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """As :meth:`Files.read_at`."""
+        self._before("read_at", fd)
+        return super().read_at(fd, size_bytes, position)
+
+    def write_at(self, fd: int, data: Buffer, position: int) -> None:
+        """As :meth:`Files.write_at`."""
+        self._before("write_at", fd)
+        super().write_at(fd, data, position)
+
+    def data_sync(self, fd: int) -> None:
+        """As :meth:`Files.data_sync`."""
+        self._before("data_sync", fd)
+        super().data_sync(fd)
+
+    def sync_dir(self, path: Path) -> None:
+        """As :meth:`Files.sync_dir`."""
+        self.before("sync_dir", path)
+        super().sync_dir(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As :meth:`Files.rename`."""
+        self.before("rename", source)
+        super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """As :meth:`Files.unlink`."""
+        self.before("unlink", path)
+        super().unlink(path)
+
+    def remove_dir(self, path: Path) -> None:
+        """As :meth:`Files.remove_dir`."""
+        self.before("remove_dir", path)
+        super().remove_dir(path)
+
+    def map(self, fd: int, size_bytes: int, *, write: bool) -> Mapping:
+        """As :meth:`Files.map`."""
+        self._before("map", fd)
+        return super().map(fd, size_bytes, write=write)
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """As :meth:`Files.disk_usage`."""
+        self.before("disk_usage", path)
+        return super().disk_usage(path)
+
+
+class FaultyFiles(HookedFiles):
+    """Fails one call, or all from one on; a write that fails has written half its bytes.
+
+    Args:
+        fail_at: Number of the first call to fail, counted from 1; 0 for none.
+        error: The ``errno``. ENOSPC counts only calls that a full disk can fail.
+        and_after: Whether all later calls fail too.
+        only: Names of the calls that count; all that ``error`` can hit without.
+
+    Attributes:
+        calls: The calls counted so far.
+        failed: The call that failed first, if one has.
+    """
+
+    def __init__(
+        self,
+        *,
+        fail_at: int = 0,
+        error: int = errno.EIO,
+        and_after: bool = False,
+        only: frozenset[str] | None = None,
+    ) -> None:
+        """Count from the first call on."""
+        super().__init__()
+        self.fail_at = fail_at
+        self._error = error
+        self._and_after = and_after
+        self._only = only if only is not None else self._can_hit(error)
+        self._lock = threading.Lock()
+        self.calls: list[Call] = []
+        self.failed: Call | None = None
+
+    @staticmethod
+    def _can_hit(error: int) -> frozenset[str] | None:
+        return ENOSPC_CALLS if error == errno.ENOSPC else None
+
+    def before(self, name: str, path: Path) -> None:
+        """Count a call and fail it if it is its turn."""
+        if self._fails(name, path):
+            raise self._refusal(path)
+
+    def _fails(self, name: str, path: Path) -> bool:
+        if self._only is not None and name not in self._only:
+            return False
+        with self._lock:
+            self.calls.append(Call(name, path.name))
+            number = len(self.calls)
+            fails = 0 < self.fail_at <= number and (self._and_after or number == self.fail_at)
+            if fails and self.failed is None:
+                self.failed = self.calls[-1]
+            return fails
+
+    def _refusal(self, path: Path) -> OSError:
+        return OSError(self._error, os.strerror(self._error), str(path))
+
+    def heal(self) -> None:
+        """Let every later call succeed."""
+        self.fail_at = 0
+
+    def write_at(self, fd: int, data: Buffer, position: int) -> None:
+        """As :meth:`Files.write_at`; half the bytes are written before it fails."""
+        path = self._paths.get(fd, Path("?"))
+        if self._fails("write_at", path):
+            Files.write_at(self, fd, memoryview(data)[: len(data) // 2], position)
+            raise self._refusal(path)
+        Files.write_at(self, fd, data, position)
+
+    def zero_range(self, fd: int, start: int, end: int) -> None:
+        """As :meth:`Files.zero_range`; half the range is zeroed before it fails."""
+        path = self._paths.get(fd, Path("?"))
+        if self._fails("zero_range", path):
+            Files.zero_range(self, fd, start, start + (end - start) // 2)
+            raise self._refusal(path)
+        Files.zero_range(self, fd, start, end)
+
+
+class _Inode:
+    """A file apart from its names."""
+
+    def __init__(self, fd: int, sure: bytes) -> None:
+        self.fd = fd
+        self.sure = sure
+        self.lengths: list[int] = []
+
+
+class _Change(NamedTuple):
+    """A change of names: ``inode`` appears at ``path`` (``None``: a directory), or goes.
+
+    ``gone`` is a name that goes in the same step, as in a rename.
+    """
+
+    path: Path
+    appears: bool
+    inode: _Inode | None = None
+    gone: Path | None = None
+
+
+class RecordingFiles(HookedFiles):
+    """Remembers what is sure to survive a power cut, and builds what one could leave.
+
+    Args:
+        root: Everything below it is recorded; what is there already counts as sure.
+        on_call: Told of every call that changes something, before it is made, with its number
+            from 1 on; the moment to build an image.
+
+    Real syncs are left out: images come from the record, so the disk need not be waited for.
+    """
+
+    def __init__(
+        self, root: Path, *, on_call: Callable[[int, str, Path], None] | None = None
+    ) -> None:
+        """Record below ``root``."""
+        super().__init__()
+        self._root = root
+        self.on_call = on_call
+        self.changes = 0
+        self._lock = threading.RLock()
+        self._inodes: dict[int, _Inode] = {}
+        self._names: dict[Path, _Inode | None] = {}
+        self._pending: dict[Path, list[_Change]] = {}
+        for path in sorted(root.rglob("*")) if root.is_dir() else []:
+            is_file = not Files.is_dir(self, path)
+            self._names[path] = self._adopt(path, sure=True) if is_file else None
+        self._sure = dict(self._names)
+
+    def _adopt(self, path: Path, *, sure: bool) -> _Inode:
+        inode = _Inode(Files.open(self, path), b"")
+        if sure:
+            inode.sure = self._content(inode)
+        return inode
+
+    def _content(self, inode: _Inode) -> bytes:
+        return Files.read_at(self, inode.fd, Files.length(self, inode.fd), 0)
+
+    def release(self) -> None:
+        """Close what the record keeps open."""
+        with self._lock:
+            inodes = {*self._names.values(), *self._sure.values()}
+            for changes in self._pending.values():
+                inodes.update(change.inode for change in changes)
+            for inode in inodes - {None}:
+                if inode is not None and inode.fd >= 0:
+                    Files.close(self, inode.fd)
+                    inode.fd = -1
+
+    def before(self, name: str, path: Path) -> None:
+        """Tell the listener of calls that change something."""
+        if name in _CHANGES and self.on_call is not None:
+            self.changes += 1
+            self.on_call(self.changes, name, path)
+
+    def _renamed(self, change: _Change) -> None:
+        if change.appears:
+            self._names[change.path] = change.inode
+        else:
+            self._names.pop(change.path, None)
+        if change.gone is not None:
+            self._names.pop(change.gone, None)
+        self._pending.setdefault(change.path.parent, []).append(change)
+
+    def make_dir(self, path: Path) -> None:
+        """As :meth:`Files.make_dir`."""
+        super().make_dir(path)
+        with self._lock:
+            self._renamed(_Change(path, appears=True))
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        """As :meth:`Files.open`."""
+        fd = super().open(path, write=write, create=create)
+        with self._lock:
+            inode = self._names.get(path)
+            if inode is None:
+                inode = self._adopt(path, sure=False)
+                self._renamed(_Change(path, appears=True, inode=inode))
+            self._inodes[fd] = inode
+        return fd
+
+    def close(self, fd: int) -> None:
+        """As :meth:`Files.close`."""
+        with self._lock:
+            self._inodes.pop(fd, None)
+        super().close(fd)
+
+    def allocate(self, fd: int, size_bytes: int) -> None:
+        """As :meth:`Files.allocate`."""
+        super().allocate(fd, size_bytes)
+        self._note_length(fd)
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        """As :meth:`Files.truncate`."""
+        super().truncate(fd, size_bytes)
+        self._note_length(fd)
+
+    def write_at(self, fd: int, data: Buffer, position: int) -> None:
+        """As :meth:`Files.write_at`."""
+        super().write_at(fd, data, position)
+        self._note_length(fd)
+
+    def _note_length(self, fd: int) -> None:
+        with self._lock:
+            lengths = self._inodes[fd].lengths
+            length = Files.length(self, fd)
+            if not lengths or lengths[-1] != length:
+                lengths.append(length)
+
+    def data_sync(self, fd: int) -> None:
+        """Take what the file holds now for sure."""
+        self._before("data_sync", fd)
+        with self._lock:
+            inode = self._inodes[fd]
+            inode.sure = self._content(inode)
+            inode.lengths = []
+
+    def sync_dir(self, path: Path) -> None:
+        """Take the names in a directory for sure."""
+        self.before("sync_dir", path)
+        with self._lock:
+            for change in self._pending.pop(path, []):
+                _apply(change, self._sure)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As :meth:`Files.rename`; both names must be in one directory."""
+        assert source.parent == target.parent, "a rename across directories is not modelled"
+        super().rename(source, target)
+        with self._lock:
+            inode = self._names.get(source)
+            self._renamed(_Change(target, appears=True, inode=inode, gone=source))
+
+    def unlink(self, path: Path) -> None:
+        """As :meth:`Files.unlink`."""
+        super().unlink(path)
+        with self._lock:
+            if path in self._names:
+                self._renamed(_Change(path, appears=False))
+
+    def remove_dir(self, path: Path) -> None:
+        """As :meth:`Files.remove_dir`."""
+        super().remove_dir(path)
+        with self._lock:
+            if path in self._names and not Files.is_dir(self, path):
+                self._renamed(_Change(path, appears=False))
+
+    def image(self, rng: Rng, target: Path, *, by_sector: bool = False) -> None:
+        """Build in ``target`` one state that a power cut at this moment could leave.
+
+        Args:
+            rng: Decides page by page and name by name.
+            target: A directory that does not exist yet; it stands for the root.
+            by_sector: Decide sector by sector instead of page by page.
+        """
+        with self._lock:
+            names = dict(self._sure)
+            for changes in self._pending.values():
+                for change in _survivors(rng, changes):
+                    _apply(change, names)
+            self._build(names, target, lambda inode: self._torn(rng, inode, by_sector=by_sector))
+
+    def killed(self, target: Path) -> None:
+        """Build in ``target`` what a process killed at this moment leaves: all it has written."""
+        with self._lock:
+            self._build(self._names, target, self._content)
+
+    def _build(
+        self,
+        names: dict[Path, _Inode | None],
+        target: Path,
+        content: Callable[[_Inode], bytes],
+    ) -> None:
+        target.mkdir()
+        for path in sorted(names):
+            if self._root not in path.parents:
+                continue
+            copy = target / path.relative_to(self._root)
+            if not copy.parent.is_dir():
+                continue
+            inode = names[path]
+            if inode is None:
+                copy.mkdir()
+            else:
+                copy.write_bytes(content(inode))
+
+    def _torn(self, rng: Rng, inode: _Inode, *, by_sector: bool) -> bytes:
+        """One mix of what a file surely holds and what was written to it since."""
+        old, new = inode.sure, self._content(inode)
+        if old == new and not inode.lengths:
+            return old
+        lengths = [len(old), len(new), *inode.lengths]
+        length = lengths[rng.randrange(len(lengths))]
+        old, new = (data[:length].ljust(length, b"\0") for data in (old, new))
+        share_new = rng.random()
+        pieces: list[bytes] = []
+        for page in range(0, length, PAGE_BYTES):
+            end = min(page + PAGE_BYTES, length)
+            if old[page:end] == new[page:end]:
+                pieces.append(old[page:end])
+            elif by_sector or rng.random() < 1 / 3:
+                for sector in range(page, end, SECTOR_BYTES):
+                    source = new if rng.random() < share_new else old
+                    pieces.append(source[sector : min(sector + SECTOR_BYTES, end)])
+            else:
+                source = new if rng.random() < share_new else old
+                pieces.append(source[page:end])
+        return b"".join(pieces)
+
+
+_CHANGES = ENOSPC_CALLS | {"unlink", "remove_dir", "close"}
+
+
+def _apply(change: _Change, names: dict[Path, _Inode | None]) -> None:
+    if change.gone is not None and change.gone not in names:
+        return  # what would be renamed never came to be
+    if change.appears:
+        names[change.path] = change.inode
+    else:
+        names.pop(change.path, None)
+    if change.gone is not None:
+        del names[change.gone]
+
+
+def _survivors(rng: Rng, changes: list[_Change]) -> list[_Change]:
+    """Which changes of names reached the disk: a leading part of them, or any."""
+    if rng.random() < 0.5:
+        return changes[: rng.randrange(len(changes) + 1)]
+    return [change for change in changes if rng.random() < 0.5]
