@@ -11,14 +11,20 @@ from tests.interop.javabroker import JavaBroker, JavaNamesrv, start_broker
 from tests.interop.javabuild import JavaToolkit
 from tests.interop.javaclient import JavaClient
 
-# Small files, so that a few hundred messages roll each kind several times. The same numbers as in
-# the golden stores: segments of 64 KiB, 30 queue entries a file, 199 index entries a file.
+# Small files, so that a thousand messages roll each kind several times: segments of 64 KiB, 30
+# queue entries a file. Index files are larger than in the golden stores: Java names them by the
+# millisecond and writes over the first of two that it fills within one, as it does with 200 entries
+# when it puts the records of a crashed store again.
 SMALL_FILES: dict[str, str | int] = {
     "mappedFileSizeCommitLog": 65536,
     "mappedFileSizeConsumeQueue": 600,
     "maxHashSlotNum": 100,
-    "maxIndexNum": 200,
+    "maxIndexNum": 1000,
 }
+
+# After a crash Java drops index files that its checkpoint does not vouch for, but puts at most the
+# records of the last ten segments again. Ten usual segments are 10 GiB, ten small ones are not all.
+JAVA_CONFIG: dict[str, str | int] = {**SMALL_FILES, "commitLogRecoverMaxNum": 1000}
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,9 @@ class JavaOracle:
 
     @contextmanager
     def broker(
-        self, store: Path, config: Mapping[str, str | int] | None = None
+        self, store: Path, config: Mapping[str, str | int] = JAVA_CONFIG
     ) -> Iterator[JavaBroker]:
         """A broker on `store`, registered; killed at the end unless the test stopped it."""
-        values = SMALL_FILES if config is None else {**SMALL_FILES, **config}
-        with start_broker(self.toolkit, self.folder, self.namesrv, store, values) as broker:
+        with start_broker(self.toolkit, self.folder, self.namesrv, store, config) as broker:
             assert self.client.wait_registered(broker) == broker.address
             yield broker

@@ -133,24 +133,24 @@ def _make(
         )
         return batch, bodies
     body = rng.randbytes(rng.randint(1, 5000 if i % 17 == 0 else 500))
+    is_prepared = i % 20 == 13
+    is_compressed = i % 9 == 0 and not is_prepared
+    sys_flag = flags.TRANSACTION_PREPARED if is_prepared else 0
+    if is_compressed:
+        sys_flag |= flags.COMPRESSED | flags.COMPRESSION_ZLIB
     message = BrokerMessage(
         topic,
         queue_id,
-        body,
+        zlib.compress(body) if is_compressed else body,
         _properties(seed, str(i), rng),
         flag=i,
+        sys_flag=sys_flag,
         born_timestamp_ms=BORN_TIMESTAMP_MS + i,
         born_host=BORN_HOST_V6 if i % 11 == 0 else BORN_HOST,
         store_host=STORE_HOST,
         reconsume_times=i % 3,
     )
-    if i % 20 == 13:
-        message.sys_flag = flags.TRANSACTION_PREPARED
-        return message, []
-    if i % 9 == 0:
-        message.body = zlib.compress(body)
-        message.sys_flag = flags.COMPRESSED | flags.COMPRESSION_ZLIB
-    return message, [body]
+    return message, [] if is_prepared else [body]
 
 
 def _properties(seed: int, name: str, rng: random.Random) -> bytes:

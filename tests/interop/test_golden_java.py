@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.interop.logwalk import LogRecord, walk_commit_log
-from tests.interop.oracle import JavaOracle
+from tests.interop.oracle import JAVA_CONFIG, JavaOracle
 
 # The first run on a machine downloads the jars within a test's setup.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
+GOLDEN_CONFIG = {**JAVA_CONFIG, "maxIndexNum": 200}
 GOLDEN = Path(__file__).parent.parent / "golden" / "data"
 
 
@@ -31,7 +32,7 @@ def test_java_serves_every_record_of_a_golden_store(
     )
     queues = 1 + max(record.queue_id for record in records)
 
-    with java.broker(store) as broker:
+    with java.broker(store, GOLDEN_CONFIG) as broker:
         # A started broker goes on delivering delayed messages: those lie behind the old end.
         served = [
             message

@@ -31,7 +31,7 @@ from tests.interop.logwalk import (
     walk_commit_log,
     walk_consume_queue,
 )
-from tests.interop.oracle import SMALL_FILES, JavaOracle
+from tests.interop.oracle import JAVA_CONFIG, JavaOracle
 from tests.interop.roquetstore import (
     TAGS,
     Ack,
@@ -291,7 +291,7 @@ def test_a_store_goes_to_and_fro(
     store = tmp_path / "store"
     topic = "InteropKilled" if killed else "InteropClean"
 
-    acks = roquet_writes(store, topic, count=600, killed=killed)
+    acks = roquet_writes(store, topic, count=1200, killed=killed)
     records = list(walk_commit_log(store))
     check_acks(acks, records)
     if not killed:
@@ -354,7 +354,7 @@ def test_java_refuses_a_store_that_roquet_has(java: JavaOracle, tmp_path: Path) 
     store = tmp_path / "store"
     with open_store(store) as opened:
         put_messages(opened, "InteropLock", queues=1, seed=ROQUET_SEED, first=0, count=1)
-        with JavaBroker(java.toolkit, java.folder, java.namesrv, store, SMALL_FILES) as broker:
+        with JavaBroker(java.toolkit, java.folder, java.namesrv, store, JAVA_CONFIG) as broker:
             broker.wait_log("Lock failed, MQ already started", START_TIMEOUT_S)
         acks = put_messages(opened, "InteropLock", queues=1, seed=ROQUET_SEED, first=1, count=1)
         check_acks(acks, walk_commit_log(store))
