@@ -21,7 +21,6 @@ from pathlib import Path
 
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES, CqUnit, unpack_unit
-from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import DescriptorCache, Files, OpenFile
 from roquet.store.consume_queue_ext import ConsumeQueueExt
 from roquet.store.mapped_file import file_name
@@ -112,31 +111,39 @@ class ConsumeQueue:
 
     def write_pending(self) -> None:
         """Write the burst's entries and show them to readers; raises ``OSError``, keeps them."""
-        failpoint("dispatch.before")
         pending = self.pending
+        length = len(pending)
         position = self.max_queue_offset * UNIT_BYTES - self._tail_start
-        while 0 <= self._file_bytes - position < len(pending):
-            room = self._file_bytes - position
-            if room:
-                self._write_tail(pending[:room], position)
-                del pending[:room]
-            position = 0
-            self._tail_start += self._file_bytes
-            self._close_tail()
-        if pending:
-            self._write_tail(pending, position)
-            pending.clear()
-        failpoint("dispatch.after")
-
-    def _write_tail(self, part: bytearray, position: int) -> None:
-        """Write entries to the tail file, opening it first if need be."""
+        if position + length > self._file_bytes:
+            self._write_over_files(position)
+            return
         tail = self._tail
         if tail is None or tail.fd < 0:
-            tail = self._tail = self._descriptors.add(self._open(self._tail_start))
+            tail = self._open_tail()
         tail.is_used = True
-        self._files.write_at(tail.fd, part, position)
-        self.dirty_bytes += len(part)
-        self.max_queue_offset += len(part) // UNIT_BYTES
+        self._files.write_at(tail.fd, pending, position)
+        self.dirty_bytes += length
+        self.max_queue_offset += length // UNIT_BYTES
+        pending.clear()
+
+    def _write_over_files(self, position: int) -> None:
+        """Write entries that do not all fit the tail file."""
+        while (room := self._file_bytes - position) < len(self.pending):
+            if room:
+                rest = self.pending[room:]
+                del self.pending[room:]
+                try:
+                    self.write_pending()
+                finally:
+                    self.pending += rest
+            self._close_tail()
+            self._tail_start += self._file_bytes
+            position = 0
+        self.write_pending()
+
+    def _open_tail(self) -> OpenFile:
+        tail = self._tail = self._descriptors.add(self._open(self._tail_start))
+        return tail
 
     def _close_tail(self) -> None:
         if self._tail is not None:

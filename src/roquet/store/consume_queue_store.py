@@ -13,6 +13,7 @@ from pathlib import Path
 from roquet.errors import StoreDamaged
 from roquet.format.commit_log import DispatchRequest
 from roquet.model import sys_flag as flags
+from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import DescriptorCache, Files
 from roquet.runtime.memory import PAGE_BYTES
 from roquet.store.config import MessageStoreConfig
@@ -98,12 +99,14 @@ class ConsumeQueueStore:
         On ``OSError`` the entries that were not written stay collected for the next try.
         """
         grown: list[ConsumeQueue] = []
+        failpoint("dispatch.before")
         while self.touched:
             queue = self.touched[-1]
             if queue.pending:
                 queue.write_pending()
                 grown.append(queue)
             self.touched.pop()
+        failpoint("dispatch.after")
         if grown:
             with self._dirty_lock:
                 self._dirty.update(dict.fromkeys(grown))
