@@ -99,8 +99,8 @@ def run(
         answers.append((list(result.queue_offsets), list(result.physical_offsets)))
         answers.append({k: (v.status, v.detail) for k, v in result.refused.items()})
         clock.advance(millis)
-    answers.append((store.dispatcher.store_timestamp_ms, store.commit_log.store_timestamp_ms))
     store.shutdown()
+    answers.append((store.dispatcher.store_timestamp_ms, store.commit_log.store_timestamp_ms))
     return answers
 
 
