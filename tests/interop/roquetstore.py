@@ -64,10 +64,23 @@ def visible_body(message: StoredMessage) -> bytes:
     return zlib.decompress(message.body) if message.sys_flag & flags.COMPRESSED else message.body
 
 
+# Marks in the checkpoint move many times a second, so that a kill finds some of them set.
+CONFIG = msgspec.convert(
+    {
+        **SMALL_FILES,
+        "flushIntervalCommitLog": 20,
+        "flushCommitLogThoroughInterval": 40,
+        "flushIntervalConsumeQueue": 20,
+        "flushConsumeQueueThoroughInterval": 40,
+    },
+    MessageStoreConfig,
+)
+
+
 @contextmanager
 def open_store(path: Path) -> Iterator[DefaultMessageStore]:
     """The store, recovered and started; shut down cleanly at the end."""
-    store = DefaultMessageStore(path, msgspec.convert(SMALL_FILES, MessageStoreConfig))
+    store = DefaultMessageStore(path, CONFIG)
     store.load()
     store.start()
     try:
