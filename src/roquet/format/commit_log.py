@@ -144,7 +144,13 @@ def record_size(
 
 
 def with_crc_room(properties: bytes) -> bytes:
-    """Properties that end where the CRC property may follow."""
+    """Properties that end where the CRC property may follow.
+
+    The CRC of another record, which a message that is sent on may carry, is left out.
+    """
+    if _CRC_PROPERTY_NAME in properties:
+        pairs = properties.split(b"\x02")
+        properties = b"\x02".join(p for p in pairs if not p.startswith(_CRC_PROPERTY_NAME))
     if properties and not properties.endswith(b"\x02"):
         return properties + b"\x02"
     return properties

@@ -14,7 +14,9 @@ is written; a batch becomes visible as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,6 +100,7 @@ class CommitLog:
             check_property_crc=config.append_property_crc or config.force_verify_property_crc,
             force_property_crc=config.force_verify_property_crc,
         )
+        self._append_rules = replace(self.rules, check_crc=True, check_torn=True)
         self.flushed_offset = 0
         self.store_timestamp_ms = 0
 
@@ -122,11 +125,10 @@ class CommitLog:
 
     def append(self, message: BrokerMessage, queue: ConsumeQueue) -> Appended | PutMessageResult:
         """Append one message to the log and to its queue's numbering, or say why not."""
-        properties = message.properties
-        if self._config.append_property_crc:
-            properties = fmt.with_crc_room(properties)
         envelope = self._envelope(message, message.prepared_transaction_offset)
-        entry = self._entry(envelope, message.body, properties, message.flag)
+        if isinstance(envelope, PutMessageResult):
+            return envelope
+        entry = self._entry(envelope, message.body, message.properties, message.flag)
         if isinstance(entry, PutMessageResult):
             return entry
         return self._write(envelope, [entry], queue)
@@ -138,6 +140,8 @@ class CommitLog:
         if len(message.body) > self._config.max_message_bytes:
             return _illegal(f"batch body of {len(message.body)} bytes")
         envelope = self._envelope(message, 0)
+        if isinstance(envelope, PutMessageResult):
+            return envelope
         entries: list[_Entry] = []
         try:
             for flag, body, properties in batch_format.decode_batch(message.body):
@@ -151,20 +155,26 @@ class CommitLog:
             return _illegal("the batch is empty")
         return self._write(envelope, entries, queue)
 
-    def _envelope(self, message: BrokerMessage | BatchMessage, prepared: int) -> _Envelope:
+    def _envelope(
+        self, message: BrokerMessage | BatchMessage, prepared: int
+    ) -> _Envelope | PutMessageResult:
         sys_flag = message.sys_flag & ~(flags.BORN_HOST_V6 | flags.STORE_HOST_V6)
         if message.born_host.is_ipv6:
             sys_flag |= flags.BORN_HOST_V6
         if message.store_host.is_ipv6:
             sys_flag |= flags.STORE_HOST_V6
         v2 = self._config.auto_message_version_on_topic_length and fmt.uses_v2(message.topic)
+        try:
+            born_host, store_host = message.born_host.pack(), message.store_host.pack()
+        except struct.error as error:
+            return _illegal(f"hosts {message.born_host}, {message.store_host}: {error}")
         return _Envelope(
             message.topic.encode(),
             message.queue_id,
             sys_flag,
             message.born_timestamp_ms,
-            message.born_host.pack(),
-            message.store_host.pack(),
+            born_host,
+            store_host,
             message.reconsume_times,
             prepared,
             v2,
@@ -178,7 +188,10 @@ class CommitLog:
         flag: int,
     ) -> _Entry | PutMessageResult:
         """Check one record against every limit before anything is written."""
-        extra = fmt.CRC_PROPERTY_BYTES if self._config.append_property_crc else 0
+        extra = 0
+        if self._config.append_property_crc:
+            properties = fmt.with_crc_room(bytes(properties))
+            extra = fmt.CRC_PROPERTY_BYTES
         if len(properties) + extra > PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -213,8 +226,13 @@ class CommitLog:
         takes_offset = flags.takes_queue_offset(envelope.sys_flag)
         queue_offset = queue.next_queue_offset if takes_offset else 0
         start = segment.start_offset + segment.wrote
-        data = self._encode(envelope, entries, start, queue_offset, now_ms)
-        requests = list(self._requests(data, start))
+        try:
+            data = self._encode(envelope, entries, start, queue_offset, now_ms)
+        except struct.error as error:
+            return _illegal(f"a number does not fit its field: {error}")
+        requests = self._requests(data, start)
+        if isinstance(requests, PutMessageResult):
+            return requests
         segment.append(data)
         segment.store_timestamp_ms = now_ms
         self.store_timestamp_ms = now_ms
@@ -259,20 +277,30 @@ class CommitLog:
             position += entry.size_bytes
         return records[0] if len(records) == 1 else b"".join(records)
 
-    def _requests(self, data: bytes, physical_offset: int) -> Iterator[fmt.DispatchRequest]:
-        """Read back what is about to be written: the pair of the check that recovery makes."""
+    def _requests(
+        self, data: bytes, physical_offset: int
+    ) -> list[fmt.DispatchRequest] | PutMessageResult:
+        """Read back what is about to be written: the pair of the check that recovery makes.
+
+        What recovery would take for damage, such as properties that are all NUL for a sector, is
+        refused here.
+        """
+        requests: list[fmt.DispatchRequest] = []
         position = 0
         while position < len(data):
-            request = fmt.check_record(
+            found = fmt.check_record(
                 data,
                 position,
                 len(data),
                 physical_offset=physical_offset + position,
-                rules=self.rules,
+                rules=self._append_rules,
             )
-            assert isinstance(request, fmt.DispatchRequest), f"encoded a bad record: {request}"
-            yield request
-            position += request.size_bytes
+            if isinstance(found, fmt.RecordFault):
+                return _illegal(f"{found.field}: {found.detail}")
+            assert isinstance(found, fmt.DispatchRequest), "a record reads as an end of segment"
+            requests.append(found)
+            position += found.size_bytes
+        return requests
 
     def next_store_timestamp(self) -> int:
         """Now, or the last store timestamp if the clock went back."""
@@ -310,12 +338,8 @@ class CommitLog:
 
         Segment ends come with the data, so the split over segments is the master's.
         """
-        if not self.queue.segments:
-            size = self.queue.size_bytes
-            first = physical_offset - physical_offset % size
-            self.queue.add(self._next_segment(first))
-            self.queue.segments[0].set_positions(physical_offset - first)
-            self.flushed_offset = max(self.flushed_offset, physical_offset)
+        if not self.queue.segments and not self.begin_at(physical_offset):
+            return False
         if physical_offset != self.wrote_offset:
             return False
         view = memoryview(data)
@@ -328,6 +352,17 @@ class CommitLog:
             room = segment.size_bytes - segment.wrote
             segment.append(bytes(view[:room]))
             view = view[room:]
+        return True
+
+    def begin_at(self, physical_offset: int) -> bool:
+        """Make the first segment of an empty log; false unless a segment may begin there.
+
+        Recovery reads a segment from its first byte, so a log cannot begin in the middle of one.
+        """
+        if self.queue.segments or physical_offset < 0 or physical_offset % self.queue.size_bytes:
+            return False
+        self.queue.add(self._next_segment(physical_offset))
+        self.flushed_offset = physical_offset
         return True
 
     # -- reading ----------------------------------------------------------------------------

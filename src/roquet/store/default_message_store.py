@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from roquet.errors import StoreClosed
+from roquet.errors import StoreClosed, StoreDamaged
 from roquet.model.message import BatchMessage, BrokerMessage
 from roquet.model.topic import topic_fault
 from roquet.runtime.clock import Clock, SystemClock
@@ -34,13 +34,14 @@ from roquet.runtime.files import Files
 from roquet.runtime.worker import Worker
 from roquet.store.checkpoint import StoreCheckpoint
 from roquet.store.commit_log import Appended, CommitLog
-from roquet.store.config import MessageStoreConfig
+from roquet.store.config import BrokerRole, MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.flush import AckQueue, FlushCommitLog, Post
 from roquet.store.index import IndexService
 from roquet.store.lane import BurstResult, append_burst, make_lane
+from roquet.store.message_store import PutDone, PutHook
 from roquet.store.reader import MessageReader
 from roquet.store.recovery import Recovery, RecoveryReport
 from roquet.store.results import PutMessageResult, PutMessageStatus
@@ -48,17 +49,15 @@ from roquet.store.retention import Retention
 from roquet.store.running_flags import RunningFlag, RunningFlags
 from roquet.store.stats import StoreStatsService
 from roquet.store.store_lock import StoreLock
+from roquet.store.store_views import StoreViews
 
 log = logging.getLogger(__name__)
 
 INDEX_DIR = "index"
 CHECKPOINT_FILE = "checkpoint"
 
-PutDone = Callable[[PutMessageResult], None]
-PutHook = Callable[[BrokerMessage | BatchMessage], PutMessageResult | None]
 
-
-class DefaultMessageStore:
+class DefaultMessageStore(StoreViews):
     """A message store on a directory."""
 
     def __init__(
@@ -96,7 +95,13 @@ class DefaultMessageStore:
         self.commit_log = CommitLog(self._files, root, self.config, self.clock)
         self.queues = ConsumeQueueStore(self._files, root, self.config)
         self.index = self._make_index()
-        self.dispatcher = Dispatcher(self.commit_log, self.queues, self.index, self.flags)
+        self.dispatcher = Dispatcher(
+            self.commit_log,
+            self.queues,
+            self.index,
+            self.flags,
+            is_replica=self.config.broker_role is BrokerRole.SLAVE,
+        )
         self.lane = make_lane(
             self.config, self.commit_log, self.queues, self.index, self.dispatcher
         )
@@ -211,32 +216,41 @@ class DefaultMessageStore:
         self.flusher.flush_all()
         with self._lock:
             is_clean = self._is_started and self._settle()
-        self._close_files()
-        if is_clean:
-            self._store_lock.mark_stopped()
-        self._store_lock.release()
+        try:
+            if self._close_files() and is_clean:
+                self._store_lock.mark_stopped()
+        finally:
+            self._store_lock.release()
 
     def _settle(self) -> bool:
         """Dispatch and sync all that is left; whether the next start may trust the files."""
         if self.flags.has(RunningFlag.FLUSH_FAILED):
             self.acks.fail()
             return False
-        self.dispatcher.run(self.confirm_offset)
-        self.acks.flushed_offset = self.commit_log.flushed_offset
-        self.acks.release()
-        self.acks.fail()
         try:
+            self.dispatcher.run(self.confirm_offset)
             self._flush_logics(thorough=True)
-        except OSError as error:
-            log.critical("consume queues or index cannot be put on disk: %s", error)
+        except (OSError, StoreDamaged) as error:
+            log.critical("the next start has to recover queues and index: %s", error)
             return False
-        return self.dispatcher.behind_bytes == 0
+        finally:
+            self.acks.flushed_offset = self.commit_log.flushed_offset
+            self.acks.release()
+            self.acks.fail()
+        return self.dispatcher.is_settled(self.commit_log.wrote_offset)
 
-    def _close_files(self) -> None:
-        self.commit_log.close()
-        self.queues.close()
-        if self.index is not None:
-            self.index.close()
+    def _close_files(self) -> bool:
+        """Close what is open; whether all of it could be put on disk."""
+        parts = (self.commit_log, self.queues, self.index)
+        is_clean = True
+        for part in parts:
+            try:
+                if part is not None:
+                    part.close()
+            except OSError as error:
+                log.critical("%s cannot be closed cleanly: %s", type(part).__name__, error)
+                is_clean = False
+        return is_clean
 
     def destroy(self) -> None:
         """Delete every file of a store that is shut down."""
@@ -266,15 +280,15 @@ class DefaultMessageStore:
         """
         with self._lock:
             began_ns = self._append_began_ns = self.clock.monotonic_ns()
-            result = self._append(message)
-            ended_ns = self.clock.monotonic_ns()
-            self._append_began_ns = 0
-            self._append_took_ns = (ended_ns, ended_ns - began_ns)
+            try:
+                result = self._append(message)
+            finally:
+                took_ns = self._note_append(began_ns)
             self.stats.count_put(
                 is_ok=result.is_ok,
                 messages=len(result.append.physical_offsets) if result.append else 0,
                 size_bytes=result.append.wrote_bytes if result.append else 0,
-                took_ns=ended_ns - began_ns,
+                took_ns=took_ns,
             )
             if result.append is None:
                 if done is not None:
@@ -304,20 +318,21 @@ class DefaultMessageStore:
             may_use_lane = self._is_started and self.flags.is_writeable and not self.put_hooks
             began_ns = self._append_began_ns = self.clock.monotonic_ns()
             began_offset = self.commit_log.wrote_offset
-            result = append_burst(
-                messages,
-                lane=self.lane if may_use_lane else None,
-                commit_log=self.commit_log,
-                dispatcher=self.dispatcher,
-                is_confirmed=not self.config.is_sync_flush and self.commit_log.pool is None,
-                append_one=self._append,
-            )
-            self._dispatch_burst()
-            took_ns = self.clock.monotonic_ns() - began_ns
-            self._append_began_ns = 0
-            self._append_took_ns = (began_ns + took_ns, took_ns)
+            try:
+                result = append_burst(
+                    messages,
+                    lane=self.lane if may_use_lane else None,
+                    commit_log=self.commit_log,
+                    dispatcher=self.dispatcher,
+                    is_confirmed=self.is_confirmed_at_once,
+                    append_one=self._append,
+                )
+                self._dispatch_burst()
+            finally:
+                took_ns = self._note_append(began_ns)
+            self.stats.put_failed += len(result.refused)
             self.stats.count_put(
-                is_ok=not result.refused,
+                is_ok=True,
                 messages=len(messages) - len(result.refused),
                 size_bytes=result.end_offset - began_offset,
                 took_ns=took_ns,
@@ -325,6 +340,13 @@ class DefaultMessageStore:
             if self.config.is_sync_flush:
                 self.flusher.request()
             return result
+
+    def _note_append(self, began_ns: int) -> int:
+        """Take note of the end of an append; how long it took."""
+        ended_ns = self.clock.monotonic_ns()
+        self._append_began_ns = 0
+        self._append_took_ns = (ended_ns, ended_ns - began_ns)
+        return ended_ns - began_ns
 
     def _dispatch_burst(self) -> None:
         segment = self.commit_log.queue.last
@@ -393,38 +415,6 @@ class DefaultMessageStore:
             return
         self.acks.wait(appended.end_offset, lambda status: done(PutMessageResult(status, appended)))
 
-    # -- marks and health -----------------------------------------------------------------------
-
-    @property
-    def confirm_offset(self) -> int:
-        """End of what readers may see: flushed with SYNC_FLUSH, appended otherwise."""
-        if self.config.is_sync_flush:
-            return self.commit_log.flushed_offset
-        return self.commit_log.max_offset
-
-    def lock_time_ms(self) -> int:
-        """How long the append under way has taken, 0 when none is."""
-        began_ns = self._append_began_ns
-        return (self.clock.monotonic_ns() - began_ns) // 1_000_000 if began_ns else 0
-
-    def is_os_page_cache_busy(self) -> bool:
-        """Whether appends take longer than ``osPageCacheBusyTimeOutMills``.
-
-        The loop that would ask is the one that appends, so a slow append counts for as long again
-        after it has ended.
-        """
-        limit_ms = self.config.os_page_cache_busy_timeout_ms
-        if self.lock_time_ms() > limit_ms:
-            return True
-        ended_ns, took_ns = self._append_took_ns
-        is_recent = self.clock.monotonic_ns() - ended_ns < limit_ms * 1_000_000
-        return took_ns > limit_ms * 1_000_000 and is_recent
-
-    def is_transient_store_pool_deficient(self) -> bool:
-        """Whether all transient buffers are in use."""
-        pool = self.commit_log.pool
-        return pool is not None and pool.available == 0
-
     # -- threads --------------------------------------------------------------------------------
 
     def _owned(self, function: Callable[[], None]) -> None:
@@ -467,7 +457,7 @@ class DefaultMessageStore:
 
     def _flush_logics(self, *, thorough: bool) -> None:
         """Sync queues, index and checkpoint; a mark moves only after what it speaks of."""
-        dispatched_ms = self.dispatcher.store_timestamp_ms
+        dispatched_ms = self.dispatcher.written_timestamp_ms
         pages = 0 if thorough else self.config.flush_consume_queue_least_pages
         self.queues.sync(least_pages=pages)
         index_ms = self.index.flush(thorough=thorough) if self.index is not None else 0
@@ -477,6 +467,7 @@ class DefaultMessageStore:
             self._last_thorough_ns = self.clock.monotonic_ns()
 
     def _housekeeping_round(self) -> None:
+        self.stats.sample()
         if self.acks.is_needed:
             self._owned(self.acks.expire)
         waited_ms = (self.clock.monotonic_ns() - self._last_clean_ns) // 1_000_000

@@ -17,11 +17,19 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from roquet.errors import StoreDamaged
-from roquet.format.commit_log import Blank, DispatchRequest, RecordFault, RecordRules, check_record
+from roquet.format.commit_log import (
+    END_OF_SEGMENT_BYTES,
+    Blank,
+    DispatchRequest,
+    RecordFault,
+    RecordRules,
+    check_record,
+)
 from roquet.store.commit_log import CommitLog
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.index import IndexService
+from roquet.store.mapped_file import MappedFile
 from roquet.store.running_flags import RunningFlag, RunningFlags
 
 if TYPE_CHECKING:
@@ -45,15 +53,22 @@ class Dispatcher:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         flags: RunningFlags,
+        *,
+        is_replica: bool = False,
     ) -> None:
-        """Feed ``queues`` and, unless ``None``, ``index``."""
+        """Feed ``queues`` and, unless ``None``, ``index``.
+
+        A replica's log may end in the middle of a record, whose rest is still on its way.
+        """
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._flags = flags
+        self._is_replica = is_replica
         self._rules = RecordRules(commit_log.rules.delay_levels, check_crc=False)
         self.dispatched_offset = 0
         self.store_timestamp_ms = 0
+        self.written_timestamp_ms = 0
         self.dispatchers: list[CommitLogDispatcher] = []
         self.arriving: list[ArrivingListener] = []
         self.bitmap: BitmapCalculator | None = None
@@ -68,6 +83,10 @@ class Dispatcher:
     def is_plain(self) -> bool:
         """Whether queue and index are all that has to be fed, so that the lane may do it."""
         return not self.dispatchers and self.bitmap is None
+
+    def is_settled(self, confirm_offset: int) -> bool:
+        """Whether everything before an offset is dispatched and written to its queue files."""
+        return self.dispatched_offset >= confirm_offset and not self._queues.touched
 
     def dispatch(self, requests: Iterable[DispatchRequest]) -> bool:
         """Dispatch records just appended; false if they have to wait for :meth:`run`."""
@@ -94,6 +113,7 @@ class Dispatcher:
             self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
             return
         self._flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
+        self.written_timestamp_ms = self.store_timestamp_ms
         for queue in grown:
             for listener in self.arriving:
                 listener(queue)
@@ -155,9 +175,12 @@ class Dispatcher:
             log.exception("indexing failed; writes are refused until it succeeds")
             self._flags.set(RunningFlag.INDEX_FILE_ERROR)
             return False
+        if self.dispatched_offset == began:
+            return False
+        self._flags.clear(RunningFlag.INDEX_FILE_ERROR)
         if self.dispatched_offset - began >= _LANE_STEP_BYTES // 2:
             self.finish()
-        return self.dispatched_offset > began
+        return True
 
     def _run_one(self, confirm_offset: int) -> bool:
         """Dispatch the next record, or pass over the end of a segment; whether it moved on."""
@@ -173,6 +196,8 @@ class Dispatcher:
             self.dispatched_offset = segment.end_offset
             return True
         if isinstance(found, RecordFault):
+            if self._is_replica and _is_cut_short(segment, start):
+                return False
             self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
             raise StoreDamaged(
                 f"the record at {offset} changed after it was written",
@@ -180,3 +205,10 @@ class Dispatcher:
                 hint="run 'roquet store verify' and restore the segment from a replica",
             )
         return found.end_offset <= confirm_offset and self._guarded(found)
+
+
+def _is_cut_short(segment: MappedFile, position: int) -> bool:
+    """Whether the readable bytes end before the record does that begins at a position."""
+    left = segment.read_limit - position
+    size = int.from_bytes(segment.view[position : position + 4], "big", signed=True)
+    return left < END_OF_SEGMENT_BYTES or size > left

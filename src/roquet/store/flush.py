@@ -18,8 +18,10 @@ and the owner is told so that it exits.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from roquet.runtime.clock import Clock
@@ -123,6 +125,7 @@ class FlushCommitLog:
         self._last_sync_ns = clock.monotonic_ns()
         self._last_commit_ns = clock.monotonic_ns()
         self._failed = False
+        self._busy = threading.Lock()
         interval_ms = _SYNC_IDLE_MS if config.is_sync_flush else config.flush_commit_log_interval_ms
         self._flusher = Worker(
             "flush-commitlog", self._flush_round, interval_ms=lambda: interval_ms
@@ -151,6 +154,12 @@ class FlushCommitLog:
         """Ask for a sync now."""
         self._flusher.wake()
 
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep any sync or commit from running, so that positions may be moved back."""
+        with self._busy:
+            yield
+
     def flush_all(self) -> None:
         """Commit and sync everything appended so far, on the caller's thread."""
         self._commit(least_pages=0)
@@ -166,28 +175,48 @@ class FlushCommitLog:
         self._flush(least_pages=least_pages)
 
     def _flush(self, *, least_pages: int) -> None:
+        self._do(self._sync, least_pages)
+
+    def _commit(self, *, least_pages: int) -> None:
+        self._do(self._write_out, least_pages)
+
+    def _do(self, work: Callable[[int], bool], least_pages: int) -> None:
+        """Work, then tell: the callbacks may need locks whose holders wait for :meth:`quiet`."""
+        error: OSError | None = None
+        moved = False
+        with self._busy:
+            try:
+                moved = work(least_pages)
+            except OSError as caught:
+                error = caught
+                self._failed = True
+        if error is not None:
+            log.critical("the log cannot be put on disk; writes stop for good: %s", error)
+            self._on_failure(error)
+        elif moved:
+            self._on_progress()
+
+    def _sync(self, least_pages: int) -> bool:
+        """Sync all that is readable if it is enough; whether the mark moved."""
         if self._failed:
-            return
-        # The timestamp first: the offset read after it covers the record it belongs to.
+            return False
+        # In this order: the offset covers the record the timestamp belongs to, and the segments
+        # cover the offset, whatever the writer does meanwhile.
         timestamp_ms = self._log.store_timestamp_ms
-        segments = self._log.queue.segments
         end = self._log.max_offset
+        segments = self._log.queue.segments
         start = self._log.flushed_offset
         if end <= start or end - start < least_pages * PAGE_BYTES:
-            return
-        try:
-            for segment in segments:
-                if segment.end_offset > start and segment.start_offset < end:
-                    position = min(segment.read_limit, end - segment.start_offset)
-                    segment.sync()
-                    segment.flushed = max(segment.flushed, position)
-        except OSError as error:
-            self._fail(error)
-            return
+            return False
+        for segment in segments:
+            if segment.end_offset > start and segment.start_offset < end:
+                position = min(segment.read_limit, end - segment.start_offset)
+                segment.sync()
+                segment.flushed = max(segment.flushed, position)
         self._last_sync_ns = self._clock.monotonic_ns()
         self._log.flushed_offset = end
         self._checkpoint.advance(physic_ms=timestamp_ms)
-        self._on_progress()
+        return True
 
     def _commit_round(self) -> None:
         least_pages = self._config.commit_least_pages
@@ -196,11 +225,11 @@ class FlushCommitLog:
             least_pages = 0
         self._commit(least_pages=least_pages)
 
-    def _commit(self, *, least_pages: int) -> None:
-        """Write the transient buffers to their files, oldest first."""
+    def _write_out(self, least_pages: int) -> bool:
+        """Write the transient buffers to their files, oldest first; whether a mark moved."""
         pool = self._log.pool
         if pool is None or self._failed:
-            return
+            return False
         moved = False
         for segment in self._log.queue.segments:
             end = segment.wrote
@@ -209,11 +238,7 @@ class FlushCommitLog:
             is_done = end == segment.size_bytes
             if end - segment.committed < least_pages * PAGE_BYTES and not is_done:
                 continue
-            try:
-                segment.commit_range(segment.committed, end)
-            except OSError as error:
-                self._fail(error)
-                return
+            segment.commit_range(segment.committed, end)
             moved = moved or end > segment.committed
             segment.committed = end
             if is_done:
@@ -221,9 +246,4 @@ class FlushCommitLog:
                 pool.give_back(buffer)
         if moved:
             self._last_commit_ns = self._clock.monotonic_ns()
-            self._on_progress()
-
-    def _fail(self, error: OSError) -> None:
-        self._failed = True
-        log.critical("the log cannot be put on disk; writes stop for good: %s", error)
-        self._on_failure(error)
+        return moved

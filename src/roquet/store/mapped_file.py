@@ -127,10 +127,11 @@ class MappedFile:
         start, end = self.wrote, self.wrote + len(data)
         assert end <= self.size_bytes, "an append runs over the end of its segment"
         target = self.mapping if self.write_buffer is None else self.write_buffer
+        head = min(start + PUBLISH_BYTES, end)
         failpoint("append.before")
-        target[start + PUBLISH_BYTES : end] = data[PUBLISH_BYTES:]
+        target[head:end] = data[PUBLISH_BYTES:]
         failpoint("append.body")
-        target[start : start + PUBLISH_BYTES] = data[:PUBLISH_BYTES]
+        target[start:head] = data[:PUBLISH_BYTES]
         failpoint("append.after")
         self.moved_to(end)
 
@@ -203,6 +204,7 @@ class MappedFile:
         self._files.data_sync(self._fd)
         failpoint("truncate.after")
         self.set_positions(position)
+        self.data_end = self.size_bytes
         self.populated = min(self.populated, position)
 
     def close(self) -> None:

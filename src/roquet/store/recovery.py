@@ -21,9 +21,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from roquet.errors import StoreDamaged
+from roquet.errors import StoreDamaged, StoreError
 from roquet.format import commit_log as fmt
 from roquet.format.checkpoint import Checkpoint
+from roquet.format.consume_queue import CqUnit
 from roquet.runtime.clock import Clock
 from roquet.store.checkpoint import StoreCheckpoint
 from roquet.store.commit_log import CommitLog
@@ -110,6 +111,12 @@ class Recovery:
         start = self._recover_index(start, end.offset, clean_exit=clean_exit)
         self._dispatcher.dispatched_offset = start
         self._dispatcher.run(end.offset)
+        if not self._dispatcher.is_settled(end.offset):
+            raise StoreError(
+                "consume queues and index cannot be rebuilt",
+                detail=f"dispatch stopped at {self._dispatcher.dispatched_offset} of {end.offset}",
+                hint="make room on the disk; the next start tries again",
+            )
         self._make_durable(start, end)
         self._queues.correct_min_offsets(self._log.min_offset)
         return RecoveryReport(
@@ -157,31 +164,33 @@ class Recovery:
         """Raise if a queue points at a good, surely flushed record behind the end."""
         if end.fault is None:
             return
-        flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
         for queue in self._queues:
-            unit = queue.first_unit_from(end.offset)
-            if unit is None:
-                continue
-            view = self._log.slice(unit.physical_offset, unit.size_bytes)
-            if view is None:
-                continue
-            found = fmt.check_record(
-                view, 0, len(view), physical_offset=unit.physical_offset, rules=self._log.rules
-            )
-            if not isinstance(found, fmt.DispatchRequest):
-                continue
-            if clean_exit or found.store_timestamp_ms < flushed_ms:
-                raise StoreDamaged(
-                    f"the log is damaged at {end.offset}",
-                    detail=(
-                        f"{end.fault.field}: {end.fault.detail}; good records follow, such as "
-                        f"{queue.topic}-{queue.queue_id} at {unit.physical_offset}"
-                    ),
-                    hint=(
-                        "nothing was changed; run 'roquet store verify' for the whole list and "
-                        "restore the segment from a replica or a backup"
-                    ),
-                )
+            for unit in queue.sample_units_from(end.offset):
+                if self._is_surely_flushed(unit, clean_exit=clean_exit):
+                    raise StoreDamaged(
+                        f"the log is damaged at {end.offset}",
+                        detail=(
+                            f"{end.fault.field}: {end.fault.detail}; good records follow, such "
+                            f"as {queue.topic}-{queue.queue_id} at {unit.physical_offset}"
+                        ),
+                        hint=(
+                            "nothing was changed; run 'roquet store verify' for the whole list "
+                            "and restore the segment from a replica or a backup"
+                        ),
+                    )
+
+    def _is_surely_flushed(self, unit: CqUnit, *, clean_exit: bool) -> bool:
+        """Whether an entry's record is good and was on disk before the store stopped."""
+        view = self._log.slice(unit.physical_offset, unit.size_bytes)
+        if view is None:
+            return False
+        found = fmt.check_record(
+            view, 0, len(view), physical_offset=unit.physical_offset, rules=self._log.rules
+        )
+        if not isinstance(found, fmt.DispatchRequest):
+            return False
+        flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
+        return clean_exit or found.store_timestamp_ms < flushed_ms
 
     def _is_plain_end(self, offset: int) -> bool:
         """Whether nothing was ever written behind the end."""
