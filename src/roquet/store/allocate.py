@@ -65,14 +65,24 @@ class AllocateMappedFile:
                 self._populate = (segment, target)
                 self._worker.wake()
 
+    def discard(self) -> None:
+        """Remove segments nobody took; none is being made when this returns.
+
+        Newest first, because a crash in between must leave a log without a gap.
+        """
+        with self._lock:
+            self._wanted.clear()
+            ready, self._ready = self._ready, {}
+        for start_offset in sorted(ready, reverse=True):
+            future = ready[start_offset]
+            if not future.cancel() and future.exception() is None:
+                future.result().destroy()
+                self._files.sync_dir(self._root)
+
     def stop(self) -> None:
         """End the thread and remove segments nobody took."""
         self._worker.stop()
-        self._wanted.clear()
-        for future in self._ready.values():
-            if future.done() and future.exception() is None:
-                future.result().destroy()
-        self._ready.clear()
+        self.discard()
 
     def _want(self, start_offset: int) -> Future[MappedFile]:
         with self._lock:
@@ -91,14 +101,23 @@ class AllocateMappedFile:
                     return
                 start_offset = self._wanted.pop(0)
                 future = self._ready.get(start_offset)
-            if future is None:
+            if future is None or not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(self._make(start_offset))
-            except OSError as error:
-                with self._lock:
-                    self._ready.pop(start_offset, None)
+                segment = self._make(start_offset)
+            except Exception as error:  # noqa: BLE001 - the writer waits for it
+                self._give_up()
                 future.set_exception(error)
+            else:
+                future.set_result(segment)
+
+    def _give_up(self) -> None:
+        """Make no later segment either: one without its predecessor would be a gap on disk."""
+        with self._lock:
+            for start_offset in self._wanted:
+                self._ready.pop(start_offset).cancel()
+            self._wanted.clear()
+            self._ready = {start: future for start, future in self._ready.items() if future.done()}
 
     def _populate_some(self) -> None:
         while self._populate is not None:
