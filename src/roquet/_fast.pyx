@@ -75,6 +75,11 @@ cdef struct Record:
     Properties properties
 
 
+cdef struct Host:
+    unsigned char ip[4]
+    int32_t port
+
+
 cdef struct Keys:
     uint32_t count
     uint32_t hashes[KEYS_MAX]
@@ -593,14 +598,25 @@ cdef class Lane:
         cdef tuple fields = <tuple>message
         cdef object body = fields[2]
         cdef object properties = fields[3]
-        cdef uint32_t sys_flag = <uint32_t><int64_t>fields[5]
-        cdef int32_t queue_id = fields[1]
+        cdef int32_t queue_id, flag, reconsume_times
+        cdef uint32_t sys_flag
+        cdef int64_t born_ms, prepared_offset
         cdef _Topic topic = self._topic(fields[0])
         cdef _Queue queue
         cdef Py_ssize_t body_size, properties_size, size, at = position[0]
         cdef Properties found
         cdef Keys keys
+        cdef Host born_host, store_host
         cdef unsigned char *record
+        try:
+            queue_id = fields[1]
+            flag = fields[4]
+            sys_flag = <uint32_t><int32_t>fields[5]
+            born_ms = fields[6]
+            reconsume_times = fields[9]
+            prepared_offset = fields[10]
+        except OverflowError:
+            return False
         if topic is None or sys_flag & (TRANSACTION | BORN_V6 | STORE_V6):
             return False
         if not PyBytes_CheckExact(body) or not PyBytes_CheckExact(properties):
@@ -621,25 +637,27 @@ cdef class Lane:
             return False
         if index != NULL and not self._index_takes(index, &keys):
             return False
+        if not read_host(<tuple>fields[7], &born_host) or not read_host(
+            <tuple>fields[8], &store_host
+        ):
+            return False
         queue = self._queue(topic, queue_id, dispatch)
         if queue is None:
             return False
         record = &view[at]
-        if not write_host(record + 48, <tuple>fields[7]) or not write_host(
-            record + 64, <tuple>fields[8]
-        ):
-            return False
         roquet_put32(record + 8, roquet_crc32(
             <const unsigned char *>PyBytes_AS_STRING(body), body_size) & CRC_MASK)
         roquet_put32(record + 12, <uint32_t>queue_id)
-        roquet_put32(record + 16, <uint32_t><int64_t>fields[4])
+        roquet_put32(record + 16, <uint32_t>flag)
         roquet_put64(record + 20, <uint64_t>queue.next_offset)
         roquet_put64(record + 28, <uint64_t>(start_offset + at))
         roquet_put32(record + 36, sys_flag)
-        roquet_put64(record + 40, <uint64_t><int64_t>fields[6])
+        roquet_put64(record + 40, <uint64_t>born_ms)
+        write_host(record + 48, &born_host)
         roquet_put64(record + 56, <uint64_t>now_ms)
-        roquet_put32(record + 72, <uint32_t><int64_t>fields[9])
-        roquet_put64(record + 76, <uint64_t><int64_t>fields[10])
+        write_host(record + 64, &store_host)
+        roquet_put32(record + 72, <uint32_t>reconsume_times)
+        roquet_put64(record + 76, <uint64_t>prepared_offset)
         roquet_put32(record + 84, <uint32_t>body_size)
         write_texts(record + 88, body, topic.name, properties)
         roquet_publish(record, <uint32_t>size, MAGIC_V1)
@@ -715,14 +733,22 @@ cdef class Lane:
         return True
 
 
-cdef bint write_host(unsigned char *at, tuple host) except -1:
-    """An IPv4 host as a record holds it; false for any other."""
+cdef bint read_host(tuple host, Host *out) except -1:
+    """An IPv4 host; false for any other."""
     cdef object ip = host[0]
+    try:
+        out.port = host[1]
+    except OverflowError:
+        return False
     if not PyBytes_CheckExact(ip) or PyBytes_GET_SIZE(ip) != 4:
         return False
-    memcpy(at, PyBytes_AS_STRING(ip), 4)
-    roquet_put32(at + 4, <uint32_t><int64_t>host[1])
+    memcpy(out.ip, PyBytes_AS_STRING(ip), 4)
     return True
+
+
+cdef void write_host(unsigned char *at, const Host *host) noexcept:
+    memcpy(at, host.ip, 4)
+    roquet_put32(at + 4, <uint32_t>host.port)
 
 
 cdef void write_texts(unsigned char *at, bytes body, bytes topic, bytes properties) noexcept:

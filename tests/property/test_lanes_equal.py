@@ -35,7 +35,12 @@ CONFIG = MessageStoreConfig(
 )
 
 HOSTS = st.sampled_from(
-    [Host(b"\x7f\0\0\1", 10911), Host(b"\x0a\0\0\2", 65535), Host(bytes(15) + b"\1", 80)]
+    [
+        Host(b"\x7f\0\0\1", 10911),
+        Host(b"\x0a\0\0\2", 65535),
+        Host(bytes(15) + b"\1", 80),
+        Host(b"\x7f\0\0\1", 2**31),
+    ]
 )
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "WAIT", "A", "", "__CRC32#", "TAG"])
 VALUES = st.sampled_from(["", "a", "k1 k2", "  x ", "tag", "3", "é", "😀", "1234567890", "a\x01b"])
@@ -54,12 +59,12 @@ MESSAGES = st.builds(
     queue_id=st.integers(-1, 2),
     body=st.one_of(st.binary(max_size=100), st.just(b"x" * 201), st.just(b"y" * 200)),
     properties=PROPERTIES,
-    flag=st.sampled_from([0, 1, -1, 2**31 - 1]),
+    flag=st.sampled_from([0, 1, -1, 2**31 - 1, 2**31, 2**70]),
     sys_flag=st.sampled_from([0, 0, 0, 1, 2, 4, 8, 0xC, 0x10, 0x20, 0x80, 0x301]),
     born_timestamp_ms=st.integers(0, 2**42),
     born_host=HOSTS,
     store_host=HOSTS,
-    reconsume_times=st.integers(0, 3),
+    reconsume_times=st.sampled_from([0, 1, 3, 2**31]),
     prepared_transaction_offset=st.sampled_from([0, 7, 2**40]),
 )
 BURSTS = st.lists(
