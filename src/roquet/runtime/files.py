@@ -213,8 +213,11 @@ class Files:
         return mmap.mmap(fd, size_bytes, access=access)
 
     def map_anonymous(self, size_bytes: int) -> Mapping:
-        """Memory apart from any file, taken from the kernel page by page as it is touched."""
-        return mmap.mmap(-1, size_bytes)
+        """Memory apart from any file, taken from the kernel page by page as it is touched.
+
+        Private, because pages of a shared mapping outlive :func:`roquet.runtime.memory.discard`.
+        """
+        return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def lock(self, fd: int) -> bool:
         """Take the record lock on byte 0 that a Java broker takes; false when another has it."""
