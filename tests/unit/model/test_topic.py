@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from roquet.model import topic as names
+
+
+@pytest.mark.parametrize(
+    "topic", ["T", "a-b_c|9%", "x" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250]
+)
+def test_good_names(topic: str) -> None:
+    assert names.topic_fault(topic) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "words"),
+    [
+        ("", "blank"),
+        ("  ", "blank"),
+        ("a b", "illegal characters"),
+        ("../etc", "illegal characters"),
+        ("a/b", "illegal characters"),
+        ("a\0b", "illegal characters"),
+        ("a\n", "illegal characters"),
+        ("Thème", "illegal characters"),
+        ("x" * 128, "longer"),
+        ("%RETRY%" + "g" * 249, "longer"),
+        ("%DLQ%" + "g" * 251, "longer"),
+    ],
+)
+def test_bad_names(topic: str, words: str) -> None:
+    fault = names.topic_fault(topic)
+    assert fault is not None
+    assert words in fault
+
+
+@pytest.mark.parametrize(
+    ("group", "words"), [("", "blank"), ("g" * 256, "longer"), ("a b", "illegal"), ("a\n", "ill")]
+)
+def test_bad_groups(group: str, words: str) -> None:
+    fault = names.group_fault(group)
+    assert fault is not None
+    assert words in fault
+
+
+def test_good_group() -> None:
+    assert names.group_fault("g" * 255) is None
+
+
+def test_derived_topics() -> None:
+    assert names.retry_topic("g") == "%RETRY%g"
+    assert names.dlq_topic("g") == "%DLQ%g"
+    assert names.is_retry_topic("%RETRY%g")
+    assert not names.is_retry_topic("%DLQ%g")
+    assert names.is_dlq_topic("%DLQ%g")
+
+
+@pytest.mark.parametrize(
+    "topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"]
+)
+def test_system_topics(topic: str) -> None:
+    assert names.is_system_topic(topic)
+    assert names.topic_fault(topic) is None
+
+
+def test_users_topics_are_no_system_topics() -> None:
+    assert not names.is_system_topic("rmq_system")
+    assert names.NOT_ALLOWED_SEND_TOPICS <= names.SYSTEM_TOPICS
