@@ -5,6 +5,7 @@ Owns the options and the text. The work is done by ``roquet.store.inspect``. Eve
 """
 
 import errno
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,14 @@ from roquet.cli.output import (
     printable,
 )
 from roquet.cli.progress import progress_bar
-from roquet.errors import ConfigError, RoquetError, StoreError
+from roquet.errors import ConfigError, DiskFull, RoquetError, StoreError, StoreLocked
 from roquet.model.delay_level import DEFAULT_DELAY_LEVELS, DelayLevels
 from roquet.runtime.clock import SystemClock
 from roquet.runtime.files import Files
 from roquet.store.inspect.dump import Dump, Selection, to_dumped
 from roquet.store.inspect.info import StoreInfo, gather_info
+from roquet.store.inspect.rebuild import RebuildPlan, RebuildResult, plan_rebuild
+from roquet.store.inspect.rebuild import rebuild as rebuild_store
 from roquet.store.inspect.report import Report
 from roquet.store.inspect.verify import verify as verify_store
 from roquet.store.inspect.view import StoreView
@@ -38,6 +41,17 @@ EXIT_FAULTS = 2
 BODY_SHOWN_MAX = 200
 
 _path_argument = click.argument("path", type=click.Path(path_type=Path))
+_delay_levels_option = click.option(
+    "--delay-levels",
+    default=DEFAULT_DELAY_LEVELS,
+    show_default=True,
+    help="The broker's messageDelayLevel, by which delayed messages are due.",
+)
+_index_slots_option = click.option(
+    "--index-slots",
+    type=click.IntRange(min=1),
+    help="The broker's maxHashSlotNum, where the index files do not tell.",
+)
 
 
 @click.group()
@@ -50,17 +64,23 @@ def store() -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _files_of(path: Path, *, action: str = "read") -> Iterator[None]:
     """Turn what the file system refuses into an error for people."""
     try:
         yield
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFull(
+                f"{path} cannot be {action}: the disk is full",
+                detail=f"{error.filename or path}: {error.strerror}",
+                hint="free some space or choose another directory",
+            ) from error
         raise StoreError(
-            f"{path} cannot be read",
+            f"{path} cannot be {action}",
             detail=f"{error.filename or path}: {error.strerror}",
-            hint="check the rights of this user on the store directory",
+            hint="check the rights of this user on the directory",
         ) from error
 
 
@@ -73,7 +93,7 @@ def _reading(path: Path) -> Iterator[None]:
 @click.pass_context
 def info(context: click.Context, path: Path, *, as_json: bool) -> None:
     """Show what is in a store: segments, topics, queues, index, checkpoint, config."""
-    with _reading(path), StoreView(Files(), path) as view:
+    with _files_of(path), StoreView(Files(), path) as view:
         found = gather_info(view, SystemClock())
     if as_json:
         print_json(found)
@@ -239,7 +259,7 @@ def dump(
         key=key,
         limit=limit,
     )
-    with _reading(path), StoreView(Files(), path) as view:
+    with _files_of(path), StoreView(Files(), path) as view:
         for problem in view.problems:
             print_error(problem, as_json=as_json)
         work = Dump(
@@ -274,17 +294,8 @@ def _shown_body(body: str, encoding: str) -> str:
 
 @store.command()
 @_path_argument
-@click.option(
-    "--delay-levels",
-    default=DEFAULT_DELAY_LEVELS,
-    show_default=True,
-    help="The broker's messageDelayLevel, by which delayed messages are due.",
-)
-@click.option(
-    "--index-slots",
-    type=click.IntRange(min=1),
-    help="The broker's maxHashSlotNum, where the index files do not tell.",
-)
+@_delay_levels_option
+@_index_slots_option
 @json_option
 @click.pass_context
 def verify(
@@ -298,7 +309,7 @@ def verify(
     """Check everything against everything; exit code 0 sound, 2 faults, 1 could not run."""
     try:
         levels = DelayLevels(delay_levels)
-        with _reading(path), StoreView(Files(), path, delay_levels=levels) as view:
+        with _files_of(path), StoreView(Files(), path, delay_levels=levels) as view:
             total = view.max_offset - view.min_offset
             with progress_bar("verify", total) as advance:
                 report = verify_store(
@@ -335,3 +346,99 @@ def _print_report(report: Report) -> None:
     if counts.faults > len(report.faults):
         click.echo(f"         and {counts.faults - len(report.faults)} more")
     click.echo("No fault found." if report.ok else f"{counts.faults} faults found.")
+
+
+# -- rebuild ----------------------------------------------------------------------------------
+
+
+@store.command()
+@_path_argument
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    help="Build into this new or empty directory and leave the store as it is.",
+)
+@click.option("--yes", is_flag=True, help="Rebuild in place without asking.")
+@_delay_levels_option
+@_index_slots_option
+@click.option(
+    "--index-entries",
+    type=click.IntRange(min=2),
+    help="The broker's maxIndexNum, where the index files do not tell.",
+)
+@json_option
+@click.pass_context
+def rebuild(
+    context: click.Context,
+    path: Path,
+    *,
+    into: Path | None,
+    yes: bool,
+    delay_levels: str,
+    index_slots: int | None,
+    index_entries: int | None,
+    as_json: bool,
+) -> None:
+    """Make ConsumeQueue and index anew from the log, in place or into another directory.
+
+    In place the broker must be stopped and the log sound. The new directories are complete on disk
+    before they change places with the old ones, so an interruption leaves either.
+    """
+    levels = DelayLevels(delay_levels)
+    with (
+        _files_of(into or path, action="rebuilt"),
+        StoreView(Files(), path, delay_levels=levels) as view,
+    ):
+        plan = plan_rebuild(view, into=into, index_slots=index_slots, index_entries=index_entries)
+        if into is None and view.is_running:
+            raise StoreLocked(
+                f"{path} is in use",
+                detail=f"process {view.lock_holder or 'unknown'} holds the lock",
+                hint="stop the broker, or build into another directory with --into",
+            )
+        if into is None and not yes:
+            _ask(plan, as_json=as_json)
+        total = 2 * (view.max_offset - view.min_offset)
+        with progress_bar("rebuild", total) as advance:
+            result = rebuild_store(view, plan, SystemClock(), progress=advance)
+    if as_json:
+        print_json(result)
+    else:
+        _print_rebuilt(result)
+    if result.faults:
+        context.exit(EXIT_FAILURE)
+
+
+def _ask(plan: RebuildPlan, *, as_json: bool) -> None:
+    """Show what a rebuild in place touches, and ask once; without a terminal refuse."""
+    if as_json or not sys.stdin.isatty():
+        raise ConfigError(
+            "a rebuild in place needs --yes",
+            detail=f"it replaces {' and '.join(plan.replaces) or plan.target}",
+            hint="add --yes, or build into another directory with --into",
+        )
+    for line in _plan_lines(plan):
+        click.echo(line)
+    click.confirm("Rebuild now?", abort=True)
+
+
+def _plan_lines(plan: RebuildPlan) -> list[str]:
+    lines = [f"Replaces      {name}" for name in plan.replaces]
+    return [
+        *(lines or [f"Writes to     {plan.target}"]),
+        f"ConsumeQueue  files of {plan.consume_queue_file_bytes} bytes",
+        f"Index         files of {plan.index_slots} slots and {plan.index_entries} entries",
+    ]
+
+
+def _print_rebuilt(result: RebuildResult) -> None:
+    for line in _plan_lines(result.plan):
+        click.echo(line)
+    click.echo(
+        f"Rebuilt       {result.queues} queues and {result.index_files} index files from "
+        f"{result.records} records; {result.carried_queues} queues without messages carried over"
+    )
+    for fault in result.faults:
+        where = f"{fault.where}: " if fault.where else ""
+        text = printable(f"{fault.file}: {where}{fault.field}: {fault.detail}")
+        click.echo(f"Warning: left out: {text}", err=True)

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -33,6 +34,9 @@ Mapping = mmap.mmap
 Buffer = bytes | bytearray | memoryview | mmap.mmap
 
 _ZEROS = bytes(1 << 20)
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, len, pid
 
 
@@ -191,6 +195,20 @@ class Files:
     def rename(self, source: Path, target: Path) -> None:
         """Put ``source`` in the place of ``target`` atomically."""
         os.replace(source, target)
+
+    def exchange(self, first: Path, second: Path) -> None:
+        """Let two names of one file system change places atomically, directories too.
+
+        Raises ``OSError`` with ENOSYS or EINVAL where the kernel or the file system cannot.
+        """
+        try:
+            rename = _LIBC.renameat2
+        except AttributeError:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+        names = os.fsencode(first), os.fsencode(second)
+        if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(first), None, str(second))
 
     def unlink(self, path: Path) -> None:
         """Remove a file; one that is gone already is no error."""

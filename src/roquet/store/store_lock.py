@@ -19,6 +19,11 @@ ABORT_FILE = "abort"
 _held: set[Path] = set()
 
 
+def is_held_here(root: Path) -> bool:
+    """Whether this process has taken a store; nobody may open its lock file again then."""
+    return root.resolve() in _held
+
+
 class StoreLock:
     """The claim of this process on one store."""
 

@@ -276,30 +276,3 @@ def flip_bit(path: Path, byte: int, bit: int) -> None:
         (value,) = struct.unpack("B", file.read(1))
         file.seek(byte)
         file.write(bytes([value ^ (1 << bit)]))
-
-
-def record_fields(raw: bytes, topic: str) -> list[str]:
-    """The field of each byte of a record of version 1 with IPv4 hosts."""
-    sizes = {
-        "totalSize": 4,
-        "magic": 4,
-        "bodyCRC": 4,
-        "queueId": 4,
-        "flag": 4,
-        "queueOffset": 8,
-        "physicalOffset": 8,
-        "sysFlag": 4,
-        "bornTimestamp": 8,
-        "bornHost": 8,
-        "storeTimestamp": 8,
-        "storeHost": 8,
-        "reconsumeTimes": 4,
-        "preparedTransactionOffset": 8,
-        "bodyLength": 4,
-        "body": int.from_bytes(raw[84:88], "big"),
-        "topicLength": 1,
-        "topic": len(topic.encode()),
-        "propertiesLength": 2,
-    }
-    names = [name for name, size in sizes.items() for _ in range(size)]
-    return names + ["properties"] * (len(raw) - len(names))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import UNIT, UNIT_BYTES
 from roquet.format.index_file import ENTRY_BYTES, HEADER_BYTES, entry_position, slot_position
 from roquet.model import sys_flag as flags
@@ -20,50 +19,17 @@ from roquet.runtime.files import Files
 from roquet.store.inspect.report import Fault, Report
 from roquet.store.inspect.verify import verify
 from roquet.store.inspect.view import StoreView
+from tests.unit.store.protection import SHOWS_AS, UNPROTECTED, Shows, record_fields, shows
 from tests.unit.store.synthetic import (
     NOW_MS,
     STEP_MS,
     Placed,
     SyntheticStore,
     flip_bit,
-    record_fields,
 )
 
 SEGMENT_BYTES = 2048
 
-# What shows when a bit of the field on the left is turned. The first name is the field itself; the
-# others are what contradicts it first: a length that no longer fits, or the entry that leads there.
-SHOWS_AS: dict[str, set[str]] = {
-    "totalSize": {"totalSize"},
-    "magic": {"magic"},
-    "bodyCRC": {"bodyCRC"},
-    "queueId": {"queueId", "queueOffset", "physicalOffset"},
-    "queueOffset": {"queueOffset", "physicalOffset"},
-    "physicalOffset": {"physicalOffset"},
-    "sysFlag": {"sysFlag", "bodyLength"},
-    "storeTimestamp": {"storeTimestamp", "seconds", "beginTimestamp", "endTimestamp"},
-    "bodyLength": {"bodyLength", "topicLength", "propertiesLength"},
-    "body": {"bodyCRC"},
-    "topicLength": {"topicLength", "propertiesLength"},
-    "topic": {"topic", "keyHash"},
-    "propertiesLength": {"propertiesLength"},
-    "properties": {"properties", "keyHash", "tagsCode"},
-}
-UNPROTECTED = {
-    "flag",
-    "bornTimestamp",
-    "bornHost",
-    "storeHost",
-    "reconsumeTimes",
-    "preparedTransactionOffset",
-}
-UNPROTECTED_SYS_FLAGS = (
-    flags.MULTI_TAGS
-    | flags.TRANSACTION_COMMIT
-    | flags.NEED_UNWRAP
-    | flags.COMPRESSION_LZ4
-    | flags.COMPRESSION_ZSTD
-)
 WITH_CRC = {"__CRC32#"}
 
 
@@ -115,44 +81,14 @@ def test_a_sound_store_has_no_fault(store: SyntheticStore) -> None:
 # -- single bits of a record --------------------------------------------------------------------
 
 
-def is_unprotected(store: SyntheticStore, place: int, name: str, byte: int, bit: int) -> bool:
-    """Whether the table says that nothing can reveal this flip."""
-    if name in UNPROTECTED:
-        return True
-    record = store.requests()[place]
-    raw = bytearray(store.log[record.physical_offset : record.end_offset])
-    raw[byte] ^= 1 << bit
-    if name == "sysFlag":
-        return bool((1 << (8 * (39 - byte) + bit)) & UNPROTECTED_SYS_FLAGS)
-    if name == "storeTimestamp":
-        return is_plausible_time(store, place, int.from_bytes(raw[56:64], "big", signed=True))
-    if name == "properties":
-        return is_other_text(record, bytes(raw), store.placed[place])
-    return False
-
-
-def is_plausible_time(store: SyntheticStore, place: int, time_ms: int) -> bool:
-    """Between the neighbours and in the same second, counted from the start of the index."""
+def between_ms(store: SyntheticStore, place: int) -> range:
+    """Times that fit between the neighbours and lie in the same second of the index."""
     times = [placed.store_timestamp_ms for placed in store.placed]
-    if not 0 < place < len(times) - 1 or not times[place - 1] <= time_ms <= times[place + 1]:
-        return False
-    return (time_ms - times[0]) // 1000 == (times[place] - times[0]) // 1000
-
-
-def is_other_text(record: DispatchRequest, raw: bytes, placed: Placed) -> bool:
-    """Well-formed properties that differ in neither key nor tag."""
-    fields = record_fields(raw, placed.topic)
-    data = raw[fields.index("properties") :]
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return False
-    pairs = [pair.partition("\x01") for pair in text.split("\x02") if pair]
-    if any(not name or not separator for name, separator, _ in pairs):
-        return False
-    found = {name: value for name, _, value in pairs if value}
-    names = ("UNIQ_KEY", "KEYS", "TAGS")
-    return all(found.get(name) == record.properties.get(name) for name in names)
+    if not 0 < place < len(times) - 1:
+        return range(0)  # the header of an index file knows the first and the last one exactly
+    second = times[place] - (times[place] - times[0]) % 1000
+    low, high = max(times[place - 1], second), min(times[place + 1], second + 999)
+    return range(low, high + 1)
 
 
 @pytest.mark.parametrize("place", [0, 7, 23], ids=["first", "middle", "last"])
@@ -160,6 +96,7 @@ def test_every_bit_of_a_record(store: SyntheticStore, place: int) -> None:
     record = store.placed[place]
     path, start = segment_of(store, record)
     raw = bytes(store.log[record.physical_offset : record.end_offset])
+    request = store.requests()[place]
     wrong: list[str] = []
     for byte, name in enumerate(record_fields(raw, record.topic)):
         bits = range(8) if name not in {"body", "properties", *UNPROTECTED} else [byte % 8]
@@ -168,7 +105,10 @@ def test_every_bit_of_a_record(store: SyntheticStore, place: int) -> None:
             report = check(store.root)
             flip_bit(path, start + byte, bit)
             found = {fault.field for fault in named(report, record)}
-            if is_unprotected(store, place, name, byte, bit):
+            expected = shows(
+                name, byte, bit, raw=raw, record=request, between_ms=between_ms(store, place)
+            )
+            if expected is not Shows.ALWAYS:
                 if not report.ok:
                     wrong.append(f"{name} byte {byte} bit {bit}: {report.faults}")
             elif not found & SHOWS_AS[name]:

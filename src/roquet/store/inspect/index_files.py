@@ -29,10 +29,10 @@ from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.java_string import index_key_hash
 from roquet.runtime.files import Files
+from roquet.store.index import tag_key
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
-TAG_KEY_PREFIX = "T#"
 _SAMPLE_ENTRIES = 64
 _SCORE_MAX = 3.0
 _SCORE_MIN = 1.4
@@ -243,4 +243,4 @@ def tag_hash(request: DispatchRequest) -> int | None:
     tags = request.properties.get(prop.TAGS)
     if not tags or flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
         return None
-    return index_key_hash(request.topic, TAG_KEY_PREFIX + tags)
+    return index_key_hash(request.topic, tag_key(tags))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault
-from roquet.format.index_file import IndexEntry, seconds_since
+from roquet.format.index_file import HEADER_BYTES, IndexEntry, seconds_since
 from roquet.store.inspect.index_files import (
     IndexFileView,
     key_hashes,
@@ -75,14 +75,23 @@ class IndexChecker:
         self._is_complete = True
         files, strangers = open_index_files(view.files, view.index_directory, slots=slots)
         for path in strangers:
-            self._reporter.fault(path, "file", "is no index file by name or length")
-            self._is_complete = False
+            self._judge_stranger(path)
         self._states: list[_FileState] = []
         for index_file in files:
             self._open(index_file)
         self._reporter.report.counts.index_files = len(files)
         self._places = self._all_places()
         self._next: _Place | None = next(self._places, None)
+
+    def _judge_stranger(self, path: Path) -> None:
+        files = self._view.files
+        is_unfinished = path.name.isdecimal() and not any(files.read_file(path)[:HEADER_BYTES])
+        if is_unfinished and (self._view.crashed or self._view.is_running):
+            detail = f"{self._view.name_of(path)} was being made when the broker ended"
+            self._reporter.note("unfinished", detail)
+            return
+        self._reporter.fault(path, "file", "is no index file by name or length")
+        self._is_complete = False
 
     def _open(self, index_file: IndexFileView) -> None:
         header = index_file.header

@@ -15,7 +15,6 @@ from roquet.format.commit_log import (
     IPV6_EXTRA_BYTES,
     MAGIC_V2,
     DispatchRequest,
-    crc32_31,
     crc_property,
 )
 from roquet.model import properties as prop
@@ -43,6 +42,7 @@ _LZ4_START = b"\x04\x22\x4d\x18"
 _ZSTD_START = b"\x28\xb5\x2f\xfd"
 _CRC_SHAPE = crc_property(0)
 _CRC_FIXED = [*range(9), CRC_PROPERTY_BYTES - 1]  # bytes of the shape that are no digits
+_CRC_DIGITS = 10
 _CRC_FIXED_ALIKE_MIN = 7
 _CRC_DIGITS_MIN = 8
 
@@ -63,7 +63,7 @@ class RecordChecker:
         body, properties = parts_of(record, data, start)
         self._check_flags(record, body)
         self._check_properties(record, properties)
-        self._check_crc_property(record, data[start : start + record.size_bytes], properties)
+        self._check_crc_property(record, properties)
 
     def finish(self) -> None:
         """Report what was held back for the record after it."""
@@ -104,20 +104,17 @@ class RecordChecker:
                 detail = f"{pair[:80]!r} is no name and value"
                 self._reporter.record_fault(record, "properties", detail)
 
-    def _check_crc_property(
-        self, record: DispatchRequest, raw: memoryview, properties: memoryview
-    ) -> None:
-        """A CRC property that is hurt itself hides from a reader; look where it would be."""
-        if len(properties) < CRC_PROPERTY_BYTES or prop.CRC32 in record.properties:
-            return
+    def _check_crc_property(self, record: DispatchRequest, properties: memoryview) -> None:
+        """A CRC property that is hurt itself is none to a reader; look where it would be."""
         last = bytes(properties[-CRC_PROPERTY_BYTES:])
+        if len(last) < CRC_PROPERTY_BYTES:
+            return
         alike = sum(last[at] == _CRC_SHAPE[at] for at in _CRC_FIXED)
         digits = sum(0x30 <= byte <= 0x39 for byte in last[9:-1])
-        if alike < _CRC_FIXED_ALIKE_MIN or digits < _CRC_DIGITS_MIN:
-            return
-        whole = crc_property(crc32_31(raw[:-CRC_PROPERTY_BYTES]))
-        detail = "is damaged itself" if last != whole else "is not set apart from what precedes it"
-        self._reporter.record_fault(record, prop.CRC32, detail)
+        if alike == len(_CRC_FIXED) and digits == _CRC_DIGITS:
+            return  # whole, and so it was compared with the record before
+        if alike >= _CRC_FIXED_ALIKE_MIN and digits >= _CRC_DIGITS_MIN:
+            self._reporter.record_fault(record, prop.CRC32, "is damaged itself")
 
 
 class _StoreTimes:

@@ -21,15 +21,10 @@ from roquet.format.consume_queue import CqUnit
 from roquet.format.consume_queue_ext import is_ext_address
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
-from roquet.model.topic import LMQ_PREFIX
-from roquet.store.inspect.queues import QueueKey, QueueView
+from roquet.store.inspect.queues import QueueKey, QueueView, light_places
 from roquet.store.inspect.report import Reporter
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage
-
-MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
-MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
-MULTI_SEPARATOR = ","
 
 
 class _Run:
@@ -76,8 +71,10 @@ class QueueChecker:
 
     def on_record(self, record: DispatchRequest) -> None:
         """Compare a record with its entry."""
-        if MULTI_DISPATCH in record.properties:
-            self._check_light_queues(record)
+        for light, queue_offset in light_places(record):
+            self._compare(
+                self._states.setdefault(light, _QueueState()), light, queue_offset, record
+            )
         if not flags.takes_queue_offset(record.sys_flag):
             return
         key = QueueKey(record.topic, record.queue_id)
@@ -227,16 +224,6 @@ class QueueChecker:
                     key=key,
                     queue_offset=queue_offset,
                 )
-
-    def _check_light_queues(self, record: DispatchRequest) -> None:
-        """A record may stand in several light queues too, whose offsets it carries itself."""
-        names = record.properties[MULTI_DISPATCH].split(MULTI_SEPARATOR)
-        offsets = record.properties.get(MULTI_QUEUE_OFFSET, "").split(MULTI_SEPARATOR)
-        for name, text in zip(names, offsets, strict=False):
-            if name.startswith(LMQ_PREFIX) and text.isascii() and text.isdecimal():
-                key = QueueKey(name, 0)
-                state = self._states.setdefault(key, _QueueState())
-                self._compare(state, key, int(text), record)
 
     def _entry_fault(  # noqa: PLR0917 - one parameter a part of the sentence
         self,

@@ -28,6 +28,7 @@ from roquet.format.commit_log import (
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
 from roquet.runtime.files import Files, Mapping
+from roquet.runtime.memory import process_id
 from roquet.store.inspect.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -43,6 +44,7 @@ from roquet.store.inspect.layout import (
     read_parts,
 )
 from roquet.store.inspect.queues import ExtView, QueueEntry, QueueKey, QueueView
+from roquet.store.store_lock import is_held_here
 
 MAPPED_SEGMENTS_MAX = 8
 MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
@@ -65,6 +67,7 @@ class StoreView:
         files: The way to the disk.
         path: The store directory.
         delay_levels: The broker's ``messageDelayLevel``, by which delayed messages are due.
+        is_lock_ours: Whether the caller has locked the store, so that nobody runs it.
 
     Attributes:
         root: The store directory, links resolved.
@@ -77,13 +80,17 @@ class StoreView:
     """
 
     def __init__(
-        self, files: Files, path: Path, *, delay_levels: DelayLevels | None = None
+        self,
+        files: Files,
+        path: Path,
+        *,
+        delay_levels: DelayLevels | None = None,
+        is_lock_ours: bool = False,
     ) -> None:
         self.files = files
         self.root = locate(files, path)
         self.rules = RecordRules(delay_levels or DelayLevels())
-        lock = self.root / LOCK
-        self.lock_holder = files.lock_holder(lock) if files.exists(lock) else None
+        self.lock_holder = None if is_lock_ours else _lock_holder(files, self.root)
         self.has_abort = files.exists(self.root / ABORT)
         self.log_directory = (self.root / COMMIT_LOG).resolve()
         parts = read_parts(files, self.log_directory)
@@ -104,6 +111,11 @@ class StoreView:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def reopened_under_lock(self) -> StoreView:
+        """The same store as it is now, after the caller has locked it."""
+        levels = self.rules.delay_levels
+        return StoreView(self.files, self.root, delay_levels=levels, is_lock_ours=True)
 
     def close(self) -> None:
         """Let go of all mappings."""
@@ -310,6 +322,14 @@ class StoreView:
                 offset = self.segments[index].end
             else:
                 return offset
+
+
+def _lock_holder(files: Files, root: Path) -> int | None:
+    """Process that has a store open; its lock is looked at, never touched."""
+    if is_held_here(root):
+        return process_id()
+    lock = root / LOCK
+    return files.lock_holder(lock) if files.exists(lock) else None
 
 
 def _magics(mapping: Mapping, low: int, high: int) -> Iterator[int]:
