@@ -633,16 +633,14 @@ cdef class Lane:
         )
         if not found.is_plain or memchr(PyBytes_AS_STRING(properties), 0, properties_size) != NULL:
             return False
-        if not collect_keys(topic.hash_, &found, &keys):
-            return False
-        if index != NULL and not self._index_takes(index, &keys):
-            return False
         if not read_host(<tuple>fields[7], &born_host) or not read_host(
             <tuple>fields[8], &store_host
         ):
             return False
         queue = self._queue(topic, queue_id, dispatch)
-        if queue is None:
+        if queue is None or not collect_keys(topic.hash_, &found, &keys):
+            return False
+        if index != NULL and not self._index_takes(index, &keys):
             return False
         record = &view[at]
         roquet_put32(record + 8, roquet_crc32(
@@ -714,10 +712,8 @@ cdef class Lane:
             topic = self._topic((<const char *>record.topic.at)[:record.topic.size].decode("ascii"))
         if topic is None or not collect_keys(topic.hash_, &record.properties, &keys):
             return False
-        if index != NULL and not self._index_takes(index, &keys):
-            return False
         queue = self._queue(topic, record.queue_id, False)
-        if queue is None:
+        if queue is None or (index != NULL and not self._index_takes(index, &keys)):
             return False
         if offset + record.size > queue.max_physical_offset:
             expected = queue.queue.max_queue_offset
