@@ -7,6 +7,7 @@ so that the table is exact.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -564,3 +565,11 @@ def test_every_listed_fault_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     report = check(store.root)
     assert len(report.faults) == 3
     assert report.counts.faults >= 10
+
+
+def test_the_page_has_the_same_table() -> None:
+    """docs/internals/verify.md lists every field of a record, and the same ones as unprotected."""
+    page = Path(__file__).parents[3] / "docs" / "internals" / "verify.md"
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
+    assert {name for name, _ in rows} == set(SHOWS_AS) | UNPROTECTED
+    assert {name for name, revealed_by in rows if revealed_by == "nothing"} == UNPROTECTED

@@ -107,7 +107,9 @@ class RecordChecker:
     def _check_crc_property(self, record: DispatchRequest, properties: memoryview) -> None:
         """A CRC property that is hurt itself is none to a reader; look where it would be."""
         last = bytes(properties[-CRC_PROPERTY_BYTES:])
-        if len(last) < CRC_PROPERTY_BYTES:
+        if len(last) < CRC_PROPERTY_BYTES or not (
+            last.startswith(_CRC_SHAPE[:5]) or last.startswith(_CRC_SHAPE[5:9], 5)
+        ):
             return
         alike = sum(last[at] == _CRC_SHAPE[at] for at in _CRC_FIXED)
         digits = sum(0x30 <= byte <= 0x39 for byte in last[9:-1])

@@ -233,9 +233,9 @@ class StoreView:
         return None
 
     def last_record(self, index: int) -> DispatchRequest | None:
-        """The last good record of a segment."""
+        """The last good record of a segment; none in one that was made ahead and not used yet."""
         segment = self.map_segment(index)
-        if segment is None:
+        if segment is None or not any(segment.view[: MAGIC_AT * 2]):
             return None
         end = segment.part.size_bytes
         while end >= RECORD_BYTES_MIN:
