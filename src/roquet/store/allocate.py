@@ -49,8 +49,6 @@ class AllocateMappedFile:
         if not self._worker.is_alive:
             return self._make(start_offset)
         future = self._want(start_offset)
-        for ahead in range(1, _AHEAD + 1):
-            self._want(start_offset + ahead * self._size_bytes)
         try:
             return future.result()
         finally:
@@ -85,11 +83,14 @@ class AllocateMappedFile:
         self.discard()
 
     def _want(self, start_offset: int) -> Future[MappedFile]:
+        """Ask for a segment and those behind it, all at once: when one fails, so do the later."""
         with self._lock:
-            future = self._ready.get(start_offset)
-            if future is None:
-                future = self._ready[start_offset] = Future()
-                self._wanted.append(start_offset)
+            for ahead in range(_AHEAD + 1):
+                wanted = start_offset + ahead * self._size_bytes
+                if wanted not in self._ready:
+                    self._ready[wanted] = Future()
+                    self._wanted.append(wanted)
+            future = self._ready[start_offset]
         self._worker.wake()
         return future
 
