@@ -370,7 +370,7 @@ class MessageReader:
     ) -> int:
         """Offset of the first message stored at or after a time, or (upper) the last up to it.
 
-        When there is none: the next offset to come, and for the upper boundary 0.
+        When there is none: the next offset to come, and for the upper boundary the first one.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -379,7 +379,7 @@ class MessageReader:
         if boundary is BoundaryType.LOWER:
             return self._first_not_before(queue, low, high, timestamp_ms)
         after = self._first_not_before(queue, low, high, timestamp_ms + 1)
-        return after - 1 if after > low else 0
+        return max(after - 1, low)
 
     def _first_not_before(self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int) -> int:
         while low < high:
