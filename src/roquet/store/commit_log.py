@@ -94,6 +94,7 @@ class CommitLog:
                 count=config.transient_store_pool_size,
                 size_bytes=config.commit_log_file_bytes,
             )
+        self.queue.has_buffers = self.pool is not None
         self.rules = fmt.RecordRules(
             DelayLevels(config.message_delay_levels),
             check_crc=config.check_crc_on_recover,

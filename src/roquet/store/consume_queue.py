@@ -17,14 +17,17 @@ sparse and written by calls, never through a mapping, so a full disk is an error
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES, CqUnit, unpack_unit
 from roquet.runtime.files import DescriptorCache, Files, OpenFile
 from roquet.store.consume_queue_ext import ConsumeQueueExt
+from roquet.store.io_errors import store_error
 from roquet.store.mapped_file import file_name
-from roquet.store.mapped_file_queue import segment_starts
+from roquet.store.mapped_file_queue import segment_starts, torn_starts
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ class ConsumeQueue:
         "_starts",
         "_tail",
         "_tail_start",
+        "_torn",
         "dirty_bytes",
         "ext",
         "max_physical_offset",
@@ -72,6 +76,7 @@ class ConsumeQueue:
         self._file_bytes = file_bytes
         self._entries_a_file = file_bytes // UNIT_BYTES
         self._starts: list[int] = []
+        self._torn = 0
         self._tail: OpenFile | None = None
         self._tail_start = 0
         self.root = root
@@ -205,7 +210,12 @@ class ConsumeQueue:
             return b""
         count = min(count, self.max_queue_offset - queue_offset)
         length = min(count * UNIT_BYTES, start + self._file_bytes - position)
-        return self._read(start, length, position - start)
+        try:
+            return self._read(start, length, position - start)
+        except FileNotFoundError:
+            return b""  # expired and deleted meanwhile
+        except OSError as error:
+            raise store_error(f"reading {self._path(start)}", error) from error
 
     def unit_at(self, queue_offset: int) -> CqUnit | None:
         """One entry."""
@@ -232,9 +242,13 @@ class ConsumeQueue:
 
     # -- files ------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Find the files; nothing is read or changed yet."""
-        self._starts = segment_starts(self._files, self.root, size_bytes=self._file_bytes)
+    def load(self, *, is_torn: bool = False) -> None:
+        """Find the files, after an unclean exit torn ones too; nothing is changed yet."""
+        if is_torn:
+            self._starts, whole = torn_starts(self._files, self.root, size_bytes=self._file_bytes)
+            self._torn = len(self._starts) - whole
+        else:
+            self._starts = segment_starts(self._files, self.root, size_bytes=self._file_bytes)
         if self.ext is not None:
             self.ext.load()
 
@@ -246,6 +260,7 @@ class ConsumeQueue:
         """
         index, count = self._boundary(log_end)
         self._forget_files(index + 1)
+        self._torn = 0
         if index < 0:
             self._set_end(0)
             if self.ext is not None:
@@ -271,7 +286,7 @@ class ConsumeQueue:
         Entries lie in the order of their records, and a torn write leaves zeros behind the last
         good one, so the boundary is found by halving. (-1, 0) when no entry is kept.
         """
-        for index in range(len(self._starts) - 1, -1, -1):
+        for index in range(len(self._starts) - self._torn - 1, -1, -1):
             first = self._starts[index] // UNIT_BYTES
             if not _keeps(self._read_unit(first), log_end):
                 continue
@@ -285,11 +300,15 @@ class ConsumeQueue:
             return index, low
         return -1, 0
 
-    def first_unit_from(self, physical_offset: int) -> CqUnit | None:
-        """The first entry at or behind an offset of the log, as the files are before recovery."""
+    def sample_units_from(self, physical_offset: int) -> Iterator[CqUnit]:
+        """Some entries at or behind an offset of the log, as the files are before recovery.
+
+        The first, then ever greater steps, and the last: enough to tell whether good records
+        follow a bad place, however many bad ones come first.
+        """
         index, count = self._boundary(_NO_LIMIT)
         if index < 0:
-            return None
+            return
         end = self._starts[index] // UNIT_BYTES + count
         low, high = self._starts[0] // UNIT_BYTES, end
         while low < high:
@@ -299,7 +318,12 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
-        return self._read_unit(low) if low < end else None
+        step = 0
+        while low + step < end:
+            yield self._read_unit(low + step)
+            step = step * 2 or 1
+        if low < end:
+            yield self._read_unit(end - 1)
 
     def peek_max_physical_offset(self) -> int:
         """Start of the newest record that has an entry, before recovery; -1 without any."""
@@ -333,11 +357,10 @@ class ConsumeQueue:
     def _forget_files(self, index: int) -> None:
         """Delete the files from ``index`` on, newest first."""
         self._close_tail()
-        for start in reversed(self._starts[index:]):
-            self._files.unlink(self._path(start))
-        if self._starts[index:]:
+        while len(self._starts) > index:
+            self._files.unlink(self._path(self._starts[-1]))
+            self._starts = self._starts[:-1]
             self._files.sync_dir(self.root)
-        self._starts = self._starts[:index]
 
     def _erase(self, start: int, position: int) -> None:
         """Zeros from ``position`` to the end of a file."""
@@ -362,22 +385,33 @@ class ConsumeQueue:
                 high = middle
         self.min_queue_offset = low
 
-    def delete_expired(self, min_physical_offset: int) -> int:
-        """Delete files all of whose records are gone from the log; never the last file."""
+    def delete_expired(
+        self, min_physical_offset: int, *, lock: AbstractContextManager[object] | None = None
+    ) -> int:
+        """Delete files all of whose records are gone from the log; never the last file.
+
+        One at a time and each durably, because a crash in between must leave no gap. ``lock``
+        is taken only while the queue's numbers and lists change.
+        """
+        guard = lock or nullcontext()
+        with guard:
+            self.correct_min_offset(min_physical_offset)
         count = 0
-        for start in self._starts[:-1]:
-            last = self._read_unit((start + self._file_bytes) // UNIT_BYTES - 1)
+        while len(self._starts) > 1:
+            oldest = self._starts[0]
+            last = self._read_unit((oldest + self._file_bytes) // UNIT_BYTES - 1)
             if not last.is_written or last.physical_offset >= min_physical_offset:
                 break
+            self._files.unlink(self._path(oldest))
+            with guard:
+                self._starts = self._starts[1:]
+            self._files.sync_dir(self.root)
             count += 1
-        removed, self._starts = self._starts[:count], self._starts[count:]
-        for start in removed:
-            self._files.unlink(self._path(start))
-        self.correct_min_offset(min_physical_offset)
         if self.ext is not None and count:
             unit = self.unit_at(self.min_queue_offset)
             if unit is not None:
-                self.ext.truncate_by_min_address(unit.tags_code)
+                with guard:
+                    self.ext.truncate_by_min_address(unit.tags_code)
         return count
 
     def sync(self) -> None:

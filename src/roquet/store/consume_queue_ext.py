@@ -147,6 +147,9 @@ class ConsumeQueueExt:
                     data = self._files.read_at(fd, size, position)
         except FileNotFoundError:
             return None  # expired and deleted meanwhile
+        except OSError:
+            log.exception("%s cannot be read, its filters count as matched", self.root)
+            return None
         return layout.unpack_unit(data)
 
     def truncate_by_min_address(self, address: int) -> None:
@@ -154,12 +157,9 @@ class ConsumeQueueExt:
         if not layout.is_ext_address(address):
             return
         real_offset = layout.real_offset_of(address)
-        removed = False
         while len(self._starts) > 1 and self._starts[0] + self._file_bytes < real_offset:
-            oldest, *self._starts = self._starts
-            self._files.unlink(self._path(oldest))
-            removed = True
-        if removed:
+            self._files.unlink(self._path(self._starts[0]))
+            self._starts = self._starts[1:]
             self._files.sync_dir(self.root)
 
     def truncate_by_max_address(self, address: int) -> bool:
@@ -178,12 +178,9 @@ class ConsumeQueueExt:
         cut = layout.real_offset_of(address) + unit.size_bytes
         if cut == self._end:
             return True
-        removed = False
         while self._starts[-1] > cut:
-            *self._starts, newest = self._starts
-            self._files.unlink(self._path(newest))
-            removed = True
-        if removed:
+            self._files.unlink(self._path(self._starts[-1]))
+            self._starts = self._starts[:-1]
             self._files.sync_dir(self.root)
         start = self._starts[-1]
         with self._opened(start, write=True) as fd:
@@ -213,12 +210,11 @@ class ConsumeQueueExt:
 
     def destroy(self) -> None:
         """Delete the files and the queue's directory; addresses start anew."""
-        for start in reversed(self._starts):
-            self._files.unlink(self._path(start))
-        if self._starts:
+        while self._starts:
+            self._files.unlink(self._path(self._starts[-1]))
+            self._starts = self._starts[:-1]
             self._files.sync_dir(self.root)
         self._files.remove_dir(self.root)
-        self._starts = []
         self._end = self._flushed = 0
 
     @property

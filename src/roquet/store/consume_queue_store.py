@@ -29,7 +29,10 @@ class ConsumeQueueStore:
     """The table of queues."""
 
     def __init__(self, files: Files, root: Path, config: MessageStoreConfig) -> None:
-        """Keep queues below ``root``, the store's directory."""
+        """Keep queues below ``root``, the store's directory.
+
+        ``synced_offset`` is the end of the log up to which every entry is known to be on disk.
+        """
         self._files = files
         self._root = root / CONSUME_QUEUE_DIR
         self._ext_root = root / CONSUME_QUEUE_EXT_DIR
@@ -39,6 +42,7 @@ class ConsumeQueueStore:
         self._dirty: dict[ConsumeQueue, None] = {}
         self.table: dict[str, dict[int, ConsumeQueue]] = {}
         self.touched: list[ConsumeQueue] = []
+        self.synced_offset = 0
 
     # -- access -----------------------------------------------------------------------------
 
@@ -114,8 +118,8 @@ class ConsumeQueueStore:
 
     # -- files ------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Find the queues on disk; nothing is changed."""
+    def load(self, *, is_torn: bool = False) -> None:
+        """Find the queues on disk, after an unclean exit torn ones too; nothing is changed."""
         for topic in self._files.list_dir(self._root):
             topic_root = self._files.inside(self._root, topic)
             for name in self._files.list_dir(topic_root):
@@ -125,7 +129,7 @@ class ConsumeQueueStore:
                         detail="a queue's directory is named by its number",
                         hint="move what does not belong to the store out of its directory",
                     )
-                self.find_or_create(topic, int(name)).load()
+                self.find_or_create(topic, int(name)).load(is_torn=is_torn)
 
     def recover(self, log_end: int, *, erase: bool) -> None:
         """Drop every entry whose record does not end at or before ``log_end``."""

@@ -40,6 +40,7 @@ from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.flush import AckQueue, FlushCommitLog, Post
 from roquet.store.index import IndexService
+from roquet.store.io_errors import translated
 from roquet.store.lane import BurstResult, append_burst, make_lane
 from roquet.store.message_store import PutDone, PutHook
 from roquet.store.reader import MessageReader
@@ -167,18 +168,25 @@ class DefaultMessageStore(StoreViews):
         Raises:
             StoreLocked: Another process has it.
             StoreDamaged: It cannot be opened without losing something; nothing was changed.
+            StoreError: The disk refused.
         """
+        with translated(f"opening {self.root}"):
+            return self._load()
+
+    def _load(self) -> RecoveryReport:
         self._store_lock.acquire()
         try:
             clean_exit = not self._store_lock.was_aborted
             self.checkpoint.load()
             self.commit_log.load()
-            self.queues.load()
+            self.queues.load(is_torn=not clean_exit)
             recovery = Recovery(
                 self.commit_log, self.queues, self.index, self.dispatcher, self.checkpoint
             )
             recovery.check_clock(self.clock)
-            self.last_recovery = recovery.run(clean_exit=clean_exit)
+            self.last_recovery = recovery.run(
+                clean_exit=clean_exit, before_rebuild=self._store_lock.mark_running
+            )
         except BaseException:
             self._close_files()
             self._store_lock.release()
@@ -190,16 +198,17 @@ class DefaultMessageStore(StoreViews):
         """Mark the store as running and start its threads; puts are taken from here on.
 
         Without ``threads`` nothing happens in the background: whoever asks for that runs the
-        rounds of the workers by hand, in an order that can be repeated.
+        rounds of the workers by hand. When the disk refuses, :class:`StoreError` is raised.
         """
-        self._files.make_dirs(self.commit_log.queue.root)
-        self._store_lock.mark_running()
+        with translated(f"starting {self.root}"):
+            self._files.make_dirs(self.commit_log.queue.root)
+            self._store_lock.mark_running()
+            self.retention.check_disk()
         if threads:
             self.commit_log.allocator.start()
             self.flusher.start()
             self._logics_flusher.start()
             self._housekeeper.start()
-        self.retention.check_disk()
         self._is_started = True
 
     def shutdown(self) -> None:
@@ -219,6 +228,8 @@ class DefaultMessageStore(StoreViews):
         try:
             if self._close_files() and is_clean:
                 self._store_lock.mark_stopped()
+        except OSError:
+            log.exception("the store is whole but cannot be marked so")
         finally:
             self._store_lock.release()
 
@@ -434,9 +445,15 @@ class DefaultMessageStore(StoreViews):
         if self.flags.has(RunningFlag.SHUT_DOWN):
             return
         if self.dispatcher.dispatched_offset < self.confirm_offset:
-            self.dispatcher.run(self.confirm_offset)
+            self._catch_up()
         self.acks.flushed_offset = self.commit_log.flushed_offset
         self.acks.release()
+
+    def _catch_up(self) -> None:
+        try:
+            self.dispatcher.run(self.confirm_offset)
+        except StoreDamaged as error:
+            log.critical("queues and index stay behind the log: %s", error)
 
     def _failed(self, error: OSError) -> None:
         self.flags.set(RunningFlag.FLUSH_FAILED)
@@ -458,12 +475,13 @@ class DefaultMessageStore(StoreViews):
     def _flush_logics(self, *, thorough: bool) -> None:
         """Sync queues, index and checkpoint; a mark moves only after what it speaks of."""
         dispatched_ms = self.dispatcher.written_timestamp_ms
-        pages = 0 if thorough else self.config.flush_consume_queue_least_pages
-        self.queues.sync(least_pages=pages)
+        dispatched_offset = self.dispatcher.written_offset
+        self.queues.sync(least_pages=0 if thorough else self.config.flush_consume_queue_least_pages)
         index_ms = self.index.flush(thorough=thorough) if self.index is not None else 0
         self.checkpoint.advance(logics_ms=dispatched_ms if thorough else 0, index_ms=index_ms)
         self.checkpoint.flush()
         if thorough:
+            self.queues.synced_offset = max(self.queues.synced_offset, dispatched_offset)
             self._last_thorough_ns = self.clock.monotonic_ns()
 
     def _housekeeping_round(self) -> None:
@@ -479,4 +497,4 @@ class DefaultMessageStore(StoreViews):
     def _retry_dispatch(self) -> None:
         """Try again what failed for want of space, so that writes can go on."""
         if self.flags.has(RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR):
-            self.dispatcher.run(self.confirm_offset)
+            self._catch_up()

@@ -69,6 +69,7 @@ class Dispatcher:
         self.dispatched_offset = 0
         self.store_timestamp_ms = 0
         self.written_timestamp_ms = 0
+        self.written_offset = 0
         self.dispatchers: list[CommitLogDispatcher] = []
         self.arriving: list[ArrivingListener] = []
         self.bitmap: BitmapCalculator | None = None
@@ -114,6 +115,7 @@ class Dispatcher:
             return
         self._flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
         self.written_timestamp_ms = self.store_timestamp_ms
+        self.written_offset = self.dispatched_offset
         for queue in grown:
             for listener in self.arriving:
                 listener(queue)

@@ -124,6 +124,7 @@ class FlushCommitLog:
         self._on_failure = on_failure
         self._last_sync_ns = clock.monotonic_ns()
         self._last_commit_ns = clock.monotonic_ns()
+        self._committed_timestamp_ms = 0
         self._failed = False
         self._busy = threading.Lock()
         interval_ms = _SYNC_IDLE_MS if config.is_sync_flush else config.flush_commit_log_interval_ms
@@ -203,6 +204,8 @@ class FlushCommitLog:
         # In this order: the offset covers the record the timestamp belongs to, and the segments
         # cover the offset, whatever the writer does meanwhile.
         timestamp_ms = self._log.store_timestamp_ms
+        if self._log.pool is not None:
+            timestamp_ms = self._committed_timestamp_ms
         end = self._log.max_offset
         segments = self._log.queue.segments
         start = self._log.flushed_offset
@@ -230,6 +233,7 @@ class FlushCommitLog:
         pool = self._log.pool
         if pool is None or self._failed:
             return False
+        timestamp_ms = self._log.store_timestamp_ms
         moved = False
         for segment in self._log.queue.segments:
             end = segment.wrote
@@ -237,6 +241,7 @@ class FlushCommitLog:
                 continue
             is_done = end == segment.size_bytes
             if end - segment.committed < least_pages * PAGE_BYTES and not is_done:
+                timestamp_ms = 0
                 continue
             segment.commit_range(segment.committed, end)
             moved = moved or end > segment.committed
@@ -244,6 +249,7 @@ class FlushCommitLog:
             if is_done:
                 buffer, segment.write_buffer = segment.write_buffer, None
                 pool.give_back(buffer)
+        self._committed_timestamp_ms = max(self._committed_timestamp_ms, timestamp_ms)
         if moved:
             self._last_commit_ns = self._clock.monotonic_ns()
         return moved

@@ -19,6 +19,7 @@ from pathlib import Path
 from roquet.runtime import memory
 from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import Files, Mapping
+from roquet.store.io_errors import store_error
 
 FILE_NAME_DIGITS = 20
 PUBLISH_BYTES = 8
@@ -157,7 +158,10 @@ class MappedFile:
         """Readable bytes by a read call, for pages that are not in memory."""
         if position < 0 or size_bytes <= 0 or position + size_bytes > self.read_limit:
             return None
-        data = self._files.read_at(self._fd, size_bytes, position)
+        try:
+            data = self._files.read_at(self._fd, size_bytes, position)
+        except OSError as error:
+            raise store_error(f"reading {self.path}", error) from error
         return data if len(data) == size_bytes else None
 
     def is_resident(self, position: int, size_bytes: int) -> bool:

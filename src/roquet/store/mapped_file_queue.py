@@ -8,70 +8,132 @@ took it keeps a whole one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 from roquet.errors import StoreDamaged
 from roquet.runtime.files import Files
 from roquet.store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name
 
+_LOOK_BYTES = 1 << 20
+
 
 def segment_starts(files: Files, root: Path, *, size_bytes: int) -> list[int]:
     """Start offsets of the segments in a directory; anything unexpected there is an error.
 
-    Empty files at the end are creations that a crash cut short: they do not count, and the next
+    Files at the end that do not fit and hold nothing but zeros are creations that a crash cut
+    short, or segments made ahead whose predecessor was not: they do not count, and the next
     creation of that name replaces them.
     """
-    starts: list[int] = []
     names = files.list_dir(root)
-    while names and names[-1].isdecimal() and files.size_bytes(root / names[-1]) == 0:
-        names.pop()
-    for name in names:
-        if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
-            raise StoreDamaged(
-                f"{root / name} is not a segment",
-                detail="a segment's name is its start offset in 20 digits",
-                hint="move files that do not belong to the store out of its directory",
-            )
-        length = files.size_bytes(root / name)
-        if length != size_bytes:
-            raise StoreDamaged(
-                f"{root / name} has a wrong size",
-                detail=f"{length} bytes where {size_bytes} are configured",
-                hint="set the file size to what wrote the store, or restore the file",
-            )
-        starts.append(int(name))
-    for before, after in pairwise(starts):
-        if after != before + size_bytes:
-            raise StoreDamaged(
-                f"segments are missing in {root}",
-                detail=f"{file_name(before)} is followed by {file_name(after)}",
-                hint=f"restore {file_name(before + size_bytes)}, or move the older files away",
-            )
-    if starts and starts[0] % size_bytes:
-        raise StoreDamaged(
-            f"{root / file_name(starts[0])} has a wrong name",
-            detail=f"{starts[0]} is no multiple of the segment size {size_bytes}",
+    for number, name in enumerate(names):
+        previous = int(names[number - 1]) if number else None
+        fault = _fault(files, root / name, previous=previous, size_bytes=size_bytes)
+        if fault is None:
+            continue
+        if all(_is_unused(files, root / other, size_bytes) for other in names[number:]):
+            return [int(kept) for kept in names[:number]]
+        raise fault
+    return [int(name) for name in names]
+
+
+def torn_starts(files: Files, root: Path, *, size_bytes: int) -> tuple[list[int], int]:
+    """As :func:`segment_starts`, of derived files after an unclean exit.
+
+    Returns:
+        All starts, and how many of them come before the first file that is too short. Its length
+        was never synced, so neither were its entries nor those behind them: all of these files
+        have to go.
+    """
+    names = files.list_dir(root)
+    for number, name in enumerate(names):
+        previous = int(names[number - 1]) if number else None
+        fault = _fault(files, root / name, previous=previous, size_bytes=size_bytes)
+        if fault is None:
+            continue
+        if not all(_is_name(other) for other in names) or (
+            files.size_bytes(root / name) >= size_bytes
+        ):
+            raise fault
+        return [int(each) for each in names], number
+    return [int(name) for name in names], len(names)
+
+
+def _is_name(name: str) -> bool:
+    return len(name) == FILE_NAME_DIGITS and name.isdecimal()
+
+
+def _fault(
+    files: Files, path: Path, *, previous: int | None, size_bytes: int
+) -> StoreDamaged | None:
+    """Why a file cannot be the segment that follows the one which starts at ``previous``."""
+    if not _is_name(path.name):
+        return StoreDamaged(
+            f"{path} is not a segment",
+            detail="a segment's name is its start offset in 20 digits",
+            hint="move files that do not belong to the store out of its directory",
+        )
+    length = files.size_bytes(path)
+    if length != size_bytes:
+        return StoreDamaged(
+            f"{path} has a wrong size",
+            detail=f"{length} bytes where {size_bytes} are configured",
+            hint="set the file size to what wrote the store, or restore the file",
+        )
+    start = int(path.name)
+    if previous is not None and start != previous + size_bytes:
+        return StoreDamaged(
+            f"segments are missing in {path.parent}",
+            detail=f"{file_name(previous)} is followed by {path.name}",
+            hint=f"restore {file_name(previous + size_bytes)}, or move the older files away",
+        )
+    if start % size_bytes:
+        return StoreDamaged(
+            f"{path} has a wrong name",
+            detail=f"{start} is no multiple of the segment size {size_bytes}",
             hint="restore the file's own name",
         )
-    return starts
+    return None
+
+
+def _is_unused(files: Files, path: Path, size_bytes: int) -> bool:
+    """Whether a file has the name of a segment, is no longer than one, and holds only zeros."""
+    if not _is_name(path.name):
+        return False
+    fd = files.open(path)
+    try:
+        length = files.length(fd)
+        return length <= size_bytes and not any(
+            files.read_at(fd, _LOOK_BYTES, position).strip(b"\0")
+            for position in range(0, length, _LOOK_BYTES)
+        )
+    finally:
+        files.close(fd)
 
 
 class MappedFileQueue:
     """All segments of the log."""
 
     def __init__(self, files: Files, root: Path, *, size_bytes: int) -> None:
-        """Keep segments of ``size_bytes`` in ``root``."""
+        """Keep segments of ``size_bytes`` in ``root``.
+
+        ``has_buffers`` is set where segments may stand behind transient buffers: then not only
+        the last of them may be readable in part.
+        """
         self._files = files
         self.root = root
         self.size_bytes = size_bytes
         self.segments: list[MappedFile] = []
+        self.has_buffers = False
+        self._unused: list[Path] = []
 
     def load(self) -> None:
         """Open what is there; nothing is changed on disk."""
         opened: list[MappedFile] = []
+        starts = segment_starts(self._files, self.root, size_bytes=self.size_bytes)
+        names = self._files.list_dir(self.root)[len(starts) :]
+        self._unused = [self._files.inside(self.root, name) for name in names]
         try:
-            for start in segment_starts(self._files, self.root, size_bytes=self.size_bytes):
+            for start in starts:
                 path = self._files.inside(self.root, file_name(start))
                 opened.append(
                     MappedFile.load(
@@ -103,10 +165,11 @@ class MappedFileQueue:
     def max_offset(self) -> int:
         """Physical offset behind the last byte that is readable with all before it."""
         segments = self.segments
-        index = len(segments) - 1
-        while index > 0 and segments[index - 1].read_limit < self.size_bytes:
-            index -= 1
-        return segments[index].start_offset + segments[index].read_limit if segments else 0
+        if self.has_buffers:
+            for segment in segments:
+                if segment.read_limit < self.size_bytes:
+                    return segment.start_offset + segment.read_limit
+        return segments[-1].start_offset + segments[-1].read_limit if segments else 0
 
     @property
     def max_wrote_offset(self) -> int:
@@ -135,6 +198,18 @@ class MappedFileQueue:
             return []
         dropped, self.segments = self.segments[:count], self.segments[count:]
         return dropped
+
+    def put_back(self, segment: MappedFile) -> None:
+        """Undo :meth:`drop_oldest` for a segment that could not be deleted."""
+        assert segment.end_offset == self.min_offset, "a segment does not precede its neighbour"
+        self.segments = [segment, *self.segments]
+
+    def remove_unused(self) -> None:
+        """Delete what :meth:`load` passed over, newest first, so that no gap is left to see."""
+        while self._unused:
+            self._files.unlink(self._unused[-1])
+            self._files.sync_dir(self.root)
+            self._unused.pop()
 
     def truncate(self, physical_offset: int) -> None:
         """Erase everything from an offset on, on disk, newest segment first.

@@ -19,12 +19,14 @@ segment that some queue points into.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from roquet.errors import StoreDamaged, StoreError
 from roquet.format import commit_log as fmt
 from roquet.format.checkpoint import Checkpoint
 from roquet.format.consume_queue import CqUnit
+from roquet.model import sys_flag as flags
 from roquet.runtime.clock import Clock
 from roquet.store.checkpoint import StoreCheckpoint
 from roquet.store.commit_log import CommitLog
@@ -37,6 +39,7 @@ from roquet.store.mapped_file import MappedFile
 log = logging.getLogger(__name__)
 
 CLOCK_MARGIN_MS = 60_000
+_LOOK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +96,27 @@ class Recovery:
                 hint="set the clock; messages stored now would seem older than those before",
             )
 
-    def run(self, *, clean_exit: bool) -> RecoveryReport:
-        """Repair the store; raises :class:`StoreDamaged` before anything is changed."""
+    def run(self, *, clean_exit: bool, before_rebuild: Callable[[], None]) -> RecoveryReport:
+        """Repair the store; raises :class:`StoreDamaged` before anything is changed.
+
+        ``before_rebuild`` must mark the store as not cleanly closed: it is called when queues
+        are about to be filled after a clean exit, which the next start could not tell if this
+        one came to an end half-way.
+        """
         queues_start = self._clean_start() if clean_exit else self._unclean_start()
         start = queues_start if clean_exit else min(queues_start, self._index_start())
         end = walk_log(self._log, start)
         self._refuse_damage(end, clean_exit=clean_exit)
+        if clean_exit and self._first_unqueued(self._queued_end(), end.offset) < end.offset:
+            before_rebuild()
+        self._log.queue.remove_unused()
         if end.fault is not None and self._log.queue.segments:
             level = logging.INFO if self._is_plain_end(end.offset) else logging.WARNING
             log.log(level, "the log ends at %d: %s", end.offset, end.fault)
             self._log.truncate(end.offset)
         if clean_exit:
             self._queues.recover(end.offset, erase=False)
-            start = max(self._queues.max_physical_offset, self._log.min_offset)
+            start = self._first_unqueued(self._queues.max_physical_offset, end.offset)
         else:
             self._queues.recover(min(queues_start, end.offset), erase=True)
         start = self._recover_index(start, end.offset, clean_exit=clean_exit)
@@ -142,6 +153,45 @@ class Recovery:
                 return segment.start_offset
         return self._log.min_offset
 
+    def _queued_end(self) -> int:
+        """End of the newest record that has a queue entry, before recovery; -1 without any."""
+        newest = max((queue.peek_max_physical_offset() for queue in self._queues), default=-1)
+        found = self._record_at(newest)
+        return found.end_offset if isinstance(found, fmt.DispatchRequest) else -1
+
+    def _first_unqueued(self, start: int, end: int) -> int:
+        """The first record from ``start`` on that ought to have a queue entry.
+
+        Records without a place in a queue, such as prepared transactions, are passed over: after
+        a clean exit the index has them, and to put the last of them again would change it.
+        """
+        offset = max(start, self._log.min_offset)
+        while offset < end:
+            found = self._record_at(offset)
+            if isinstance(found, fmt.Blank):
+                offset = self._log.next_segment_offset(offset)
+            elif isinstance(found, fmt.DispatchRequest) and not flags.takes_queue_offset(
+                found.sys_flag
+            ):
+                offset = found.end_offset
+            else:
+                break
+        return offset
+
+    def _record_at(
+        self, physical_offset: int
+    ) -> fmt.DispatchRequest | fmt.Blank | fmt.RecordFault | None:
+        segment = self._log.queue.find(physical_offset)
+        if segment is None:
+            return None
+        return fmt.check_record(
+            segment.view,
+            physical_offset - segment.start_offset,
+            segment.size_bytes,
+            physical_offset=physical_offset,
+            rules=self._log.rules,
+        )
+
     def _unclean_start(self) -> int:
         """Newest segment that began before the checkpoint's oldest mark."""
         limit_ms = self._checkpoint.recovery_timestamp_ms
@@ -161,23 +211,27 @@ class Recovery:
     # -- what to refuse ---------------------------------------------------------------------
 
     def _refuse_damage(self, end: LogEnd, *, clean_exit: bool) -> None:
-        """Raise if a queue points at a good, surely flushed record behind the end."""
+        """Raise if records that were surely on disk are lost or lie behind the end.
+
+        The checkpoint tells by its time, a queue by an entry of a good record. When only zeros
+        follow nothing is there to be saved, and refusing would help nobody.
+        """
         if end.fault is None:
             return
+        flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
+        if end.last_store_timestamp_ms < flushed_ms:
+            if not self._is_zero_from(end.offset):
+                raise _damaged(end, f"records up to {flushed_ms} ms were on disk")
+            log.error(
+                "the disk lost what it had confirmed: records end at %d ms, were synced to %d ms",
+                end.last_store_timestamp_ms,
+                flushed_ms,
+            )
         for queue in self._queues:
             for unit in queue.sample_units_from(end.offset):
                 if self._is_surely_flushed(unit, clean_exit=clean_exit):
-                    raise StoreDamaged(
-                        f"the log is damaged at {end.offset}",
-                        detail=(
-                            f"{end.fault.field}: {end.fault.detail}; good records follow, such "
-                            f"as {queue.topic}-{queue.queue_id} at {unit.physical_offset}"
-                        ),
-                        hint=(
-                            "nothing was changed; run 'roquet store verify' for the whole list "
-                            "and restore the segment from a replica or a backup"
-                        ),
-                    )
+                    place = f"{queue.topic}-{queue.queue_id} at {unit.physical_offset}"
+                    raise _damaged(end, f"good records follow, such as {place}")
 
     def _is_surely_flushed(self, unit: CqUnit, *, clean_exit: bool) -> bool:
         """Whether an entry's record is good and was on disk before the store stopped."""
@@ -191,6 +245,18 @@ class Recovery:
             return False
         flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
         return clean_exit or found.store_timestamp_ms < flushed_ms
+
+    def _is_zero_from(self, offset: int) -> bool:
+        """Whether the log holds nothing but zeros from an offset on."""
+        zeros = bytes(_LOOK_BYTES)
+        for segment in self._log.queue.segments:
+            for position in range(
+                max(offset - segment.start_offset, 0), segment.size_bytes, _LOOK_BYTES
+            ):
+                piece = segment.view[position : position + _LOOK_BYTES]
+                if piece != zeros[: len(piece)]:
+                    return False
+        return True
 
     def _is_plain_end(self, offset: int) -> bool:
         """Whether nothing was ever written behind the end."""
@@ -230,6 +296,7 @@ class Recovery:
             self._log.store_timestamp_ms, end.last_store_timestamp_ms
         )
         self._queues.sync(least_pages=0)
+        self._queues.synced_offset = end.offset
         index_ms = self._index.flush(thorough=True) if self._index is not None else 0
         marks = self._checkpoint.marks
         newest_ms = end.last_store_timestamp_ms or marks.physic_msg_timestamp_ms
@@ -243,6 +310,18 @@ class Recovery:
             )
         )
         self._checkpoint.flush()
+
+
+def _damaged(end: LogEnd, why: str) -> StoreDamaged:
+    assert end.fault is not None, "a log that ends well is not damaged"
+    return StoreDamaged(
+        f"the log is damaged at {end.offset}",
+        detail=f"{end.fault.field}: {end.fault.detail}; {why}",
+        hint=(
+            "nothing was changed; run 'roquet store verify' for the whole list and restore the "
+            "segment from a replica or a backup"
+        ),
+    )
 
 
 def walk_log(commit_log: CommitLog, start: int) -> LogEnd:

@@ -6,7 +6,8 @@ was asked for by hand; above ``diskSpaceCleanForciblyRatio`` the age no longer c
 ``diskSpaceWarningLevelRatio`` writes are refused while reads go on. Queue and index files follow
 the log.
 
-Invariants: the newest segment is never deleted, nor one with bytes that are not flushed; deletion
+Invariants: the newest segment is never deleted, nor one with bytes that are not flushed or whose
+queue entries are not: they alone tell where a queue goes on once its records are gone. Deletion
 goes from the oldest on without a gap. Runs on the store's housekeeping thread; the lock is held
 only while lists change, never during an unlink.
 """
@@ -71,9 +72,16 @@ class Retention:
         self._stopping.set()
 
     def run_once(self) -> int:
-        """One round; returns how many segments were deleted."""
-        deleted = self._clean_commit_log()
-        self._clean_derived()
+        """One round; returns how many segments were deleted.
+
+        An error of the disk ends the round; the next one goes on where this one stopped.
+        """
+        deleted = 0
+        try:
+            deleted = self._clean_commit_log()
+            self._clean_derived()
+        except OSError:
+            log.exception("cleaning stopped half-way, the next round goes on")
         return deleted
 
     def check_disk(self) -> float:
@@ -118,21 +126,25 @@ class Retention:
                 oldest = self._log.queue.first
                 if oldest is None or not self._may_go(oldest, forced=forced):
                     break
-                dropped = self._log.queue.drop_oldest(1)
-            for segment in dropped:
-                segment.destroy()
-                log.info("deleted %s", segment.path.name)
-                deleted += 1
-            if not dropped or self._stopping.wait(
-                self._config.delete_commit_log_interval_ms / 1000
-            ):
-                break
-        if deleted:
+                self._log.queue.drop_oldest(1)
+            try:
+                oldest.destroy()
+            except OSError:
+                with self._lock:
+                    self._log.queue.put_back(oldest)
+                raise
+            # One by one: a crash must not bring the older of two back without the younger.
             self._files.sync_dir(self._log.queue.root)
+            log.info("deleted %s", oldest.path.name)
+            deleted += 1
+            if self._stopping.wait(self._config.delete_commit_log_interval_ms / 1000):
+                break
         return deleted
 
     def _may_go(self, segment: MappedFile, *, forced: bool) -> bool:
-        if len(self._log.queue.segments) <= 1 or segment.end_offset > self._log.flushed_offset:
+        if len(self._log.queue.segments) <= 1:
+            return False
+        if segment.end_offset > min(self._log.flushed_offset, self._queues.synced_offset):
             return False
         if forced:
             return True
@@ -145,8 +157,7 @@ class Retention:
         if min_offset <= self._cleaned_offset:
             return
         for queue in self._queues:
-            with self._lock:
-                queue.delete_expired(min_offset)
+            queue.delete_expired(min_offset, lock=self._lock)
         if self._index is not None:
             self._index.delete_expired(min_offset)
         self._cleaned_offset = min_offset
