@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zlib
@@ -25,6 +26,7 @@ from roquet.store.inspect.queues import QueueKey
 from roquet.store.inspect.verify import verify
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage, LogWalk, Tail
+from roquet.store.store_lock import StoreLock
 from tests.unit.store.synthetic import NOW_MS, Placed, SyntheticStore, flip_bit
 
 SEGMENT_BYTES = 2048
@@ -81,7 +83,9 @@ def lock_held(root: Path) -> Iterator[int]:
         "print('locked', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(root / "lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         try:
@@ -141,6 +145,21 @@ def test_state(store: SyntheticStore) -> None:
 
 def test_a_look_does_not_take_the_lock(store: SyntheticStore) -> None:
     with StoreView(Files(), store.root), lock_held(store.root):
+        pass
+
+
+def test_a_look_from_the_process_that_runs_the_store_keeps_its_lock(store: SyntheticStore) -> None:
+    """To close a descriptor of a file gives up the locks a process has on it, so none is opened."""
+    lock = StoreLock(Files(), store.root)
+    lock.acquire()
+    try:
+        with StoreView(ReadOnlyFiles(), store.root) as view:
+            assert (view.is_running, view.lock_holder) == (True, os.getpid())
+        with pytest.raises(AssertionError), lock_held(store.root):
+            pass
+    finally:
+        lock.release()
+    with lock_held(store.root):
         pass
 
 

@@ -10,10 +10,13 @@ import pytest
 from roquet.errors import StoreDamaged, StoreError, StoreLocked
 from roquet.format.consume_queue import UNIT_BYTES
 from roquet.model.delay_level import DelayLevels
+from roquet.model.message import BrokerMessage
 from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.failpoint import installed
 from roquet.runtime.files import Files
+from roquet.store.config import MessageStoreConfig
+from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.inspect.rebuild import (
     TEMPORARY,
     RebuildResult,
@@ -317,6 +320,37 @@ def test_delay_levels_that_are_not_the_brokers(tmp_path: Path) -> None:
         for name, data in before.items()
         if name.startswith("consumequeue/")
     }
+
+
+def test_a_broker_goes_on_after_a_rebuild(store: SyntheticStore) -> None:
+    """Queues go on where they were, and keys are found."""
+    shutil.rmtree(store.root / "consumequeue")
+    shutil.rmtree(store.root / "index")
+    run(store.root, slots=store.slots, entries=store.entries)
+    config = MessageStoreConfig(
+        commit_log_file_bytes=SEGMENT_BYTES,
+        index_slots=store.slots,
+        index_entries=store.entries,
+        disk_max_used_percent=100,
+        disk_warning_percent=100,
+        disk_clean_forcibly_percent=100,
+    )
+    opened = DefaultMessageStore(store.root, config, clock=ManualClock(NOW_MS))
+    opened.load()
+    opened.start(threads=False)
+    try:
+        found = opened.reader.query_message("Orders", "k7", 32, 0, NOW_MS)
+        assert len(found.records) == 1
+        own = [p for p in store.placed if (p.topic, p.queue_id) == ("Orders", 1)]
+        result = opened.put_message(BrokerMessage("Orders", 1, b"one more"))
+        assert result.is_ok
+        assert result.append is not None
+        assert result.append.queue_offset == len(own)
+    finally:
+        opened.shutdown()
+    report = check(store.root)
+    assert report.faults == []
+    assert report.counts.records == 31
 
 
 # -- interruptions ------------------------------------------------------------------------------

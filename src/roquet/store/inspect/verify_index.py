@@ -25,7 +25,7 @@ from roquet.store.inspect.index_files import (
 from roquet.store.inspect.queues import QueueKey
 from roquet.store.inspect.report import Reporter
 from roquet.store.inspect.view import StoreView
-from roquet.store.inspect.walk import Damage
+from roquet.store.inspect.walk import Damage, Damages
 
 OWED_MAX = 100_000
 _NO_ENTRY = IndexEntry(0, 0, 0, 0)
@@ -68,7 +68,7 @@ class IndexChecker:
         self._view = view
         self._reporter = reporter
         self._log_end = log_end
-        self._damages: list[Damage] = []
+        self._damages = Damages()
         self._owed: dict[int, tuple[DispatchRequest, list[int]]] = {}
         self._end_offset = -1
         self._begin_offset: int | None = None
@@ -118,7 +118,7 @@ class IndexChecker:
 
     def on_damage(self, damage: Damage) -> None:
         """Remember where records are lost, so that their entries are not blamed too."""
-        self._damages.append(damage)
+        self._damages.add(damage)
 
     # -- entries ----------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class IndexChecker:
         found = self._view.check_at(stated)
         if isinstance(found, Blank | RecordFault):
             place.file.wild.add(place.number)
-            if not any(damage.start <= stated < damage.end for damage in self._damages):
+            if not self._damages.covers(stated):
                 detail = "no record starts there"
                 self._blame(place.file, place.number, place.entry, "physicalOffset", detail)
             return True

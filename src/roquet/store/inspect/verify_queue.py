@@ -24,7 +24,7 @@ from roquet.model import sys_flag as flags
 from roquet.store.inspect.queues import QueueKey, QueueView, light_places
 from roquet.store.inspect.report import Reporter
 from roquet.store.inspect.view import StoreView
-from roquet.store.inspect.walk import Damage
+from roquet.store.inspect.walk import Damage, Damages
 
 
 class _Run:
@@ -63,11 +63,11 @@ class QueueChecker:
         self._extensions = view.extensions()
         self._batch_topics = view.batch_topics()
         self._states: dict[QueueKey, _QueueState] = {}
-        self._damages: list[Damage] = []
+        self._damages = Damages()
 
     def on_damage(self, damage: Damage) -> None:
         """Remember where records are lost, so that their entries are not blamed too."""
-        self._damages.append(damage)
+        self._damages.add(damage)
 
     def on_record(self, record: DispatchRequest) -> None:
         """Compare a record with its entry."""
@@ -127,7 +127,7 @@ class QueueChecker:
         if record.queue_offset < state.expected:
             return False
         low, high = state.last_physical, record.physical_offset
-        if any(low < damage.start < high for damage in reversed(self._damages)):
+        if self._damages.any_between(low, high):
             return True
         queue = self._queues.get(key)
         unit = None if queue is None else queue.unit(state.expected)
@@ -311,9 +311,7 @@ class QueueChecker:
 
     def _is_damaged(self, unit: CqUnit) -> bool:
         """Whether an entry points at a record that was reported as bad."""
-        if not unit.is_written:
-            return False
-        return any(damage.start <= unit.physical_offset < damage.end for damage in self._damages)
+        return unit.is_written and self._damages.covers(unit.physical_offset)
 
     def _is_at_home(self, record: DispatchRequest) -> bool:
         """Whether a record has an entry where it says itself that it stands."""

@@ -8,6 +8,7 @@ nothing good follows: what is there is the tail.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -34,6 +35,29 @@ class Damage(NamedTuple):
     fault: RecordFault
     named: QueueEntry | None
     """The entry that says which record is meant, if a ConsumeQueue has one."""
+
+
+class Damages:
+    """Bad places of the log, told in their order, to be asked for by offset."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, damage: Damage) -> None:
+        """Remember one behind all others."""
+        self._starts.append(damage.start)
+        self._ends.append(damage.end)
+
+    def covers(self, physical_offset: int) -> bool:
+        """Whether an offset is inside of one."""
+        index = bisect_right(self._starts, physical_offset) - 1
+        return index >= 0 and physical_offset < self._ends[index]
+
+    def any_between(self, low: int, high: int) -> bool:
+        """Whether one starts behind ``low`` and in front of ``high``."""
+        index = bisect_right(self._starts, low)
+        return index < len(self._starts) and self._starts[index] < high
 
 
 class Tail(NamedTuple):
@@ -72,6 +96,7 @@ class LogWalk:
         self._view = view
         self._on_damage = on_damage
         self._end = end
+        self._next_good = -1
         self.tail: Tail | None = None
         self.position = view.min_offset if start is None else start
         self.segment: MappedSegment | None = None
@@ -146,10 +171,12 @@ class LogWalk:
             after = offset + size - 1
             if self._is_start(offset + size, segment):
                 return offset + size
-        found = self._view.next_record(after, end)
-        if found is None:
-            return None if self._end is None or offset >= end else end
-        return offset + size if size is not None else found.physical_offset
+        if self._next_good <= after:
+            found = self._view.next_record(after, end)
+            if found is None:
+                return None if self._end is None or offset >= end else end
+            self._next_good = found.physical_offset
+        return offset + size if size is not None else self._next_good
 
     def _is_start(self, offset: int, segment: MappedSegment) -> bool:
         """Whether a good record, or the end of the segment, is at an offset."""
@@ -169,18 +196,18 @@ class LogWalk:
         for size in (stops[0] - start, 0 if first is None else first.unit.size_bytes):
             fault = _refine(fault, start, start + size, segment, self._view)
         self._on_damage(Damage(start, stops[0], fault, first))
+        following = dict(zip(starts, stops, strict=True))
         for entry in named:
             offset = entry.unit.physical_offset
             if offset == start:
                 continue
             found = self._view.check_at(offset)
-            stop = stops[starts.index(offset)]
             if isinstance(found, DispatchRequest):
                 continue
             if isinstance(found, Blank):
                 found = RecordFault(offset, "magic", "the end of a segment stands here")
-            found = _refine(found, offset, stop, segment, self._view)
-            self._on_damage(Damage(offset, stop, found, entry))
+            found = _refine(found, offset, following[offset], segment, self._view)
+            self._on_damage(Damage(offset, following[offset], found, entry))
 
     def _tail(self, offset: int, fault: RecordFault) -> Tail:
         view = self._view
