@@ -250,7 +250,7 @@ class ConsumeQueue:
         else:
             self._starts = segment_starts(self._files, self.root, size_bytes=self._file_bytes)
         if self.ext is not None:
-            self.ext.load()
+            self.ext.load(is_torn=is_torn)
 
     def recover(self, log_end: int, *, erase: bool) -> bool:
         """Keep the entries whose records end at or before ``log_end``; drop the others.

@@ -24,7 +24,7 @@ from roquet.format import consume_queue_ext as layout
 from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.runtime.files import Files
 from roquet.store.mapped_file import file_name
-from roquet.store.mapped_file_queue import segment_starts
+from roquet.store.mapped_file_queue import segment_starts, torn_starts
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,13 @@ class ConsumeQueueExt:
         file_bytes: Length of a file (``mappedFileSizeConsumeQueueExt``).
     """
 
-    __slots__ = ("_end", "_file_bytes", "_files", "_flushed", "_starts", "root")
+    __slots__ = ("_end", "_file_bytes", "_files", "_flushed", "_starts", "_torn", "root")
 
     def __init__(self, files: Files, root: Path, *, file_bytes: int) -> None:
         self._files = files
         self._file_bytes = file_bytes
         self._starts: list[int] = []
+        self._torn: list[int] = []
         self._end = 0
         self._flushed = 0
         self.root = root
@@ -66,14 +67,21 @@ class ConsumeQueueExt:
         """Length of all files together."""
         return len(self._starts) * self._file_bytes
 
-    def load(self) -> None:
+    def load(self, *, is_torn: bool = False) -> None:
         """Find the files; until :meth:`recover` all of them count as written to their ends.
+
+        After an unclean exit (``is_torn``) a file whose length was never synced, and those behind
+        it, do not count: no entry that is kept leads there. :meth:`recover` deletes them.
 
         Raises:
             StoreDamaged: A file has a wrong name or length, or one is missing in between.
         """
         self._restore_length()
-        self._starts = segment_starts(self._files, self.root, size_bytes=self._file_bytes)
+        if is_torn:
+            starts, whole = torn_starts(self._files, self.root, size_bytes=self._file_bytes)
+            self._starts, self._torn = starts[:whole], starts[whole:]
+        else:
+            self._starts = segment_starts(self._files, self.root, size_bytes=self._file_bytes)
         self._end = self._last_file_end
         self._flushed = self._starts[0] if self._starts else 0
 
@@ -83,6 +91,7 @@ class ConsumeQueueExt:
         The queue must then cut the units that none of its entries leads to
         (:meth:`truncate_by_max_address`).
         """
+        self._forget(self._torn)
         if not self._starts:
             return
         start = self._starts[-1]
@@ -210,12 +219,18 @@ class ConsumeQueueExt:
 
     def destroy(self) -> None:
         """Delete the files and the queue's directory; addresses start anew."""
-        while self._starts:
-            self._files.unlink(self._path(self._starts[-1]))
-            self._starts = self._starts[:-1]
-            self._files.sync_dir(self.root)
+        starts, self._starts = self._starts, []
+        self._forget(self._torn)
+        self._forget(starts)
         self._files.remove_dir(self.root)
         self._end = self._flushed = 0
+
+    def _forget(self, starts: list[int]) -> None:
+        """Delete files, newest first and each durably: a crash in between must leave no gap."""
+        while starts:
+            self._files.unlink(self._path(starts[-1]))
+            starts.pop()
+            self._files.sync_dir(self.root)
 
     @property
     def _last_file_end(self) -> int:

@@ -120,8 +120,18 @@ class ConsumeQueueStore:
 
     def load(self, *, is_torn: bool = False) -> None:
         """Find the queues on disk, after an unclean exit torn ones too; nothing is changed."""
-        for topic in self._files.list_dir(self._root):
-            topic_root = self._files.inside(self._root, topic)
+        found = self._queues_below(self._root)
+        if self._config.consume_queue_ext:
+            # A crash may have left the units of a queue without its entries: they must go.
+            found |= self._queues_below(self._ext_root)
+        for topic, queue_id in sorted(found):
+            self.find_or_create(topic, queue_id).load(is_torn=is_torn)
+
+    def _queues_below(self, root: Path) -> set[tuple[str, int]]:
+        """Topic and number of every queue that has a directory."""
+        found: set[tuple[str, int]] = set()
+        for topic in self._files.list_dir(root):
+            topic_root = self._files.inside(root, topic)
             for name in self._files.list_dir(topic_root):
                 if not name.isdecimal():
                     raise StoreDamaged(
@@ -129,7 +139,8 @@ class ConsumeQueueStore:
                         detail="a queue's directory is named by its number",
                         hint="move what does not belong to the store out of its directory",
                     )
-                self.find_or_create(topic, int(name)).load(is_torn=is_torn)
+                found.add((topic, int(name)))
+        return found
 
     def recover(self, log_end: int, *, erase: bool) -> None:
         """Drop every entry whose record does not end at or before ``log_end``."""

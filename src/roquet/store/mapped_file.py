@@ -14,6 +14,7 @@ record at all. A view handed out keeps the mapping alive after the file is close
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from roquet.runtime import memory
@@ -223,4 +224,5 @@ class MappedFile:
 
     def __del__(self) -> None:
         """Close what a reader may have kept open past :meth:`destroy`."""
-        self.close()
+        with suppress(OSError):  # the kernel closes it in any case, and nobody could be told
+            self.close()
