@@ -32,6 +32,7 @@ from roquet.store.mapped_file_queue import segment_starts, torn_starts
 log = logging.getLogger(__name__)
 
 _FILL_ENTRIES_MAX = 1 << 14
+_SCAN_ENTRIES = 1 << 10
 _NO_LIMIT = 1 << 63
 
 
@@ -157,7 +158,8 @@ class ConsumeQueue:
 
     def _skip_to(self, queue_offset: int) -> None:
         """Continue at a later place: with filler, as upstream marks what was never there."""
-        self.write_pending()
+        if self.pending:
+            self.write_pending()
         is_first = not self._starts
         begin = self.max_queue_offset
         if is_first:
@@ -234,12 +236,6 @@ class ConsumeQueue:
         finally:
             self._files.close(fd)
 
-    @property
-    def last_physical_offset(self) -> int:
-        """Where the last entry's record starts, -1 for an empty queue."""
-        unit = self.unit_at(self.max_queue_offset - 1)
-        return unit.physical_offset if unit and not unit.is_filler else -1
-
     # -- files ------------------------------------------------------------------------------
 
     def load(self, *, is_torn: bool = False) -> None:
@@ -259,13 +255,10 @@ class ConsumeQueue:
         without, only if an entry follows. The caller syncs the queue when the answer is true.
         """
         index, count = self._boundary(log_end)
+        if index < 0:
+            return self._recover_empty()
         self._forget_files(index + 1)
         self._torn = 0
-        if index < 0:
-            self._set_end(0)
-            if self.ext is not None:
-                self.ext.destroy()
-            return False
         start = self._starts[index]
         end = start // UNIT_BYTES + count
         changed = False
@@ -279,6 +272,36 @@ class ConsumeQueue:
             self.ext.recover()
             self.ext.truncate_by_max_address(last.tags_code)
         return changed
+
+    def _recover_empty(self) -> bool:
+        """Drop every entry; places go on where the oldest file begins, never from 0 again."""
+        first = self._starts[0] if self._starts else 0
+        self._forget_files(1 if first else 0)
+        self._torn = 0
+        self._set_end(first // UNIT_BYTES)
+        self.max_physical_offset = -1
+        if self.ext is not None:
+            self.ext.destroy()
+        if first:
+            self._blank(first)
+        return first > 0
+
+    def _blank(self, start: int) -> None:
+        """Leave nothing in a file, whatever its length was, but keep its place."""
+        fd = self._files.open(self._path(start), write=True)
+        try:
+            self._files.truncate(fd, 0)
+            self._files.truncate(fd, self._file_bytes)
+        finally:
+            self._files.close(fd)
+
+    def restart(self) -> None:
+        """Drop every entry and begin with 0 again: the queue was deleted and made anew."""
+        log.warning("%s-%d begins anew", self.topic, self.queue_id)
+        self._forget_files(0)
+        self._set_end(0)
+        if self.ext is not None:
+            self.ext.destroy()
 
     def _boundary(self, log_end: int) -> tuple[int, int]:
         """File number and count of entries in it up to which records end before ``log_end``.
@@ -310,14 +333,7 @@ class ConsumeQueue:
         if index < 0:
             return
         end = self._starts[index] // UNIT_BYTES + count
-        low, high = self._starts[0] // UNIT_BYTES, end
-        while low < high:
-            middle = (low + high) // 2
-            unit = self._read_unit(middle)
-            if unit.is_filler or unit.physical_offset < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
+        low = self._first_from(self._starts[0] // UNIT_BYTES, end, physical_offset)
         step = 0
         while low + step < end:
             yield self._read_unit(low + step)
@@ -375,20 +391,40 @@ class ConsumeQueue:
         if not self._starts:
             return
         first = self._starts[0] // UNIT_BYTES
-        low, high = first, self.max_queue_offset
+        self.min_queue_offset = self._first_from(first, self.max_queue_offset, min_physical_offset)
+
+    def _first_from(self, low: int, high: int, physical_offset: int) -> int:
+        """Place of the first entry between two places that is at or behind an offset of the log.
+
+        Filler has no offset of its own; it takes that of the entry before it.
+        """
         while low < high:
-            middle = (low + high) // 2
-            unit = self._read_unit(middle)
-            if unit.is_filler or unit.physical_offset < min_physical_offset:
-                low = middle + 1
+            place, unit = self._last_entry(low, (low + high) // 2)
+            if unit.is_filler or unit.physical_offset < physical_offset:
+                low = (low + high) // 2 + 1
             else:
-                high = middle
-        self.min_queue_offset = low
+                high = place
+        return low
+
+    def _last_entry(self, low: int, place: int) -> tuple[int, CqUnit]:
+        """The entry at a place or, if that is filler, the last one before it, down to ``low``."""
+        unit = self._read_unit(place)
+        while unit.is_filler and place > low:
+            first = max(low, place - _SCAN_ENTRIES, place - place % self._entries_a_file)
+            if first == place:
+                first = place - 1
+            position = first * UNIT_BYTES
+            start = position - position % self._file_bytes
+            units = self._read(start, (place - first) * UNIT_BYTES, position - start)
+            while place > first and unit.is_filler:
+                place -= 1
+                unit = unpack_unit(units, (place - first) * UNIT_BYTES)
+        return place, unit
 
     def delete_expired(
         self, min_physical_offset: int, *, lock: AbstractContextManager[object] | None = None
     ) -> int:
-        """Delete files all of whose records are gone from the log; never the last file.
+        """Delete files that end before the first living entry; never the last file.
 
         One at a time and each durably, because a crash in between must leave no gap. ``lock``
         is taken only while the queue's numbers and lists change.
@@ -399,8 +435,7 @@ class ConsumeQueue:
         count = 0
         while len(self._starts) > 1:
             oldest = self._starts[0]
-            last = self._read_unit((oldest + self._file_bytes) // UNIT_BYTES - 1)
-            if not last.is_written or last.physical_offset >= min_physical_offset:
+            if oldest + self._file_bytes > self.min_queue_offset * UNIT_BYTES:
                 break
             self._files.unlink(self._path(oldest))
             with guard:

@@ -13,6 +13,7 @@ from pathlib import Path
 from roquet.errors import StoreDamaged
 from roquet.format.commit_log import DispatchRequest
 from roquet.model import sys_flag as flags
+from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import DescriptorCache, Files
 from roquet.runtime.memory import PAGE_BYTES
@@ -86,6 +87,8 @@ class ConsumeQueueStore:
         if not flags.takes_queue_offset(request.sys_flag):
             return
         queue = self.find_or_create(request.topic, request.queue_id)
+        if request.queue_offset == 0 and queue.max_queue_offset:
+            self._maybe_restart(queue, request)
         tags_code = request.tags_code
         if queue.ext is not None and request.end_offset > queue.max_physical_offset:
             address = queue.ext.put_message(
@@ -96,6 +99,15 @@ class ConsumeQueueStore:
         if not queue.pending:
             self.touched.append(queue)
         queue.put(request, tags_code)
+
+    def _maybe_restart(self, queue: ConsumeQueue, request: DispatchRequest) -> None:
+        """Begin a queue anew if a record says so that lies behind all it has.
+
+        That is a topic which was deleted and made again, seen by a rebuild or a slave. The records
+        of its first life must not stand in the places of those of its second.
+        """
+        if request.physical_offset >= queue.max_physical_offset:
+            queue.restart()
 
     def write_pending(self) -> list[ConsumeQueue]:
         """Write the burst's entries, one write a queue; returns the queues that grew.
@@ -176,25 +188,22 @@ class ConsumeQueueStore:
             with self._dirty_lock:
                 self._dirty = {**later, **dirty, **self._dirty}
 
-    def delete_expired(self, min_physical_offset: int) -> int:
-        """Delete queue files whose records are gone."""
-        return sum(queue.delete_expired(min_physical_offset) for queue in self)
-
     def clean_expired_queues(self, min_physical_offset: int) -> int:
-        """Delete queues none of whose records the log still holds; returns how many."""
-        count = 0
-        for queue in list(self):
-            if queue.max_queue_offset and queue.max_physical_offset <= min_physical_offset:
-                self._remove(queue)
-                count += 1
-        return count
+        """Delete queues none of whose records the log still holds; returns how many.
 
-    def clean_unused_topics(self, retained: set[str]) -> int:
-        """Delete the queues of topics that nobody retains; returns how many topics."""
-        unused = [topic for topic in self.table if topic not in retained]
-        for topic in unused:
-            self.delete_topic(topic)
-        return len(unused)
+        Not those of delayed messages, whose places a broker remembers elsewhere, nor those with
+        records that are still to be dispatched.
+        """
+        expired = [
+            queue
+            for queue in self
+            if 0 < queue.max_queue_offset == queue.next_queue_offset
+            and queue.max_physical_offset <= min_physical_offset
+            and queue.topic != SCHEDULE_TOPIC
+        ]
+        for queue in expired:
+            self._remove(queue)
+        return len(expired)
 
     def delete_topic(self, topic: str) -> None:
         """Delete all queues of a topic."""
@@ -210,6 +219,8 @@ class ConsumeQueueStore:
         if not queues:
             del self.table[queue.topic]
             self._files.remove_dir(queue.root.parent)
+            if queue.ext is not None:
+                self._files.remove_dir(queue.ext.root.parent)
 
     def total_bytes(self) -> int:
         """Length of all queue files."""
