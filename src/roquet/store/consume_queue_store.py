@@ -87,7 +87,7 @@ class ConsumeQueueStore:
         if not flags.takes_queue_offset(request.sys_flag):
             return
         queue = self.find_or_create(request.topic, request.queue_id)
-        if request.queue_offset == 0 and queue.max_queue_offset:
+        if request.queue_offset == 0 and (queue.max_queue_offset or queue.pending):
             self._maybe_restart(queue, request)
         tags_code = request.tags_code
         if queue.ext is not None and request.end_offset > queue.max_physical_offset:

@@ -198,7 +198,7 @@ class Dispatcher:
             self.dispatched_offset = segment.end_offset
             return True
         if isinstance(found, RecordFault):
-            if self._is_replica and _is_cut_short(segment, start):
+            if self._is_replica and _is_cut_short(segment, start, found):
                 return False
             self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
             raise StoreDamaged(
@@ -209,8 +209,10 @@ class Dispatcher:
         return found.end_offset <= confirm_offset and self._guarded(found)
 
 
-def _is_cut_short(segment: MappedFile, position: int) -> bool:
-    """Whether the readable bytes end before the record does that begins at a position."""
+def _is_cut_short(segment: MappedFile, position: int, fault: RecordFault) -> bool:
+    """Whether all that is wrong is that the record's rest is not there yet."""
     left = segment.read_limit - position
     size = int.from_bytes(segment.view[position : position + 4], "big", signed=True)
-    return left < END_OF_SEGMENT_BYTES or size > left
+    return fault.field == "totalSize" and (
+        left < END_OF_SEGMENT_BYTES or left < size <= segment.size_bytes - position
+    )

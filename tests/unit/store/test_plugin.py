@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from roquet.errors import ConfigError
+from roquet.model.message import BatchMessage, BrokerMessage
+from roquet.store import plugin
+from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.message_store import MessageStore, PutDone
+from roquet.store.plugin import PluginMessageStore, build_store
+from roquet.store.results import PutMessageResult, PutMessageStatus
+from tests.unit.store.kit import bodies, config, message, new_store
+
+HERE = __name__
+
+
+class Counting(PluginMessageStore):
+    """Counts what passes, whichever door it comes by."""
+
+    def __init__(self, next_store: MessageStore) -> None:
+        super().__init__(next_store)
+        self.count = 0
+
+    def submit(self, message: BrokerMessage | BatchMessage, done: PutDone | None = None) -> None:
+        self.count += 1
+        super().submit(message, done)
+
+    def put_message(self, message: BrokerMessage | BatchMessage) -> PutMessageResult:
+        self.count += 1
+        return super().put_message(message)
+
+
+class Refusing(PluginMessageStore):
+    """Takes no message of topic Secret."""
+
+    def __init__(self, next_store: MessageStore) -> None:
+        super().__init__(next_store)
+        self.put_hooks.append(self.judge)
+
+    @staticmethod
+    def judge(message: BrokerMessage | BatchMessage) -> PutMessageResult | None:
+        if message.topic == "Secret":
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, detail="not here")
+        return None
+
+
+class NotAPlugin:
+    pass
+
+
+class Broken(PluginMessageStore):
+    def __init__(self, next_store: MessageStore) -> None:  # noqa: ARG002
+        raise RuntimeError("cannot be made")
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[Counting.__module__])
+
+
+def chain(store: DefaultMessageStore, names: str) -> MessageStore:
+    return build_store(config(message_store_plug_in=names), store)
+
+
+def name_of(plug_in: type) -> str:
+    return f"{HERE}:{plug_in.__name__}"
+
+
+@pytest.mark.parametrize("names", ["", " ", ",", " , ,"])
+def test_without_names_the_store_stands_alone(tmp_path: Path, names: str) -> None:
+    store = new_store(tmp_path)
+    assert chain(store, names) is store
+
+
+def test_the_first_name_is_outermost(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    outer = chain(store, f"{name_of(Counting)} , {name_of(Refusing)}")
+    assert type(outer) is Counting
+    assert type(outer.next_store) is Refusing
+    assert outer.next_store.next_store is store
+
+
+def test_a_whole_life_through_plug_ins(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    outer = chain(store, f"{name_of(Counting)},{name_of(Refusing)}")
+    assert isinstance(outer, Counting)
+    outer.load()
+    outer.start()
+    assert outer.put_message(message(b"a")).is_ok
+    refused = outer.put_message(message(b"b", topic="Secret"))
+    assert (refused.status.value, refused.detail) == ("MESSAGE_ILLEGAL", "not here")
+    answers: list[PutMessageResult] = []
+    outer.submit(message(b"c"), answers.append)
+    outer.finish_burst()
+    assert [answer.is_ok for answer in answers] == [True]
+    burst = outer.put_burst([message(b"d"), message(b"e", topic="Secret")])
+    assert list(burst.refused) == [1]
+    assert outer.count == 3
+    assert bodies(store) == [b"a", b"c", b"d"]
+    assert outer.max_offset_in_queue("T", 0) == 3
+    assert outer.max_offset_in_queue("Secret", 0) == 0
+    outer.shutdown()
+    assert outer.is_shut_down
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("no.such.module:Class", "No module named"),
+        (f"{HERE}:Missing", "Missing"),
+        (f"{HERE}:NotAPlugin", "no subclass of PluginMessageStore"),
+        (f"{HERE}:HERE", "no subclass of PluginMessageStore"),
+        (f"{HERE}:", "AttributeError"),
+        (":Class", "ValueError"),
+        ("org.apache.rocketmq.example.Plugin", "no entry point"),
+    ],
+)
+def test_a_bad_name_is_told(tmp_path: Path, names: str, words: str) -> None:
+    with pytest.raises(ConfigError, match="messageStorePlugIn") as raised:
+        chain(new_store(tmp_path), names)
+    assert repr(names) in raised.value.message
+    assert words in (raised.value.detail or "")
+    assert raised.value.hint
+
+
+def test_one_bad_name_spoils_the_chain(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing"):
+        chain(new_store(tmp_path), f"nothing:Here,{name_of(Counting)}")
+
+
+def test_an_error_of_the_plug_in_is_its_own(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="cannot be made"):
+        chain(new_store(tmp_path), name_of(Broken))
+
+
+def test_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*, group: str, name: str) -> EntryPoints:
+        assert group == "roquet.message_store"
+        points = [EntryPoint("counting", f"{HERE}:Counting", group)]
+        return EntryPoints(point for point in points if point.name == name)
+
+    monkeypatch.setattr(plugin, "entry_points", found)
+    assert type(chain(new_store(tmp_path), "counting")) is Counting
+    with pytest.raises(ConfigError):
+        chain(new_store(tmp_path), "other")
+
+
+class Recorder:
+    """Stands in for the next store and notes every call and its arguments."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[object, ...], dict[str, object]]] = []
+
+    def __getattr__(self, name: str) -> object:
+        def call(*args: object, **kwargs: object) -> str:
+            self.calls.append((name, args, kwargs))
+            return f"answer of {name}"
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, value in vars(PluginMessageStore).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    ],
+)
+def test_every_call_goes_to_the_next_store_unchanged(name: str) -> None:
+    recorder = Recorder()
+    store = PluginMessageStore(recorder)  # type: ignore[arg-type]
+    signature = inspect.signature(getattr(store, name))
+    positional = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    named = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    args = tuple(f"value of {p.name}" for p in positional)
+    kwargs = {p.name: f"value of {p.name}" for p in named}
+    answer = getattr(store, name)(*args, **kwargs)
+    assert recorder.calls == [(name, args, kwargs)]
+    assert answer in {None, f"answer of {name}"}
+    assert (answer is None) == (signature.return_annotation == "None")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, value in vars(PluginMessageStore).items() if isinstance(value, property)],
+)
+def test_every_property_is_the_next_stores(tmp_path: Path, name: str) -> None:
+    store = new_store(tmp_path)
+    assert getattr(PluginMessageStore(store), name) == getattr(store, name)
