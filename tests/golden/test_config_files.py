@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.format.fastjson import JsonKey, JsonValue, WritableJson, dumps, loads
+from roquet.model.fastjson import JsonKey, JsonValue, WritableJson, dumps, loads
 
 DATA = Path(__file__).parent / "data"
 

@@ -8,7 +8,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.format.fastjson import (
+from roquet.model.fastjson import (
     Dialect,
     JsonKey,
     JsonSyntaxError,
@@ -18,7 +18,7 @@ from roquet.format.fastjson import (
     dumps,
     loads,
 )
-from roquet.format.fastjson_reader import _Parser
+from roquet.model.fastjson_reader import _Parser
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from roquet.errors import ConfigError, DiskFull, StoreError
-from roquet.format.fastjson import JsonValue, loads
+from roquet.model.fastjson import JsonValue, loads
 from roquet.runtime import failpoint
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Buffer, Files

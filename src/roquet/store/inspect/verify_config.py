@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roquet.format.checkpoint import FILE_BYTES
-from roquet.format.fastjson import JsonSyntaxError, loads
+from roquet.model.fastjson import JsonSyntaxError, loads
 from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
 from roquet.store.inspect.layout import CHECKPOINT, CONFIG

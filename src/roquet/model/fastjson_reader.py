@@ -1,4 +1,4 @@
-r"""The reader of fastjson's JSON dialect, behind :mod:`roquet.format.fastjson`.
+r"""The reader of fastjson's JSON dialect, behind :mod:`roquet.model.fastjson`.
 
 Standard JSON goes through the compiled reader of msgspec, whose values are the same; everything
 else through a parser of our own.

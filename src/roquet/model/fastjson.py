@@ -32,7 +32,7 @@ fastjson, character for character.
     →}                           break ends the text. An empty map or collection has a line of
     }                            its own in fastjson 2, which holds only TABs.
 
-Reading is described in :mod:`roquet.format.fastjson_reader`; its names are offered here too, so
+Reading is described in :mod:`roquet.model.fastjson_reader`; its names are offered here too, so
 that callers import this module only.
 
 Invariants:
@@ -44,7 +44,7 @@ Invariants:
 * A member that upstream's class does not know must not hold an unquoted key: fastjson 2 passes
   over unknown members with a stricter reader and then refuses the whole file.
 
-No I/O happens here. Any layer above ``format`` may call it.
+No I/O happens here. Any layer may call it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TypeAlias
 
-from roquet.format.fastjson_reader import (
+from roquet.model.fastjson_reader import (
     MAX_DEPTH,
     SURROGATE,
     JsonKey,

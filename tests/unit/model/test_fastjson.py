@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from roquet.errors import RoquetError
-from roquet.format.fastjson import (
+from roquet.model.fastjson import (
     MAX_DEPTH,
     Dialect,
     JsonSyntaxError,
