@@ -42,7 +42,7 @@ from roquet.store.flush import AckQueue, FlushCommitLog, Post
 from roquet.store.index import IndexService
 from roquet.store.io_errors import translated
 from roquet.store.lane import BurstResult, append_burst, make_lane
-from roquet.store.message_store import PutDone, PutHook
+from roquet.store.message_store import PutDone
 from roquet.store.reader import MessageReader
 from roquet.store.recovery import Recovery, RecoveryReport
 from roquet.store.results import PutMessageResult, PutMessageStatus
@@ -82,6 +82,7 @@ class DefaultMessageStore(StoreViews):
                 ``call_soon_threadsafe``. Without one, functions run on the thread that has them.
             on_fatal: Told once when the log can no longer be put on disk; the owner should exit.
         """
+        super().__init__()
         self.root = root
         self.config = config or MessageStoreConfig()
         self._files = files or Files()
@@ -146,7 +147,6 @@ class DefaultMessageStore(StoreViews):
         self._append_began_ns = 0
         self._append_took_ns = (0, 0)
         self._is_started = False
-        self.put_hooks: list[PutHook] = []
         self.last_recovery: RecoveryReport | None = None
 
     def _make_index(self) -> IndexService | None:
@@ -449,12 +449,6 @@ class DefaultMessageStore(StoreViews):
         self.acks.flushed_offset = self.commit_log.flushed_offset
         self.acks.release()
 
-    def _catch_up(self) -> None:
-        try:
-            self.dispatcher.run(self.confirm_offset)
-        except StoreDamaged as error:
-            log.critical("queues and index stay behind the log: %s", error)
-
     def _failed(self, error: OSError) -> None:
         self.flags.set(RunningFlag.FLUSH_FAILED)
         self._owned(self.acks.fail)
@@ -474,15 +468,17 @@ class DefaultMessageStore(StoreViews):
 
     def _flush_logics(self, *, thorough: bool) -> None:
         """Sync queues, index and checkpoint; a mark moves only after what it speaks of."""
-        dispatched_ms = self.dispatcher.written_timestamp_ms
-        dispatched_offset = self.dispatcher.written_offset
-        self.queues.sync(least_pages=0 if thorough else self.config.flush_consume_queue_least_pages)
-        index_ms = self.index.flush(thorough=thorough) if self.index is not None else 0
-        self.checkpoint.advance(logics_ms=dispatched_ms if thorough else 0, index_ms=index_ms)
-        self.checkpoint.flush()
-        if thorough:
-            self.queues.synced_offset = max(self.queues.synced_offset, dispatched_offset)
-            self._last_thorough_ns = self.clock.monotonic_ns()
+        pages = 0 if thorough else self.config.flush_consume_queue_least_pages
+        with self._logics_lock:
+            dispatched_ms = self.dispatcher.written_timestamp_ms
+            dispatched_offset = self.dispatcher.written_offset
+            self.queues.sync(least_pages=pages)
+            index_ms = self.index.flush(thorough=thorough) if self.index is not None else 0
+            self.checkpoint.advance(logics_ms=dispatched_ms if thorough else 0, index_ms=index_ms)
+            self.checkpoint.flush()
+            if thorough:
+                self.queues.synced_offset = max(self.queues.synced_offset, dispatched_offset)
+                self._last_thorough_ns = self.clock.monotonic_ns()
 
     def _housekeeping_round(self) -> None:
         self.stats.sample()
@@ -493,8 +489,3 @@ class DefaultMessageStore(StoreViews):
             self._last_clean_ns = self.clock.monotonic_ns()
             self.retention.run_once()
             self._owned(self._retry_dispatch)
-
-    def _retry_dispatch(self) -> None:
-        """Try again what failed for want of space, so that writes can go on."""
-        if self.flags.has(RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR):
-            self._catch_up()

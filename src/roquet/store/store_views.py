@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Iterable
 
-from roquet.errors import StoreClosed, StoreError
+from roquet.errors import StoreClosed, StoreDamaged, StoreError
 from roquet.format import commit_log as fmt
 from roquet.format.consume_queue import UNIT_BYTES, unpack_unit
 from roquet.model.host import Host
@@ -53,12 +53,16 @@ class StoreViews(StoreHealth):
     acks: AckQueue
     flusher: FlushCommitLog
     retention: Retention
-    put_hooks: list[PutHook]
     _store_lock: StoreLock
     _lock: threading.RLock
     _burst: list[tuple[PutMessageResult, PutDone | None, bool]]
-    _confirm_limit: int | None = None
-    _ha_master_address: str = ""
+
+    def __init__(self) -> None:
+        """Nothing hidden, nobody to follow, no hooks; the subclass makes the parts."""
+        self.put_hooks: list[PutHook] = []
+        self._confirm_limit: int | None = None
+        self._ha_master_address = ""
+        self._logics_lock = threading.Lock()
 
     def _check_readable(self) -> None:
         if not self.flags.is_readable:
@@ -327,8 +331,10 @@ class StoreViews(StoreHealth):
             if physical_offset == self.commit_log.wrote_offset:
                 return
             self._store_lock.mark_running()
-            truncation.run(physical_offset)
             dispatcher, acks = self.dispatcher, self.acks
+            with self._logics_lock:
+                truncation.run(physical_offset)
+                dispatcher.written_offset = min(dispatcher.written_offset, physical_offset)
             dispatcher.dispatched_offset = min(dispatcher.dispatched_offset, physical_offset)
             acks.flushed_offset = min(acks.flushed_offset, physical_offset)
             acks.replicated_offset = min(acks.replicated_offset, physical_offset)
@@ -392,6 +398,18 @@ class StoreViews(StoreHealth):
         with self._lock:
             self._dispatch_all()
             return self.queues.clean_expired_queues(self.commit_log.min_offset)
+
+    def _catch_up(self) -> None:
+        """Dispatch what is confirmed; damage is told, and shows in the flags."""
+        try:
+            self.dispatcher.run(self.confirm_offset)
+        except StoreDamaged as error:
+            log.critical("queues and index stay behind the log: %s", error)
+
+    def _retry_dispatch(self) -> None:
+        """Try again what failed for want of space, so that writes can go on."""
+        if self.flags.has(RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR):
+            self._catch_up()
 
     def _dispatch_all(self) -> None:
         """Leave no record behind whose late dispatch would bring back a deleted queue."""

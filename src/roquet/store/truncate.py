@@ -5,7 +5,8 @@ the cut, so that a crash in any later step leads to a recovery that looks at all
 log is erased, on disk, newest segment first; then queue entries and index files that speak of
 erased records go, and what they said of kept ones is put again.
 
-Runs under the store's lock while nothing is appended; the flusher is held still.
+Runs under the store's lock while nothing is appended; the threads that sync log, queues and
+index are held still, because they move the marks that this takes back.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Truncation:
             self._queues.correct_min_offsets(self._log.min_offset)
             self._truncate_index(physical_offset)
             self._queues.sync(least_pages=0)
+            self._queues.synced_offset = min(self._queues.synced_offset, physical_offset)
 
     def _lower_marks(self, physical_offset: int) -> None:
         """Let the checkpoint vouch for nothing behind the cut.

@@ -378,6 +378,9 @@ class TestTruncation:
             assert marks.physic_msg_timestamp_ms == kept_ms.store_timestamp_ms
             assert marks.logics_msg_timestamp_ms == kept_ms.store_timestamp_ms
             assert store.flushed_offset == starts[20]
+            assert store.queues.synced_offset == starts[20]
+            store._flush_logics(thorough=True)
+            assert store.queues.synced_offset == starts[20]
 
     @pytest.mark.parametrize("offset", [-1, 1, 500, 1 << 40])
     def test_offsets_that_are_none(self, tmp_path: Path, offset: int) -> None:
