@@ -108,13 +108,16 @@ class StoreStatsService:
         self._latencies[bisect_right(_LIMITS_NS, took_ns)] += 1
         self.put_latency_max_ns = max(self.put_latency_max_ns, took_ns)
 
-    def count_get(self, *, found: bool, messages: int, took_ns: int = 0) -> None:
+    def count_get(self, *, found: bool, messages: int) -> None:
         """Count one get."""
         if found:
             self.get_found += 1
             self.get_messages += messages
         else:
             self.get_missed += 1
+
+    def note_get_latency(self, took_ns: int) -> None:
+        """Take note of how long a get took."""
         self.get_latency_max_ns = max(self.get_latency_max_ns, took_ns)
 
     def sample(self) -> None:

@@ -88,7 +88,8 @@ class StoreViews(StoreHealth):
             StoreClosed: The store is shut down or not readable.
         """
         self._check_readable()
-        return self.reader.get_message(
+        began_ns = self.clock.monotonic_ns()
+        result = self.reader.get_message(
             topic,
             queue_id,
             queue_offset,
@@ -96,6 +97,8 @@ class StoreViews(StoreHealth):
             max_total_bytes=max_total_bytes,
             message_filter=message_filter,
         )
+        self.stats.note_get_latency(self.clock.monotonic_ns() - began_ns)
+        return result
 
     def will_block(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether reading there may wait for the disk, so that a thread should do it."""

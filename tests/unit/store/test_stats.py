@@ -45,9 +45,11 @@ def test_totals(stats: StoreStatsService) -> None:
 
 
 def test_gets(stats: StoreStatsService) -> None:
-    stats.count_get(found=True, messages=5, took_ns=12 * MS)
-    stats.count_get(found=True, messages=1, took_ns=MS)
+    stats.count_get(found=True, messages=5)
+    stats.count_get(found=True, messages=1)
     stats.count_get(found=False, messages=0)
+    stats.note_get_latency(12 * MS)
+    stats.note_get_latency(MS)
     assert (stats.get_found, stats.get_missed, stats.get_messages) == (2, 1, 6)
     assert stats.runtime_info()["getMessageEntireTimeMax"] == "12"
 

@@ -17,6 +17,7 @@ from roquet.runtime.clock import ManualClock
 from roquet.store.config import BrokerRole, FlushDiskType
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.reader import MessageFilter
 from roquet.store.results import PutMessageResult
 from roquet.store.running_flags import RunningFlag
 from roquet.testing.files import FaultyFiles
@@ -607,6 +608,19 @@ class TestHealth:
         assert info["putMessageTimesTotal"] == "4"
         assert info["putMessageSizeTotal"] == str(store.max_physical_offset)
         assert "putTps" in store.running_data_info()
+
+    def test_the_slowest_get(self, tmp_path: Path) -> None:
+        clock = ManualClock(NOW_MS)
+        with opened(tmp_path / "store", clock=clock) as store:
+            fill(store, 2)
+
+            def slow(_: memoryview) -> bool:
+                clock.advance(7)
+                return True
+
+            store.get_message("T", 0, 0, 1, message_filter=MessageFilter(by_record=slow))
+            store.get_message("T", 0, 0, 1)
+            assert store.runtime_info()["getMessageEntireTimeMax"] == "7"
 
     def test_bursts_are_counted(self, store: DefaultMessageStore) -> None:
         store.put_burst([message(), message(topic=""), message()])
