@@ -96,6 +96,8 @@ class Retention:
                     self._config.disk_warning_percent,
                 )
             self._flags.set(RunningFlag.DISK_FULL)
+        elif used_percent > self._config.disk_clean_forcibly_percent:
+            pass  # between the two levels it stays as it was, or it would flutter
         elif self._flags.has(RunningFlag.DISK_FULL):
             log.warning("the disk is %.1f %% full; writes are taken again", used_percent)
             self._flags.clear(RunningFlag.DISK_FULL)
