@@ -24,6 +24,7 @@ import shutil
 import stat
 import struct
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -339,6 +340,7 @@ class DescriptorCache:
             self._files.close(fd)
 
     def close(self) -> None:
-        """Close all."""
-        while self._open:
-            self.close_one(self._open.pop())
+        """Close all, whatever the closing of one of them raises."""
+        with ExitStack() as stack:
+            while self._open:
+                stack.callback(self.close_one, self._open.pop())

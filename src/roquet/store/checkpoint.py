@@ -74,7 +74,7 @@ class StoreCheckpoint:
         fresh = not self._files.exists(self._path)
         fd = self._files.open(self._path, write=True, create=True)
         try:
-            if fresh:
+            if self._files.length(fd) < fmt.FILE_BYTES:
                 self._files.truncate(fd, fmt.FILE_BYTES)
             self._files.write_at(fd, marks.pack(), 0)
             self._files.data_sync(fd)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from roquet.errors import StoreDamaged
@@ -227,10 +228,11 @@ class ConsumeQueueStore:
         return sum(queue.total_bytes() for queue in self)
 
     def close(self) -> None:
-        """Close all descriptors."""
-        for queue in self:
-            queue.close()
-        self._descriptors.close()
+        """Close all descriptors, whatever the closing of one of them raises."""
+        with ExitStack() as stack:
+            stack.callback(self._descriptors.close)
+            for queue in self:
+                stack.callback(queue.close)
 
     def destroy(self) -> None:
         """Delete all queues."""

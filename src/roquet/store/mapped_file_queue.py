@@ -8,6 +8,7 @@ took it keeps a whole one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from roquet.errors import StoreDamaged
@@ -228,11 +229,12 @@ class MappedFileQueue:
 
     def close(self, *, each: Callable[[MappedFile], None] | None = None) -> None:
         """Close all segments, after ``each`` has been called on every one."""
-        for segment in self.segments:
-            if each is not None:
-                each(segment)
-            segment.close()
-        self.segments = []
+        segments, self.segments = self.segments, []
+        with ExitStack() as stack:
+            for segment in segments:
+                if each is not None:
+                    each(segment)
+                stack.callback(segment.close)
 
     def destroy(self) -> None:
         """Delete all segments."""

@@ -7,6 +7,7 @@ clean.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from roquet.errors import StoreLocked
@@ -42,17 +43,18 @@ class StoreLock:
             raise self._locked("this process uses it already")
         fd = self._files.open(self._root / LOCK_FILE, write=True, create=True)
         try:
-            is_taken = not self._files.lock(fd)
-        except OSError:
+            self._claim(fd)
+        except BaseException:
             self._files.close(fd)
             raise
-        if is_taken:
-            self._files.close(fd)
+        self._fd = fd
+        _held.add(key)
+
+    def _claim(self, fd: int) -> None:
+        if not self._files.lock(fd):
             raise self._locked(self._holder())
         if self._files.length(fd) == 0:
             self._files.write_at(fd, b"lock", 0)
-        self._fd = fd
-        _held.add(key)
         self.was_aborted = self._files.exists(self._root / ABORT_FILE)
 
     def mark_running(self) -> None:
@@ -68,8 +70,9 @@ class StoreLock:
         """Let others have the store."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            self._files.close(fd)
             _held.discard(self._root.resolve())
+            with suppress(OSError):  # the lock is given up in any case
+                self._files.close(fd)
 
     def _holder(self) -> str:
         """What the running process left to be found by."""
