@@ -2,6 +2,7 @@ from array import array
 
 from roquet.model.message import BrokerMessage
 from roquet.store.commit_log import CommitLog
+from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.index import IndexService
@@ -18,6 +19,7 @@ def fits_entry(
     queue_offset: int,
     tags_code: int,
 ) -> bool: ...
+def write_pending(touched: list[ConsumeQueue], grown: list[ConsumeQueue]) -> None: ...
 
 class Lane:
     def __init__(

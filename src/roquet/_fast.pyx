@@ -114,31 +114,26 @@ cdef void read_properties(const unsigned char *at, Py_ssize_t size, Properties *
     """Find the properties dispatch needs; the last of a name counts, empty ones do not."""
     cdef const unsigned char *end = at + size
     cdef const unsigned char *pair_end
-    cdef const unsigned char *split
-    cdef Py_ssize_t name_size, value_size
     found.tags.size = found.keys.size = found.unique.size = 0
     found.is_plain = True
     while at < end:
         pair_end = <const unsigned char *>memchr(at, 2, end - at)
         if pair_end == NULL:
             pair_end = end
-        split = <const unsigned char *>memchr(at, 1, pair_end - at)
-        if split != NULL:
-            name_size = split - at
-            value_size = pair_end - split - 1
-            if name_size == 4 and value_size > 0:
-                if memcmp(at, b"TAGS", 4) == 0:
-                    found.tags.at = split + 1
-                    found.tags.size = value_size
-                elif memcmp(at, b"KEYS", 4) == 0:
-                    found.keys.at = split + 1
-                    found.keys.size = value_size
-            elif name_size == 8 and value_size > 0:
-                if memcmp(at, b"UNIQ_KEY", 8) == 0:
-                    found.unique.at = split + 1
-                    found.unique.size = value_size
-                elif memcmp(at, b"__CRC32#", 8) == 0:
-                    found.is_plain = False
+        size = pair_end - at
+        if size > 5 and at[4] == 1:
+            if memcmp(at, b"TAGS", 4) == 0:
+                found.tags.at = at + 5
+                found.tags.size = size - 5
+            elif memcmp(at, b"KEYS", 4) == 0:
+                found.keys.at = at + 5
+                found.keys.size = size - 5
+        elif size > 9 and at[8] == 1:
+            if memcmp(at, b"UNIQ_KEY", 8) == 0:
+                found.unique.at = at + 9
+                found.unique.size = size - 9
+            elif memcmp(at, b"__CRC32#", 8) == 0:
+                found.is_plain = False
         at = pair_end + 1
     if not (
         is_ascii(found.tags.at, found.tags.size)
@@ -339,6 +334,41 @@ def fits_entry(const unsigned char[::1] record not None, int64_t physical_offset
         and memcmp(found.topic.at, PyBytes_AS_STRING(topic), found.topic.size) == 0
         and <int64_t><int32_t>java_hash(0, found.properties.tags.at, found.properties.tags.size) == tags_code
     )
+
+
+cdef extern from "<unistd.h>":
+    Py_ssize_t pwrite(int fd, const void *data, size_t size, int64_t position)
+
+
+def write_pending(list touched not None, list grown not None):
+    """ConsumeQueueStore.write_pending for queues whose tail file is open and has room.
+
+    Takes queues off the end of ``touched`` and adds them to ``grown`` until one is left to the
+    reference path, which also gets one whose write failed: writing it again gives the same bytes
+    or the error.
+    """
+    while touched and write_entries(touched[len(touched) - 1]):
+        grown.append(touched.pop())
+
+
+cdef bint write_entries(object queue) except -1:
+    """ConsumeQueue.write_pending for the ordinary case."""
+    cdef bytearray pending = queue.pending
+    cdef Py_ssize_t size = PyByteArray_GET_SIZE(pending)
+    cdef object tail = queue._tail
+    cdef int64_t max_offset = queue.max_queue_offset
+    cdef int64_t position = max_offset * UNIT - <int64_t>queue._tail_start
+    cdef int fd
+    if size == 0 or tail is None or position + size > <int64_t>queue._file_bytes:
+        return False
+    fd = tail.fd
+    if fd < 0 or pwrite(fd, PyByteArray_AS_STRING(pending), size, position) != size:
+        return False
+    tail.is_used = True
+    queue.dirty_bytes += size
+    queue.max_queue_offset = max_offset + size // UNIT
+    PyByteArray_Resize(pending, 0)
+    return True
 
 
 # -- the lane ------------------------------------------------------------------------------------

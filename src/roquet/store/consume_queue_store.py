@@ -7,7 +7,7 @@ them have entries to write or to sync.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from roquet.store.consume_queue_ext import ConsumeQueueExt
 CONSUME_QUEUE_DIR = "consumequeue"
 CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
 _DESCRIPTORS_MAX = 512
+
+WritePlain = Callable[[list[ConsumeQueue], list[ConsumeQueue]], None]
 
 
 class ConsumeQueueStore:
@@ -44,9 +46,15 @@ class ConsumeQueueStore:
         self._dirty: dict[ConsumeQueue, None] = {}
         self.table: dict[str, dict[int, ConsumeQueue]] = {}
         self.touched: list[ConsumeQueue] = []
+        self.write_plain: WritePlain | None = None
         self.synced_offset = 0
 
     # -- access -----------------------------------------------------------------------------
+
+    @property
+    def uses_plain_files(self) -> bool:
+        """Whether nothing stands between the queues and the system calls."""
+        return type(self._files) is Files
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue that exists."""
@@ -118,6 +126,10 @@ class ConsumeQueueStore:
         grown: list[ConsumeQueue] = []
         failpoint("dispatch.before")
         while self.touched:
+            if self.write_plain is not None:
+                self.write_plain(self.touched, grown)
+                if not self.touched:
+                    break
             queue = self.touched[-1]
             if queue.pending:
                 queue.write_pending()

@@ -61,6 +61,8 @@ def make_lane(
         return None
     if config.append_property_crc or config.consume_queue_ext:
         return None
+    if queues.uses_plain_files:
+        queues.write_plain = _fast.write_pending
     return _fast.Lane(
         commit_log, queues, index, dispatcher, max_body_bytes=config.max_message_bytes
     )

@@ -23,6 +23,7 @@ class RunningFlag(Flag):
     SHUT_DOWN = auto()
 
 
+_STOPS_READS = (RunningFlag.NOT_READABLE | RunningFlag.SHUT_DOWN).value
 _STOPS_WRITES = (
     RunningFlag.NOT_WRITEABLE
     | RunningFlag.LOGICS_QUEUE_ERROR
@@ -32,7 +33,7 @@ _STOPS_WRITES = (
     | RunningFlag.FENCED
     | RunningFlag.FLUSH_FAILED
     | RunningFlag.SHUT_DOWN
-)
+).value
 
 
 class RunningFlags:
@@ -40,30 +41,31 @@ class RunningFlags:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._flags = RunningFlag(0)
+        self._bits = 0
 
     def set(self, flag: RunningFlag) -> None:
         """Put a reason in force."""
-        self._flags |= flag
+        self._bits |= flag.value
 
     def clear(self, flag: RunningFlag) -> None:
         """Take a reason back."""
-        self._flags &= ~flag
+        if self._bits:
+            self._bits &= ~flag.value
 
     def has(self, flag: RunningFlag) -> bool:
         """Whether a reason is in force."""
-        return bool(self._flags & flag)
+        return bool(self._bits & flag.value)
 
     @property
     def is_readable(self) -> bool:
         """Whether reads are served; a full disk or a failed flush leaves them alive."""
-        return not self._flags & (RunningFlag.NOT_READABLE | RunningFlag.SHUT_DOWN)
+        return not self._bits & _STOPS_READS
 
     @property
     def is_writeable(self) -> bool:
         """Whether appends are taken."""
-        return not self._flags & _STOPS_WRITES
+        return not self._bits & _STOPS_WRITES
 
     def reasons(self) -> list[str]:
         """Names of the flags in force."""
-        return [flag.name for flag in RunningFlag if flag in self._flags and flag.name]
+        return [flag.name for flag in RunningFlag if flag.value & self._bits and flag.name]
