@@ -1,6 +1,6 @@
 """File systems that fail, and file systems that remember what a power cut would leave.
 
-Owns two stand-ins for :class:`roquet.runtime.files.Files`:
+Owns stand-ins for :class:`roquet.runtime.files.Files`:
 
 * :class:`FaultyFiles` counts the calls and lets one of them, or all from one on, fail.
 * :class:`RecordingFiles` knows for every file which bytes, and for every directory which names,
@@ -29,7 +29,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from roquet.runtime.files import Buffer, DiskUsage, Files, Mapping
+from roquet.runtime.files import Buffer, Files
+from roquet.testing.hooked_files import HookedFiles, QuickFiles
+
+__all__ = ["FaultyFiles", "HookedFiles", "QuickFiles", "RecordingFiles"]
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -46,6 +49,7 @@ ENOSPC_CALLS = frozenset(
         "data_sync",
         "sync_dir",
         "rename",
+        "exchange",
     }
 )
 """Calls that a full disk can fail."""
@@ -68,133 +72,6 @@ class Call(NamedTuple):
 
     name: str
     subject: str
-
-
-class HookedFiles(Files):
-    """Real files; :meth:`before` sees every call that the operating system could refuse."""
-
-    def __init__(self) -> None:
-        """Start without open descriptors."""
-        self._paths: dict[int, Path] = {}
-
-    def before(self, name: str, path: Path) -> None:
-        """Told of a call before it is made; may raise in its place."""
-
-    def _before(self, name: str, fd: int) -> None:
-        self.before(name, self._paths.get(fd, Path("?")))
-
-    def exists(self, path: Path) -> bool:
-        """As :meth:`Files.exists`."""
-        self.before("exists", path)
-        return super().exists(path)
-
-    def is_dir(self, path: Path) -> bool:
-        """As :meth:`Files.is_dir`."""
-        self.before("is_dir", path)
-        return super().is_dir(path)
-
-    def list_dir(self, path: Path) -> list[str]:
-        """As :meth:`Files.list_dir`."""
-        self.before("list_dir", path)
-        return super().list_dir(path)
-
-    def size_bytes(self, path: Path) -> int:
-        """As :meth:`Files.size_bytes`."""
-        self.before("size_bytes", path)
-        return super().size_bytes(path)
-
-    def modified_ms(self, path: Path) -> int:
-        """As :meth:`Files.modified_ms`."""
-        self.before("modified_ms", path)
-        return super().modified_ms(path)
-
-    def make_dir(self, path: Path) -> None:
-        """As :meth:`Files.make_dir`."""
-        self.before("make_dir", path)
-        super().make_dir(path)
-
-    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
-        """As :meth:`Files.open`."""
-        self.before("open", path)
-        fd = super().open(path, write=write, create=create)
-        self._paths[fd] = path
-        return fd
-
-    def close(self, fd: int) -> None:
-        """As :meth:`Files.close`; the descriptor is closed even when this raises."""
-        path = self._paths.pop(fd, Path("?"))
-        super().close(fd)
-        self.before("close", path)
-
-    def length(self, fd: int) -> int:
-        """As :meth:`Files.length`."""
-        self._before("length", fd)
-        return super().length(fd)
-
-    def allocate(self, fd: int, size_bytes: int) -> None:
-        """As :meth:`Files.allocate`."""
-        self._before("allocate", fd)
-        super().allocate(fd, size_bytes)
-
-    def truncate(self, fd: int, size_bytes: int) -> None:
-        """As :meth:`Files.truncate`."""
-        self._before("truncate", fd)
-        super().truncate(fd, size_bytes)
-
-    def zero_range(self, fd: int, start: int, end: int) -> None:
-        """As :meth:`Files.zero_range`."""
-        self._before("zero_range", fd)
-        super().zero_range(fd, start, end)
-
-    def punch(self, fd: int, start: int, end: int) -> None:
-        """As :meth:`Files.punch`."""
-        self._before("punch", fd)
-        super().punch(fd, start, end)
-
-    def read_at(self, fd: int, size_bytes: int, position: int) -> bytes:
-        """As :meth:`Files.read_at`."""
-        self._before("read_at", fd)
-        return super().read_at(fd, size_bytes, position)
-
-    def write_at(self, fd: int, data: Buffer, position: int) -> None:
-        """As :meth:`Files.write_at`."""
-        self._before("write_at", fd)
-        super().write_at(fd, data, position)
-
-    def data_sync(self, fd: int) -> None:
-        """As :meth:`Files.data_sync`."""
-        self._before("data_sync", fd)
-        super().data_sync(fd)
-
-    def sync_dir(self, path: Path) -> None:
-        """As :meth:`Files.sync_dir`."""
-        self.before("sync_dir", path)
-        super().sync_dir(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        """As :meth:`Files.rename`."""
-        self.before("rename", source)
-        super().rename(source, target)
-
-    def unlink(self, path: Path) -> None:
-        """As :meth:`Files.unlink`."""
-        self.before("unlink", path)
-        super().unlink(path)
-
-    def remove_dir(self, path: Path) -> None:
-        """As :meth:`Files.remove_dir`."""
-        self.before("remove_dir", path)
-        super().remove_dir(path)
-
-    def map(self, fd: int, size_bytes: int, *, write: bool) -> Mapping:
-        """As :meth:`Files.map`."""
-        self._before("map", fd)
-        return super().map(fd, size_bytes, write=write)
-
-    def disk_usage(self, path: Path) -> DiskUsage:
-        """As :meth:`Files.disk_usage`."""
-        self.before("disk_usage", path)
-        return super().disk_usage(path)
 
 
 class FaultyFiles(HookedFiles):
@@ -302,7 +179,7 @@ class RecordingFiles(HookedFiles):
         on_call: Told of every call that changes something, before it is made, with its number
             from 1 on; the moment to build an image.
 
-    Real syncs are left out: images come from the record, so the disk need not be waited for.
+    Images come from the record, so the disk is not waited for.
     """
 
     def __init__(
@@ -424,6 +301,11 @@ class RecordingFiles(HookedFiles):
         with self._lock:
             inode = self._names.get(source)
             self._renamed(_Change(target, appears=True, inode=inode, gone=source))
+
+    def exchange(self, first: Path, second: Path) -> None:
+        """Refused, as by file systems that cannot: what a power cut leaves is not modelled."""
+        self.before("exchange", first)
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(first), None, str(second))
 
     def unlink(self, path: Path) -> None:
         """As :meth:`Files.unlink`."""
