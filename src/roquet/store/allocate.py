@@ -16,8 +16,8 @@ from roquet.runtime.files import Files
 from roquet.runtime.worker import Worker
 from roquet.store.mapped_file import MappedFile, file_name
 
-POPULATE_AHEAD_BYTES = 16 << 20
-POPULATE_STEP_BYTES = 2 << 20
+POPULATE_AHEAD_BYTES = 32 << 20
+POPULATE_STEP_BYTES = 8 << 20
 _AHEAD = 2
 _IDLE_MS = 60_000
 

@@ -309,7 +309,12 @@ class MessageReader:
         """Whether reading there may wait for the disk, so that a thread should do it."""
         queue = self._queues.find(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue is not None else None
-        return unit is not None and not self.is_in_memory(unit.physical_offset)
+        segment = self._log.queue.find(unit.physical_offset) if unit is not None else None
+        if unit is None or segment is None or unit.is_filler:
+            return False
+        if not self.is_in_memory(unit.physical_offset):
+            return True
+        return not segment.is_resident(unit.physical_offset - segment.start_offset, unit.size_bytes)
 
     def is_in_memory(self, physical_offset: int) -> bool:
         """Whether an offset is near enough to the end of the log to be in memory still."""
