@@ -14,6 +14,7 @@ is written; a batch becomes visible as a whole.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -329,9 +330,13 @@ class CommitLog:
         return fresh
 
     def _next_segment(self, start_offset: int) -> MappedFile:
+        pool = self.pool
+        if pool is None:
+            return self.allocator.take(start_offset)
+        if pool.available == 0 and self._config.fast_fail_if_no_buffer_in_store_pool:
+            raise OSError(errno.ENOBUFS, "all transient buffers are in use")
         fresh = self.allocator.take(start_offset)
-        if self.pool is not None:
-            fresh.write_buffer = self.pool.borrow()
+        fresh.write_buffer = pool.borrow()
         return fresh
 
     def append_data(self, physical_offset: int, data: bytes | memoryview) -> bool:

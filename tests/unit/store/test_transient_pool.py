@@ -111,6 +111,25 @@ def test_without_a_buffer_the_mapping_is_used_and_order_is_kept(store: DefaultMe
     assert store.max_physical_offset == store.commit_log.wrote_offset
 
 
+def test_without_a_buffer_puts_may_fail_fast(tmp_path: Path) -> None:
+    settings = config(
+        transient_store_pool=True,
+        transient_store_pool_size=1,
+        fast_fail_if_no_buffer_in_store_pool=True,
+    )
+    with opened(tmp_path / "store", config=settings) as store:
+        put(store, message(b"a" * 10_000))
+        refused = answer(store, message(b"b" * 10_000))
+        assert refused.status.value == "CREATE_MAPPED_FILE_FAILED"
+        assert "transient buffers" in refused.detail
+        put(store, message(b"small"))
+        settings_without = config(transient_store_pool=True, transient_store_pool_size=1)
+    with opened(tmp_path / "store", config=settings_without) as store:
+        put(store, message(b"b" * 10_000))
+        store.flush()
+        assert bodies(store) == [b"a" * 10_000, b"small", b"b" * 10_000]
+
+
 def test_the_end_of_a_segment_is_written_and_nothing_behind_it(
     store: DefaultMessageStore, tmp_path: Path
 ) -> None:
