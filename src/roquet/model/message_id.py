@@ -24,13 +24,29 @@ from typing import NamedTuple
 from roquet.errors import ProtocolError
 from roquet.model.host import Host
 
-_OFFSET_ID_HEX_LENGTHS = {32: 4, 56: 16}
+_IP_LENGTHS = {32: 4, 56: 16}
 _UNIQUE_ID_TAIL = struct.Struct(">HiiH")
 
 
 def offset_message_id(store_host: Host, physical_offset: int) -> str:
     """Id of the record at ``physical_offset`` of the broker at ``store_host``."""
     return (store_host.pack() + struct.pack(">q", physical_offset)).hex().upper()
+
+
+def _unhex(text: str, what: str) -> tuple[bytes, bytes]:
+    """Address and rest of an id; one that is not 32 or 56 hex digits is refused."""
+    ip_length = _IP_LENGTHS.get(len(text))
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    if ip_length is None or len(data) * 2 != len(text):
+        raise ProtocolError(
+            f"{text!r} is not {what}",
+            detail=f"{len(text)} characters",
+            hint=f"{what} has 32 hex digits, or 56 for IPv6",
+        )
+    return data[:ip_length], data[ip_length:]
 
 
 class OffsetMessageId(NamedTuple):
@@ -42,19 +58,9 @@ class OffsetMessageId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> OffsetMessageId:
         """Read an id; one that is not 32 or 56 hex digits is refused."""
-        ip_length = _OFFSET_ID_HEX_LENGTHS.get(len(text))
-        try:
-            data = bytes.fromhex(text)
-        except ValueError:
-            data = b""
-        if ip_length is None or len(data) * 2 != len(text):
-            raise ProtocolError(
-                f"{text!r} is not an offset message id",
-                detail=f"{len(text)} characters",
-                hint="an offset message id has 32 hex digits, or 56 for IPv6",
-            )
-        port, offset = struct.unpack(">iq", data[ip_length:])
-        return cls(Host(data[:ip_length], port), offset)
+        ip, rest = _unhex(text, "an offset message id")
+        port, offset = struct.unpack(">iq", rest)
+        return cls(Host(ip, port), offset)
 
 
 class UniqueIdFactory:
@@ -84,15 +90,5 @@ class UniqueId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> UniqueId:
         """Read an id; one that is not 32 or 56 hex digits is refused."""
-        ip_length = _OFFSET_ID_HEX_LENGTHS.get(len(text))
-        try:
-            data = bytes.fromhex(text)
-        except ValueError:
-            data = b""
-        if ip_length is None or len(data) * 2 != len(text):
-            raise ProtocolError(
-                f"{text!r} is not a unique message id",
-                detail=f"{len(text)} characters",
-                hint="a unique message id has 32 hex digits, or 56 for IPv6",
-            )
-        return cls(data[:ip_length], *_UNIQUE_ID_TAIL.unpack(data[ip_length:]))
+        ip, rest = _unhex(text, "a unique message id")
+        return cls(ip, *_UNIQUE_ID_TAIL.unpack(rest))

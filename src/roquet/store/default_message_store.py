@@ -291,10 +291,11 @@ class DefaultMessageStore(StoreViews):
         """
         with self._lock:
             began_ns = self._append_began_ns = self.clock.monotonic_ns()
+            began_offset = self.commit_log.wrote_offset
             try:
                 result = self._append(message)
             finally:
-                took_ns = self._note_append(began_ns)
+                took_ns = self._note_append(began_ns, began_offset)
             self.stats.count_put(
                 is_ok=result.is_ok,
                 messages=len(result.append.physical_offsets) if result.append else 0,
@@ -326,7 +327,12 @@ class DefaultMessageStore(StoreViews):
         Does not wait for the disk: ``acks.wait(result.end_offset, ...)`` does.
         """
         with self._lock:
-            may_use_lane = self._is_started and self.flags.is_writeable and not self.put_hooks
+            may_use_lane = (
+                self._is_started
+                and self.flags.is_writeable
+                and not self.put_hooks
+                and not self.is_os_page_cache_busy()
+            )
             began_ns = self._append_began_ns = self.clock.monotonic_ns()
             began_offset = self.commit_log.wrote_offset
             try:
@@ -340,7 +346,7 @@ class DefaultMessageStore(StoreViews):
                 )
                 self._dispatch_burst()
             finally:
-                took_ns = self._note_append(began_ns)
+                took_ns = self._note_append(began_ns, began_offset)
             self.stats.put_failed += len(result.refused)
             self.stats.count_put(
                 is_ok=True,
@@ -352,11 +358,12 @@ class DefaultMessageStore(StoreViews):
                 self.flusher.request()
             return result
 
-    def _note_append(self, began_ns: int) -> int:
-        """Take note of the end of an append; how long it took."""
+    def _note_append(self, began_ns: int, began_offset: int) -> int:
+        """Take note of the end of an append; how long it took. A refusal is none."""
         ended_ns = self.clock.monotonic_ns()
         self._append_began_ns = 0
-        self._append_took_ns = (ended_ns, ended_ns - began_ns)
+        if self.commit_log.wrote_offset > began_offset:
+            self._append_took_ns = (ended_ns, ended_ns - began_ns)
         return ended_ns - began_ns
 
     def _dispatch_burst(self) -> None:
@@ -386,6 +393,8 @@ class DefaultMessageStore(StoreViews):
         if not self.flags.is_writeable or not self._is_started:
             reasons = ", ".join(self.flags.reasons()) or "not started"
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, detail=reasons)
+        if self.is_os_page_cache_busy():
+            return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY)
         for hook in self.put_hooks:
             refused = hook(message)
             if refused is not None:

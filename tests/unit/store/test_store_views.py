@@ -18,7 +18,7 @@ from roquet.store.config import BrokerRole, FlushDiskType
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.reader import MessageFilter
-from roquet.store.results import PutMessageResult
+from roquet.store.results import PutMessageResult, PutMessageStatus
 from roquet.store.running_flags import RunningFlag
 from roquet.testing.files import FaultyFiles
 from tests.unit.store.kit import (
@@ -575,8 +575,13 @@ class TestHealth:
             assert seen == [(1001, True)]
             assert store.lock_time_ms() == 0
             assert store.is_os_page_cache_busy()
+            store.put_hooks.clear()
+            assert answer(store, message()).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+            refused = store.put_burst([message()]).refused
+            assert refused[0].status is PutMessageStatus.OS_PAGE_CACHE_BUSY
             clock.advance(1000)
             assert not store.is_os_page_cache_busy()
+            assert answer(store, message()).is_ok
             assert store.stats.runtime_info()["putMessageEntireTimeMax"] == "1001"
 
     def test_an_append_that_raises_is_over(self, store: DefaultMessageStore) -> None:
