@@ -356,6 +356,7 @@ class CommitLog:
                 segment = self._next_segment(segment.end_offset)
                 self.queue.add(segment)
             room = segment.size_bytes - segment.wrote
+            segment.reserve()
             segment.append(bytes(view[:room]))
             view = view[room:]
         return True
@@ -407,6 +408,11 @@ class CommitLog:
     def load(self) -> None:
         """Open the segments; nothing is changed on disk."""
         self.queue.load()
+
+    def reserve(self) -> None:
+        """Make sure that the last segment has all its blocks; raises ``OSError``."""
+        if self.queue.last is not None:
+            self.queue.last.reserve()
 
     def truncate(self, physical_offset: int) -> None:
         """Erase the log from an offset on, durably."""

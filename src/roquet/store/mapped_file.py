@@ -41,6 +41,7 @@ class MappedFile:
         "committed",
         "data_end",
         "flushed",
+        "has_blocks",
         "mapping",
         "path",
         "populated",
@@ -71,6 +72,7 @@ class MappedFile:
         self.data_end = self.size_bytes
         self.store_timestamp_ms = 0
         self.write_buffer: Mapping | None = None
+        self.has_blocks = True
 
     @classmethod
     def create(cls, files: Files, path: Path, *, start_offset: int, size_bytes: int) -> MappedFile:
@@ -93,7 +95,10 @@ class MappedFile:
 
     @classmethod
     def load(cls, files: Files, path: Path, *, start_offset: int, size_bytes: int) -> MappedFile:
-        """Open a file that is there; it counts as full and flushed until recovery says more."""
+        """Open a file that is there; it counts as full and flushed until recovery says more.
+
+        It may be sparse, as a Java broker makes them: :meth:`reserve` must come before a write.
+        """
         fd = files.open(path, write=True)
         try:
             mapping = files.map(fd, size_bytes, write=True)
@@ -103,6 +108,7 @@ class MappedFile:
         file = cls(files, path, fd, mapping, start_offset=start_offset)
         file.set_positions(size_bytes)
         file.populated = size_bytes
+        file.has_blocks = False
         return file
 
     @property
@@ -120,6 +126,12 @@ class MappedFile:
         """Whether nothing more fits."""
         return self.wrote == self.size_bytes
 
+    def reserve(self) -> None:
+        """Give every page a block on disk; raises ``OSError`` where there is no room."""
+        if not self.has_blocks:
+            self._files.allocate(self._fd, self.size_bytes)
+            self.has_blocks = True
+
     def set_positions(self, position: int) -> None:
         """Declare everything before ``position`` written and flushed, nothing after it."""
         self.wrote = self.committed = self.flushed = position
@@ -127,6 +139,7 @@ class MappedFile:
     def append(self, data: bytes) -> None:
         """Copy whole records to the end; their first eight bytes become visible last."""
         start, end = self.wrote, self.wrote + len(data)
+        assert self.has_blocks, "an append to a mapping that may have holes"
         assert end <= self.size_bytes, "an append runs over the end of its segment"
         target = self.mapping if self.write_buffer is None else self.write_buffer
         head = min(start + PUBLISH_BYTES, end)

@@ -87,11 +87,11 @@ class Retention:
     def check_disk(self) -> float:
         """Set or clear the disk-full flag; the used share of the disk in percent."""
         used_percent = self._files.disk_usage(self._root).used_ratio * 100
-        if used_percent > self._config.disk_warning_percent:
+        if not self._has_blocks() or used_percent > self._config.disk_warning_percent:
             if not self._flags.has(RunningFlag.DISK_FULL):
                 log.error(
-                    "the disk is %.1f %% full, above diskSpaceWarningLevelRatio %d: "
-                    "writes are refused, reads go on",
+                    "the disk is %.1f %% full, above diskSpaceWarningLevelRatio %d, or has no room "
+                    "for a segment: writes are refused, reads go on",
                     used_percent,
                     self._config.disk_warning_percent,
                 )
@@ -102,6 +102,15 @@ class Retention:
             log.warning("the disk is %.1f %% full; writes are taken again", used_percent)
             self._flags.clear(RunningFlag.DISK_FULL)
         return used_percent
+
+    def _has_blocks(self) -> bool:
+        """Whether a write to the last segment cannot hit a full disk."""
+        try:
+            with self._lock:
+                self._log.reserve()
+        except OSError:
+            return False
+        return True
 
     def _clean_commit_log(self) -> int:
         used_percent = self.check_disk()

@@ -84,6 +84,7 @@ class Truncation:
             self._lower_marks(physical_offset)
             self._log.allocator.discard()
             self._log.truncate(physical_offset)
+            self._log.reserve()
             self._queues.recover(physical_offset, erase=True)
             self._queues.correct_min_offsets(self._log.min_offset)
             self._truncate_index(physical_offset)
