@@ -39,7 +39,7 @@ SECTOR_BYTES = 512
 
 ENOSPC_CALLS = frozenset(
     {
-        "open",
+        "create",
         "make_dir",
         "allocate",
         "truncate",

@@ -66,7 +66,7 @@ class HookedFiles(QuickFiles):
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         """As :meth:`Files.open`."""
-        self.before("open", path)
+        self.before("create" if create else "open", path)
         fd = super().open(path, write=write, create=create)
         self._paths[fd] = path
         return fd
