@@ -17,7 +17,7 @@ sparse and written by calls, never through a mapping, so a full disk is an error
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from roquet.store.mapped_file import file_name
 from roquet.store.mapped_file_queue import segment_starts, torn_starts
 
 log = logging.getLogger(__name__)
+
+Fits = Callable[["ConsumeQueue", int], bool]
 
 _FILL_ENTRIES_MAX = 1 << 14
 _SCAN_ENTRIES = 1 << 10
@@ -100,14 +102,8 @@ class ConsumeQueue:
         expected = self.max_queue_offset + len(self.pending) // UNIT_BYTES
         if request.queue_offset != expected:
             if request.queue_offset < expected:
-                log.warning(
-                    "%s-%d: record at %d repeats queue offset %d, next is %d",
-                    self.topic,
-                    self.queue_id,
-                    request.physical_offset,
-                    request.queue_offset,
-                    expected,
-                )
+                name, place = self.root, (request.physical_offset, request.queue_offset)
+                log.warning("%s: record at %d repeats queue offset %d", name, *place)
                 return
             self._skip_to(request.queue_offset)
         self.pending += UNIT.pack(request.physical_offset, request.size_bytes, tags_code)
@@ -166,13 +162,7 @@ class ConsumeQueue:
             begin = queue_offset - queue_offset % self._entries_a_file
             self.min_queue_offset = queue_offset
         else:
-            log.warning(
-                "%s-%d: entries %d to %d are missing from the log",
-                self.topic,
-                self.queue_id,
-                begin,
-                queue_offset,
-            )
+            log.warning("%s: %d to %d are missing from the log", self.root, begin, queue_offset)
         self._move_end(begin)
         while self.max_queue_offset < queue_offset:
             count = min(queue_offset - self.max_queue_offset, _FILL_ENTRIES_MAX)
@@ -248,13 +238,23 @@ class ConsumeQueue:
         if self.ext is not None:
             self.ext.load(is_torn=is_torn)
 
-    def recover(self, log_end: int, *, erase: bool) -> bool:
+    def recover(self, log_end: int, *, erase: bool, fits: Fits | None = None) -> bool:
         """Keep the entries whose records end at or before ``log_end``; drop the others.
 
         With ``erase`` the bytes behind the last kept entry become zeros whatever they look like;
-        without, only if an entry follows. The caller syncs the queue when the answer is true.
+        without, only if an entry follows. After an unclean exit ``fits`` must tell whether an
+        entry is that of its record: one torn over two sectors may look like that of an older
+        one. The caller syncs the queue when the answer is true.
         """
         index, count = self._boundary(log_end)
+        while (
+            fits is not None
+            and index >= 0
+            and not fits(self, self._starts[index] // UNIT_BYTES + count - 1)
+        ):
+            count -= 1
+            if count == 0:
+                index, count = index - 1, self._entries_a_file
         if index < 0:
             return self._recover_empty()
         self._forget_files(index + 1)
@@ -348,6 +348,12 @@ class ConsumeQueue:
             return -1
         unit = self._read_unit(self._starts[index] // UNIT_BYTES + count - 1)
         return -1 if unit.is_filler else unit.physical_offset
+
+    def peek_unit(self, queue_offset: int) -> CqUnit | None:
+        """An entry as the files have it, before recovery; ``None`` before the first file."""
+        if queue_offset * UNIT_BYTES < self._starts[0]:
+            return None
+        return self._read_unit(queue_offset)
 
     def _read_unit(self, queue_offset: int) -> CqUnit:
         """An entry by its place in the files, written or not."""

@@ -19,7 +19,7 @@ from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import DescriptorCache, Files
 from roquet.runtime.memory import PAGE_BYTES
 from roquet.store.config import MessageStoreConfig
-from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.consume_queue import ConsumeQueue, Fits
 from roquet.store.consume_queue_ext import ConsumeQueueExt
 
 CONSUME_QUEUE_DIR = "consumequeue"
@@ -167,10 +167,10 @@ class ConsumeQueueStore:
                 found.add((topic, int(name)))
         return found
 
-    def recover(self, log_end: int, *, erase: bool) -> None:
-        """Drop every entry whose record does not end at or before ``log_end``."""
+    def recover(self, log_end: int, *, erase: bool, fits: Fits | None = None) -> None:
+        """Drop every entry whose record does not end at or before ``log_end`` or does not fit."""
         for queue in self:
-            if queue.recover(log_end, erase=erase):
+            if queue.recover(log_end, erase=erase, fits=fits):
                 self._dirty[queue] = None
         self.touched.clear()
 

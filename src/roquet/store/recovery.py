@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from roquet.errors import StoreDamaged, StoreError
 from roquet.format import commit_log as fmt
@@ -30,6 +31,7 @@ from roquet.model import sys_flag as flags
 from roquet.runtime.clock import Clock
 from roquet.store.checkpoint import StoreCheckpoint
 from roquet.store.commit_log import CommitLog
+from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.index import IndexService
@@ -118,7 +120,8 @@ class Recovery:
             self._queues.recover(end.offset, erase=False)
             start = self._first_unqueued(self._queues.max_physical_offset, end.offset)
         else:
-            self._queues.recover(min(queues_start, end.offset), erase=True)
+            limit = min(queues_start, end.offset)
+            self._queues.recover(limit, erase=True, fits=partial(self._fits, limit))
         start = self._recover_index(start, end.offset, clean_exit=clean_exit)
         self._dispatcher.dispatched_offset = start
         self._dispatcher.run(end.offset)
@@ -177,6 +180,28 @@ class Recovery:
             else:
                 break
         return offset
+
+    def _fits(self, limit: int, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether an entry was written whole and its record ends before ``limit``.
+
+        Where the log no longer holds the record, the entry before it must tell: one that lost
+        the upper half of its offset lies before that one's record.
+        """
+        unit = queue.peek_unit(queue_offset)
+        if unit is None or unit.is_filler:
+            return unit is not None
+        if unit.end_offset > limit:
+            return False
+        if unit.physical_offset < self._log.min_offset:
+            before = queue.peek_unit(queue_offset - 1)
+            return before is None or (
+                before.is_written and before.end_offset <= unit.physical_offset
+            )
+        found = self._record_at(unit.physical_offset)
+        return isinstance(found, fmt.DispatchRequest) and (
+            (found.topic, found.queue_id, found.queue_offset, found.size_bytes)
+            == (queue.topic, queue.queue_id, queue_offset, unit.size_bytes)
+        )
 
     def _record_at(
         self, physical_offset: int
