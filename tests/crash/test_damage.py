@@ -208,58 +208,81 @@ def test_a_short_segment_with_content_is_refused(drivers: Driver, root: Path) ->
     assert harness.digest(root) == before
 
 
-def test_torn_queue_entries_beyond_four_gigabytes(tmp_path: Path, root: Path) -> None:
-    """An entry over a sector boundary may lose the upper half of its offset."""
-    config = small_config(ASYNC, segment_bytes=SEGMENT)
-    base = (1 << 33) // SEGMENT * SEGMENT
+HIGH = (1 << 33) // SEGMENT * SEGMENT
+
+
+def torn_queue(root: Path, tmp_path: Path) -> tuple[Driver, Path, Path]:
+    """A crashed store whose offsets need more than four bytes, with its log and a queue file.
+
+    Entries 0 to 19 were synced, and the checkpoint says so; 20 to 28 were not, so that an entry
+    of them that lies over a sector boundary may have lost the upper half of its offset.
+    """
+    config = small_config(ASYNC, segment_bytes=SEGMENT, index=False)
     (root / "commitlog").mkdir(parents=True)
-    (root / "commitlog" / file_name(base)).write_bytes(bytes(SEGMENT))
+    (root / "commitlog" / file_name(HIGH)).write_bytes(bytes(SEGMENT))
     driver = Driver(root, config, QuickFiles(), ManualClock())
     driver.open(root, QuickFiles())
-    send(driver, 29, size=10)
-    assert driver.store.commit_log.min_offset == base
+    assert driver.store.commit_log.min_offset == HIGH
+    send(driver, 20, size=10)
+    while len(driver.store.commit_log.queue.segments) < 2:
+        driver.put([plain(driver.ledger, 3000, queue_id=1)])
+    driver.clock.advance(61_000)
+    driver.store.flusher.flush_all()
+    driver.flush_logics()
+    driver.clock.advance(5000)
+    driver.put([plain(driver.ledger, 10, queue_id=1)])
+    driver.store.flusher.flush_all()
+    driver.clock.advance(61_000)
+    driver.flush_logics()
+    send(driver, 9, size=10)
+    assert driver.store.checkpoint.recovery_timestamp_ms > 0
     crashed = harness.copy_tree(root, tmp_path / "crashed")
     driver.abandon()
     queue_file = crashed / "consumequeue" / "Orders" / "0" / file_name(0)
+    return driver, crashed / "commitlog" / file_name(HIGH + SEGMENT), queue_file
+
+
+def lose_upper_half(data: bytearray, number: int) -> None:
+    """What an entry is when only the sector with its later bytes was written."""
+    data[number * UNIT_BYTES : number * UNIT_BYTES + 4] = bytes(4)
+
+
+@pytest.mark.parametrize("is_rest_lost", [False, True])
+@pytest.mark.parametrize("number", range(20, 29))
+def test_a_torn_queue_entry(root: Path, tmp_path: Path, number: int, is_rest_lost: bool) -> None:  # noqa: FBT001
+    driver, _, queue_file = torn_queue(root, tmp_path)
     data = bytearray(queue_file.read_bytes())
-    straddles = 512 // UNIT_BYTES * UNIT_BYTES  # entry 25 begins 12 bytes before the boundary
-    assert straddles < 512 < straddles + UNIT_BYTES
-    for torn in (data[:512] + bytes(88), bytes(512) + data[512:]):
-        queue_file.write_bytes(torn)
-        copy = harness.copy_tree(crashed, tmp_path / "copy")
-        ledger = Ledger(driver.ledger.sent, sure=29)
-        assert harness.recover(copy, config, driver.clock, ledger) == 29
-        shutil.rmtree(copy)
-    # No queue file of 600 bytes splits an offset; a torn entry may look like any smaller offset.
-    for number in (10, 20, 28):
-        data[number * UNIT_BYTES : number * UNIT_BYTES + 4] = bytes(4)
+    lose_upper_half(data, number)
+    if is_rest_lost:
+        data[(number + 1) * UNIT_BYTES :] = bytes(len(data) - (number + 1) * UNIT_BYTES)
     queue_file.write_bytes(data)
-    ledger = Ledger(driver.ledger.sent, sure=29)
-    assert harness.recover(crashed, config, driver.clock, ledger) == 29
+    ledger = driver.ledger
+    kept = harness.recover(tmp_path / "crashed", driver.config, driver.clock, ledger)
+    assert kept == len(ledger.sent)
 
 
-def test_a_torn_queue_entry_of_a_lost_record_goes(tmp_path: Path, root: Path) -> None:
-    """The queue's page reached the disk in half, the log's page not at all."""
-    config = small_config(ASYNC, segment_bytes=SEGMENT)
-    base = (1 << 33) // SEGMENT * SEGMENT
-    (root / "commitlog").mkdir(parents=True)
-    (root / "commitlog" / file_name(base)).write_bytes(bytes(SEGMENT))
-    driver = Driver(root, config, QuickFiles(), ManualClock())
-    driver.open(root, QuickFiles())
-    send(driver, 10, size=10)
-    send(driver, 5, size=10)
-    crashed = harness.copy_tree(root, tmp_path / "crashed")
-    driver.abandon()
-    log = crashed / "commitlog" / file_name(base)
-    cut = start_of(driver, 10) - base
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("number", range(20, 29))
+def test_a_torn_queue_entry_of_a_lost_record(
+    root: Path,
+    tmp_path: Path,
+    number: int,
+    is_alone: bool,  # noqa: FBT001
+) -> None:
+    """The queue's page reached the disk in part, the log's page not at all."""
+    driver, log, queue_file = torn_queue(root, tmp_path)
+    lost = len(driver.ledger.sent) - 9
+    cut = start_of(driver, lost) - HIGH - SEGMENT
     log.write_bytes(log.read_bytes()[:cut].ljust(SEGMENT, b"\0"))
-    queue_file = crashed / "consumequeue" / "Orders" / "0" / file_name(0)
     data = bytearray(queue_file.read_bytes())
-    data[10 * UNIT_BYTES : 10 * UNIT_BYTES + 4] = bytes(4)
-    data[11 * UNIT_BYTES :] = bytes(len(data) - 11 * UNIT_BYTES)
+    for entry in range(20, number if is_alone else 20):
+        data[entry * UNIT_BYTES : (entry + 1) * UNIT_BYTES] = bytes(UNIT_BYTES)
+    lose_upper_half(data, number)
+    data[(number + 1) * UNIT_BYTES :] = bytes(len(data) - (number + 1) * UNIT_BYTES)
     queue_file.write_bytes(data)
-    ledger = Ledger(driver.ledger.sent, sure=10)
-    assert harness.recover(crashed, config, driver.clock, ledger) == 10
+    ledger = Ledger(driver.ledger.sent, sure=lost)
+    kept = harness.recover(tmp_path / "crashed", driver.config, driver.clock, ledger)
+    assert kept == lost
 
 
 # -- recovery that does not come to its end --------------------------------------------------------
