@@ -162,7 +162,7 @@ class ConsumeQueue:
             begin = queue_offset - queue_offset % self._entries_a_file
             self.min_queue_offset = queue_offset
         else:
-            log.warning("%s: %d to %d are missing from the log", self.root, begin, queue_offset)
+            log.warning("%s: entries %d to %d are missing", self.root, begin, queue_offset)
         self._move_end(begin)
         while self.max_queue_offset < queue_offset:
             count = min(queue_offset - self.max_queue_offset, _FILL_ENTRIES_MAX)
