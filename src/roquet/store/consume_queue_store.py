@@ -184,6 +184,18 @@ class ConsumeQueueStore:
         """End of the newest record that has an entry, -1 if none has."""
         return max((queue.max_physical_offset for queue in self), default=-1)
 
+    def sync_names(self) -> None:
+        """Make the names of all queue files and of their directories durable."""
+        for root in (self._root, self._ext_root):
+            if not self._files.is_dir(root):
+                continue
+            for topic in self._files.list_dir(root):
+                topic_root = self._files.inside(root, topic)
+                for name in self._files.list_dir(topic_root):
+                    self._files.sync_dir(self._files.inside(topic_root, name))
+                self._files.sync_dir(topic_root)
+            self._files.sync_dir(root)
+
     def sync(self, *, least_pages: int) -> None:
         """Put entries on disk, on any thread: queues with that many dirty pages, or all (0)."""
         with self._dirty_lock:

@@ -272,6 +272,11 @@ class IndexService:
                 self._files.close(file.fd)
         return self.durable_timestamp_ms
 
+    def sync_names(self) -> None:
+        """Make the names of all files durable."""
+        if self._index_files:
+            self._files.sync_dir(self._root)
+
     def close(self) -> None:
         """Sync all files and let go of them; the mappings end with their last user."""
         try:

@@ -227,6 +227,11 @@ class MappedFileQueue:
         if last is not None and physical_offset < last.end_offset:
             last.cut(max(physical_offset - last.start_offset, 0))
 
+    def sync_names(self) -> None:
+        """Make the names of all segments durable."""
+        if self.segments:
+            self._files.sync_dir(self.root)
+
     def close(self, *, each: Callable[[MappedFile], None] | None = None) -> None:
         """Close all segments, after ``each`` has been called on every one."""
         segments, self.segments = self.segments, []

@@ -131,6 +131,8 @@ class Recovery:
                 detail=f"dispatch stopped at {self._dispatcher.dispatched_offset} of {end.offset}",
                 hint="make room on the disk; the next start tries again",
             )
+        if not clean_exit:
+            self._sync_names()
         self._make_durable(start, end)
         self._queues.correct_min_offsets(self._log.min_offset)
         return RecoveryReport(
@@ -310,6 +312,13 @@ class Recovery:
         )
         self._checkpoint.flush()
         return start
+
+    def _sync_names(self) -> None:
+        """Sync the names of files that a killed process may have made and never synced."""
+        self._log.queue.sync_names()
+        self._queues.sync_names()
+        if self._index is not None:
+            self._index.sync_names()
 
     def _make_durable(self, start: int, end: LogEnd) -> None:
         """Sync what was walked and rebuilt, then say so in the checkpoint."""
