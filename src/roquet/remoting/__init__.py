@@ -1,0 +1,18 @@
+"""Bytes in flight: frames, commands, codes, typed headers and bodies of RocketMQ's protocol.
+
+The codecs here are sans-I/O: bytes go in, values come out, and the other way round; they know no
+socket, clock or file. Imports ``roquet.model`` and ``roquet.runtime``; everything that talks to a
+peer imports it.
+
+================== ===================================================================
+module             what it owns
+================== ===================================================================
+``codes``          request and response codes, languages, versions
+``frame``          cutting a stream of bytes into frames, and making frames
+``command``        one request or response
+``json_header``    the header of a command as JSON
+``binary_header``  the header of a command in RocketMQ's own form
+``headers``        the ext fields of each request and response as typed values
+``bodies``         the JSON bodies of requests and responses as typed values
+================== ===================================================================
+"""
