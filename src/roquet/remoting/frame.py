@@ -1,0 +1,231 @@
+"""Frames: how a stream of bytes is cut into commands.
+
+Owns the outermost layout of the protocol. Integers are big-endian.
+
+.. code-block:: text
+
+    offset   bytes     field
+    0        4         length of everything that follows: 4 + header + body
+    4        1         serialize type of the header: 0 JSON, 1 ROCKETMQ (binary)
+    5        3         length of the header
+    8        h         header
+    8 + h    the rest  body
+
+Invariants:
+
+* A length is checked before it is used, and a frame is refused as soon as its first bytes show
+  that it is wrong, so a peer cannot make us wait for, or reserve, what it never sends.
+* A decoder holds what it was fed and not yet handed out, and no more: between two reads that is
+  less than one frame, so at most :data:`MAX_FRAME_BYTES`.
+* Frames own their bytes; nothing points into a receive buffer.
+* Bad bytes raise :class:`~roquet.errors.ProtocolError` and nothing else. After that the stream is
+  of no use, because where the next frame starts is unknown.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from roquet.errors import ProtocolError
+
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "MAX_HEADER_BYTES",
+    "Frame",
+    "FrameDecoder",
+    "SerializeType",
+    "encode_frame",
+    "encode_frame_head",
+]
+
+MAX_FRAME_BYTES = 16_777_216
+"""The longest frame, its length field included; upstream's ``frameMaxLength``."""
+
+MAX_HEADER_BYTES = 1 << 20
+"""The longest header. Real ones stay far below: message properties have at most 32 KiB."""
+
+HEAD_BYTES = 8
+"""The two length fields."""
+
+_LENGTH = struct.Struct(">i")
+_HEAD = struct.Struct(">iI")
+_HEADER_LENGTH_MASK = 0xFFFFFF
+
+_TLS_HANDSHAKE = 0x16
+_HTTP_STARTS = frozenset({b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "})
+
+
+class SerializeType(IntEnum):
+    """How the header of a frame is written."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+_SERIALIZE_TYPES = {int(member): member for member in SerializeType}
+
+
+class Frame(NamedTuple):
+    """One frame, cut but not yet understood."""
+
+    serialize_type: SerializeType
+    header: bytes
+    body: bytes
+
+
+class FrameDecoder:
+    """Cuts one connection's bytes into frames.
+
+    Feed what a read brought, then take frames until there are none.
+
+    Args:
+        max_frame_bytes: The longest frame to accept.
+
+    Example:
+        >>> decoder = FrameDecoder()
+        >>> data = encode_frame(SerializeType.JSON, b"{}", b"hello")
+        >>> decoder.feed(data[:7])
+        >>> decoder.next_frame() is None
+        True
+        >>> decoder.feed(data[7:])
+        >>> list(decoder)
+        [Frame(serialize_type=<SerializeType.JSON: 0>, header=b'{}', body=b'hello')]
+    """
+
+    __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
+
+    def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._buffer = bytearray()
+        self._position = 0
+        self._max_frame_bytes = max_frame_bytes
+        self._error: ProtocolError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much was fed and not yet handed out."""
+        return len(self._buffer) - self._position
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take what a read brought; the data is copied.
+
+        Raises:
+            ProtocolError: An earlier frame was bad.
+            BufferError: More than a whole frame waits: the caller must take frames first.
+        """
+        if self._error is not None:
+            raise self._error
+        if self.buffered_bytes >= self._max_frame_bytes:
+            raise BufferError(f"{self.buffered_bytes} bytes wait to be taken as frames")
+        self._buffer += data
+
+    def next_frame(self) -> Frame | None:
+        """Take the next frame, or ``None`` when the bytes so far do not make one.
+
+        Raises:
+            ProtocolError: The bytes are no frame; also at every later call.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._cut()
+        except ProtocolError as error:
+            self._error = error
+            self._buffer.clear()
+            self._position = 0
+            raise
+
+    def __iter__(self) -> Iterator[Frame]:
+        while (frame := self.next_frame()) is not None:
+            yield frame
+
+    def _cut(self) -> Frame | None:
+        buffer = self._buffer
+        start = self._position
+        available = len(buffer) - start
+        if available >= HEAD_BYTES:
+            length, mark = _HEAD.unpack_from(buffer, start)
+            self._check_length(length, start)
+            header_bytes = mark & _HEADER_LENGTH_MASK
+            serialize_type = _SERIALIZE_TYPES.get(mark >> 24)
+            if serialize_type is None:
+                raise ProtocolError(
+                    f"Frame with unknown serialize type {mark >> 24}",
+                    detail=f"frame of {length} bytes, header of {header_bytes}",
+                    hint="Serialize types are 0 (JSON) and 1 (ROCKETMQ).",
+                )
+            if header_bytes > length - 4 or header_bytes > MAX_HEADER_BYTES:
+                raise ProtocolError(
+                    f"Frame with a bad header length of {header_bytes} bytes",
+                    detail=f"frame of {length} bytes; headers have at most {MAX_HEADER_BYTES}",
+                )
+            if available >= 4 + length:
+                end = start + 4 + length
+                body_start = start + HEAD_BYTES + header_bytes
+                with memoryview(buffer) as view:
+                    header = bytes(view[start + HEAD_BYTES : body_start])
+                    body = bytes(view[body_start:end])
+                self._position = end
+                return Frame(serialize_type, header, body)
+        elif available >= 4:
+            self._check_length(_LENGTH.unpack_from(buffer, start)[0], start)
+        if start:
+            del buffer[:start]
+            self._position = 0
+        return None
+
+    def _check_length(self, length: int, start: int) -> None:
+        if 4 <= length <= self._max_frame_bytes - 4:
+            return
+        raise ProtocolError(
+            f"Frame with a bad length of {length} bytes",
+            detail=f"a frame has 4 to {self._max_frame_bytes - 4} bytes after its length",
+            hint=_stranger_hint(bytes(self._buffer[start : start + 4])),
+        )
+
+
+def _stranger_hint(first: bytes) -> str | None:
+    if first[0] == _TLS_HANDSHAKE:
+        return "The peer starts a TLS handshake; this connection speaks plain text."
+    if first in _HTTP_STARTS:
+        return "The peer speaks HTTP; this port speaks RocketMQ's remoting protocol."
+    return None
+
+
+def encode_frame_head(
+    serialize_type: SerializeType, *, header_bytes: int, body_bytes: int
+) -> bytes:
+    """The eight bytes before a header, for a frame whose parts are written one by one.
+
+    Raises:
+        ProtocolError: A peer would refuse the frame as too long.
+    """
+    frame_bytes = HEAD_BYTES + header_bytes + body_bytes
+    if header_bytes > MAX_HEADER_BYTES or frame_bytes > MAX_FRAME_BYTES:
+        raise ProtocolError(
+            f"Frame of {frame_bytes} bytes is too long",
+            detail=(
+                f"header {header_bytes} of at most {MAX_HEADER_BYTES} bytes, "
+                f"whole frame of at most {MAX_FRAME_BYTES}"
+            ),
+            hint="Send or ask for less at once.",
+        )
+    return _HEAD.pack(frame_bytes - 4, serialize_type << 24 | header_bytes)
+
+
+def encode_frame(
+    serialize_type: SerializeType, header: bytes, body: bytes | memoryview = b""
+) -> bytes:
+    """A whole frame.
+
+    Raises:
+        ProtocolError: A peer would refuse the frame as too long.
+
+    Example:
+        >>> encode_frame(SerializeType.JSON, b"{}", b"hello").hex(" ", -4)
+        '0000000b 00000002 7b7d6865 6c6c6f'
+    """
+    head = encode_frame_head(serialize_type, header_bytes=len(header), body_bytes=len(body))
+    return b"".join((head, header, body))
