@@ -1,0 +1,19 @@
+"""The version of a table of settings, by which others see that they have an old copy."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+
+class DataVersion(Struct, rename="camel", kw_only=True):
+    """Which version of a table this is.
+
+    Attributes:
+        counter: How often the table was changed.
+        state_version: How often the master changed before that.
+        timestamp_ms: When the table was last changed.
+    """
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp_ms: int = field(default=0, name="timestamp")

@@ -1,0 +1,13 @@
+"""The name of a queue in a cluster."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class MessageQueue(Struct, frozen=True, order=True, rename="camel"):
+    """One queue of a topic on one broker; upstream sorts by topic, broker and queue, so do we."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
