@@ -241,4 +241,8 @@ def _java_double(value: float) -> str:
     power = int(exponent)
     if -3 <= power < 7:
         return f"{value:.{max(len(digits) - 1 - power, 1)}f}"
+    if len(digits) > 1:
+        # The nearest digits of a power of two may mean the number below it, which is twice as
+        # near as the one above; those of the shortest text never do.
+        mantissa = f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:]}"
     return f"{mantissa}E{power}"
