@@ -63,7 +63,10 @@ def test_a_java_store_runs_crashes_is_rebuilt_and_goes_on(java: JavaOracle, tmp_
         ]
         keys = [f"{SEED}-k{number}" for number in (0, 700, 1999)]
         found = java.client.query(TOPIC, keys)
-        assert [len(found[key]) for key in keys] == [1, 1, 1]
+        # Java's recovery indexes the record at the end of an index file again, so a key may be
+        # found twice; it must be the same message.
+        places = [{message.physical_offset for message in found[key]} for key in keys]
+        assert [len(same) for same in places] == [1, 1, 1]
         list(java.client.produce(broker, TOPIC, queues=QUEUES, count=50, size=50, seed=SEED + 1))
         broker.stop()
     report, _ = check(store)
