@@ -23,7 +23,7 @@ class SubscriptionData(Struct, rename="camel", kw_only=True):
 
     class_filter_mode: bool = False
     code_set: list[int] = field(default_factory=list)
-    expression_type: str | None = EXPRESSION_TYPE_TAG
+    expression_type: str = EXPRESSION_TYPE_TAG
     sub_string: str | None = None
     sub_version: int = 0
     tags_set: list[str] = field(default_factory=list)

@@ -75,7 +75,7 @@ class HAClientRuntimeInfo(Struct, rename="camel", kw_only=True):
 class HARuntimeInfo(Struct, rename="camel", kw_only=True):
     """How replication is."""
 
-    ha_client_runtime_info: HAClientRuntimeInfo | None = field(default_factory=HAClientRuntimeInfo)
+    ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     in_sync_slave_nums: int = 0
     master: bool = False

@@ -64,7 +64,7 @@ class TopicQueueMappingInfo(Struct, rename="camel", kw_only=True):
     current_ids: dict[int, int] = field(default_factory=dict, name="currIdMap")
     dirty: bool = False
     epoch: int = 0
-    scope: str | None = "__global__"
+    scope: str = "__global__"
     topic: str | None = None
     total_queues: int = 0
 

@@ -67,7 +67,7 @@ class CreateTopicRequestHeader(TopicHeader, kw_only=True):
     topic_sys_flag: Int32 | None = None
     order: bool = False
     attributes: str | None = None
-    force: bool | None = False
+    force: bool = False
 
 
 class CreateTopicListRequestHeader(RpcHeader, kw_only=True):

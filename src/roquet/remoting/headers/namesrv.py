@@ -55,7 +55,7 @@ class RegisterBrokerRequestHeader(Header, kw_only=True):
     heartbeat_timeout_ms: Int64 | None = field(default=None, name="heartbeatTimeoutMillis")
     enable_acting_master: bool | None = None
     compressed: bool = False
-    body_crc32: Int32 | None = 0
+    body_crc32: Int32 = 0
 
 
 class RegisterBrokerResponseHeader(Header, kw_only=True):
