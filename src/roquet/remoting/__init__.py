@@ -12,7 +12,9 @@ module             what it owns
 ``command``        one request or response
 ``json_header``    the header of a command as JSON
 ``binary_header``  the header of a command in RocketMQ's own form
+``codec``          from frames to commands and back, with either header
 ``headers``        the ext fields of each request and response as typed values
 ``bodies``         the JSON bodies of requests and responses as typed values
+``protocol_page``  the page docs/reference/protocol.md, made from all these tables
 ================== ===================================================================
 """
