@@ -124,24 +124,34 @@ static uint32_t roquet_crc32(const unsigned char *data, size_t size) {
     return ~roquet_crc_bytes(crc, data, size);
 }
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define ROQUET_BE32(value) (value)
+#define ROQUET_BE64(value) (value)
+#else
+#define ROQUET_BE32(value) __builtin_bswap32(value)
+#define ROQUET_BE64(value) __builtin_bswap64(value)
+#endif
+
 static inline uint32_t roquet_get32(const unsigned char *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return ROQUET_BE32(value);
 }
 
 static inline uint64_t roquet_get64(const unsigned char *at) {
-    return (uint64_t)roquet_get32(at) << 32 | roquet_get32(at + 4);
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return ROQUET_BE64(value);
 }
 
 static inline void roquet_put32(unsigned char *at, uint32_t value) {
-    at[0] = (unsigned char)(value >> 24);
-    at[1] = (unsigned char)(value >> 16);
-    at[2] = (unsigned char)(value >> 8);
-    at[3] = (unsigned char)value;
+    value = ROQUET_BE32(value);
+    memcpy(at, &value, sizeof value);
 }
 
 static inline void roquet_put64(unsigned char *at, uint64_t value) {
-    roquet_put32(at, (uint32_t)(value >> 32));
-    roquet_put32(at + 4, (uint32_t)value);
+    value = ROQUET_BE64(value);
+    memcpy(at, &value, sizeof value);
 }
 
 static inline void roquet_prefetch(const unsigned char *at) { __builtin_prefetch(at, 1); }

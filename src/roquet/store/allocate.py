@@ -16,8 +16,8 @@ from roquet.runtime.files import Files
 from roquet.runtime.worker import Worker
 from roquet.store.mapped_file import MappedFile, file_name
 
-POPULATE_AHEAD_BYTES = 32 << 20
-POPULATE_STEP_BYTES = 8 << 20
+AHEAD_BYTES_MIN = 2 << 20
+AHEAD_BYTES_MAX = 64 << 20
 _AHEAD = 2
 _IDLE_MS = 60_000
 
@@ -34,7 +34,8 @@ class AllocateMappedFile:
         self._lock = threading.Lock()
         self._ready: dict[int, Future[MappedFile]] = {}
         self._wanted: list[int] = []
-        self._populate: tuple[MappedFile, int] | None = None
+        self._populate: MappedFile | None = None
+        self._ahead_bytes = AHEAD_BYTES_MIN
         self._worker = Worker("allocate-mapped-file", self._round, interval_ms=lambda: _IDLE_MS)
 
     def start(self) -> None:
@@ -55,13 +56,15 @@ class AllocateMappedFile:
             with self._lock:
                 self._ready.pop(start_offset, None)
 
-    def populate_ahead(self, segment: MappedFile, wrote: int) -> None:
+    def populate_ahead(self, segment: MappedFile) -> None:
         """Ask for pages behind the writer's position, if the next ones are running short."""
-        if segment.populated - wrote < POPULATE_AHEAD_BYTES // 2:
-            target = min(wrote + POPULATE_AHEAD_BYTES, segment.size_bytes)
-            if target > segment.populated:
-                self._populate = (segment, target)
-                self._worker.wake()
+        if self._populate is None and self._is_short(segment):
+            self._populate = segment
+            self._worker.wake()
+
+    def _is_short(self, segment: MappedFile) -> bool:
+        left = segment.populated - segment.wrote
+        return left < self._ahead_bytes // 2 and segment.populated < segment.size_bytes
 
     def discard(self) -> None:
         """Remove segments nobody took; none is being made when this returns.
@@ -121,12 +124,21 @@ class AllocateMappedFile:
             self._ready = {start: future for start, future in self._ready.items() if future.done()}
 
     def _populate_some(self) -> None:
-        while self._populate is not None:
-            segment, target = self._populate
-            if segment.populated >= target:
-                self._populate = None
-                return
-            segment.populate(min(segment.populated + POPULATE_STEP_BYTES, target))
+        """Fault in pages until the writer has enough before it.
+
+        How much is enough shows when the thread gets to run: a writer that has meanwhile used up
+        most of what was left needs more, one that has hardly moved needs less. Pages a slow
+        writer does not reach before the next flush would be written twice.
+        """
+        segment = self._populate
+        while segment is not None and self._is_short(segment):
+            left = segment.populated - segment.wrote
+            if left < self._ahead_bytes // 4:
+                self._ahead_bytes = min(self._ahead_bytes * 2, AHEAD_BYTES_MAX)
+            elif left > self._ahead_bytes * 7 // 16:
+                self._ahead_bytes = max(self._ahead_bytes // 2, AHEAD_BYTES_MIN)
+            segment.populate(segment.wrote + self._ahead_bytes)
+        self._populate = None
 
     def _make(self, start_offset: int) -> MappedFile:
         path = self._files.inside(self._root, file_name(start_offset))
@@ -137,5 +149,5 @@ class AllocateMappedFile:
             segment.populate(self._size_bytes)
             memory.lock(segment.address, self._size_bytes)
         else:
-            segment.populate(min(POPULATE_STEP_BYTES, self._size_bytes))
+            segment.populate(AHEAD_BYTES_MIN)
         return segment

@@ -369,7 +369,7 @@ class DefaultMessageStore(StoreViews):
     def _dispatch_burst(self) -> None:
         segment = self.commit_log.queue.last
         if segment is not None and segment.write_buffer is None:
-            self.commit_log.allocator.populate_ahead(segment, segment.wrote)
+            self.commit_log.allocator.populate_ahead(segment)
         if self.dispatcher.dispatched_offset < self.confirm_offset:
             self.dispatcher.run(self.confirm_offset)
         else:

@@ -151,20 +151,34 @@ def test_warm_segments_are_populated(tmp_path: Path) -> None:
 def test_pages_are_populated_ahead_of_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocate, "POPULATE_AHEAD_BYTES", 8192)
-    monkeypatch.setattr(allocate, "POPULATE_STEP_BYTES", 4096)
+    monkeypatch.setattr(allocate, "AHEAD_BYTES_MIN", 4096)
+    monkeypatch.setattr(allocate, "AHEAD_BYTES_MAX", 16384)
     size = 1 << 16
     allocator = AllocateMappedFile(Files(), tmp_path, size_bytes=size, warm=False)
     segment = allocator.take(0)
     assert segment.populated == 4096
-    allocator.populate_ahead(segment, 1000)
+    allocator.populate_ahead(segment)
+    assert allocator._populate is None  # enough is left
+    segment.moved_to(4000)
+    allocator.populate_ahead(segment)
     allocator._populate_some()
-    assert segment.populated == 1000 + 8192
-    allocator.populate_ahead(segment, 2000)  # enough is left
-    assert allocator._populate is None
-    allocator.populate_ahead(segment, size - 100)
+    assert segment.populated == 4000 + 8192  # hardly anything was left: twice as much from now on
+    segment.moved_to(4000 + 8192)
+    allocator.populate_ahead(segment)
+    allocator._populate_some()
+    assert segment.populated == 4000 + 8192 + 16384
+    segment.moved_to(segment.populated + 100)  # faster than all that: not more than the limit
+    allocator.populate_ahead(segment)
+    allocator._populate_some()
+    assert segment.populated == segment.wrote + 16384
+    segment.moved_to(segment.populated - 8191)  # hardly moved since it was noticed: half as much
+    allocator.populate_ahead(segment)
+    allocator._populate_some()
+    assert segment.populated == segment.wrote + 8192
+    segment.moved_to(size - 100)
+    allocator.populate_ahead(segment)
     allocator._populate_some()
     assert segment.populated == size
-    allocator.populate_ahead(segment, size)
+    allocator.populate_ahead(segment)
     assert allocator._populate is None
     segment.close()
