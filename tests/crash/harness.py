@@ -248,8 +248,13 @@ class Driver:
         self.ledger.begin(entries)
         result = self.store.put_burst([entry.message() for entry in entries])
         self.ledger.refused([entries[number] for number in result.refused])
-        for entry in entries:
-            entry.end_offset = self.store.commit_log.wrote_offset
+        size = self.config.commit_log_file_bytes
+        following = self.store.commit_log.wrote_offset
+        for number in range(len(entries) - 1, -1, -1):
+            start = result.physical_offsets[number]
+            if start >= 0:
+                entries[number].end_offset = min(following, start - start % size + size)
+                following = start
         self.note_safe()
 
     def flush_log(self) -> None:

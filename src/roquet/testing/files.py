@@ -191,6 +191,7 @@ class RecordingFiles(HookedFiles):
         self.on_call = on_call
         self.changes = 0
         self._lock = threading.RLock()
+        self._all: list[_Inode] = []
         self._inodes: dict[int, _Inode] = {}
         self._names: dict[Path, _Inode | None] = {}
         self._pending: dict[Path, list[_Change]] = {}
@@ -201,6 +202,7 @@ class RecordingFiles(HookedFiles):
 
     def _adopt(self, path: Path, *, sure: bool) -> _Inode:
         inode = _Inode(Files.open(self, path), b"")
+        self._all.append(inode)
         if sure:
             inode.sure = self._content(inode)
         return inode
@@ -211,13 +213,8 @@ class RecordingFiles(HookedFiles):
     def release(self) -> None:
         """Close what the record keeps open."""
         with self._lock:
-            inodes = {*self._names.values(), *self._sure.values()}
-            for changes in self._pending.values():
-                inodes.update(change.inode for change in changes)
-            for inode in inodes - {None}:
-                if inode is not None and inode.fd >= 0:
-                    Files.close(self, inode.fd)
-                    inode.fd = -1
+            while self._all:
+                Files.close(self, self._all.pop().fd)
 
     def before(self, name: str, path: Path) -> None:
         """Tell the listener of calls that change something."""
