@@ -15,6 +15,9 @@
     │   └── FlushFailed
     ├── AuthError
     └── ClientError
+        ├── ConnectFailed
+        ├── SendFailed
+        └── RequestTimeout
 
 Every error has a message that stands alone; a ``detail`` with the facts (path, offset, numbers)
 and a ``hint`` with what to do are added where they help. Code that retries asks ``retriable`` and
@@ -27,12 +30,15 @@ __all__ = [
     "AuthError",
     "ClientError",
     "ConfigError",
+    "ConnectFailed",
     "CorruptRecord",
     "DiskFull",
     "FlushFailed",
     "NotAStore",
     "ProtocolError",
+    "RequestTimeout",
     "RoquetError",
+    "SendFailed",
     "StoreClosed",
     "StoreDamaged",
     "StoreError",
@@ -161,3 +167,27 @@ class ClientError(RoquetError):
     """A client's request failed before a broker's answer could be used."""
 
     default_code = "client"
+
+
+class ConnectFailed(ClientError):
+    """No connection to the peer could be made; the request was not sent."""
+
+    default_code = "connect_failed"
+    retriable = True
+    exit_code = 3
+
+
+class SendFailed(ClientError):
+    """The request could not be handed over, or the connection broke before it was answered."""
+
+    default_code = "send_failed"
+    retriable = True
+    exit_code = 3
+
+
+class RequestTimeout(ClientError):
+    """The peer did not answer in time; whether it did what was asked is not known."""
+
+    default_code = "request_timeout"
+    retriable = True
+    exit_code = 3
