@@ -1,0 +1,80 @@
+"""Hooks around every request, before it is handled or sent and after its answer is known.
+
+Owns :class:`RpcCall`, one request on its way, and :class:`RpcHook`. A server uses hooks to check
+signatures and to count, a client to sign. Hooks run on the event loop and never wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.errors import RoquetError
+from roquet.remoting.codes import ResponseCode
+from roquet.remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from roquet.remoting.connection import Connection
+    from roquet.remoting.processor import Permission
+
+__all__ = ["RequestRefused", "RpcCall", "RpcHook"]
+
+
+class RequestRefused(RoquetError):
+    """Ends a request with a response code and remark of its own.
+
+    Hooks and processors raise it; the peer gets the code and the message.
+
+    Args:
+        message: The remark.
+        response_code: The response code.
+    """
+
+    default_code = "request_refused"
+
+    def __init__(self, message: str, *, response_code: int = ResponseCode.SYSTEM_ERROR) -> None:
+        super().__init__(message)
+        self.response_code = response_code
+
+
+class RpcCall:
+    """One request on its way.
+
+    Attributes:
+        connection: What it came from, or goes to.
+        request: The request.
+        permission: What its processor demands; ``None`` for a request that we send.
+    """
+
+    __slots__ = ("connection", "permission", "request")
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        permission: Permission | None = None,
+    ) -> None:
+        self.connection = connection
+        self.request = request
+        self.permission = permission
+
+    @property
+    def is_incoming(self) -> bool:
+        """Whether a peer sent it, and we answer."""
+        return self.permission is not None
+
+
+class RpcHook:
+    """What runs around requests; a subclass overrides what it needs.
+
+    Requests with a code that nobody handles are refused before any hook sees them.
+    """
+
+    def before_request(self, call: RpcCall) -> None:
+        """Look at, or change, a request before it is handled or sent.
+
+        Raises:
+            RequestRefused: The request is not to be handled; says how to answer.
+        """
+
+    def after_response(self, call: RpcCall, response: RemotingCommand | None) -> None:
+        """Look at an answer before it is sent, or after it came; one-way requests have none."""
