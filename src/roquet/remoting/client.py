@@ -1,0 +1,276 @@
+"""The client: one connection to each address, made when it is needed.
+
+Owns :class:`RemotingClient`. A connection is shared by all requests to its address and made anew
+by the first request after it was lost. The peer may ask as well; a registry answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+from roquet.errors import ClientError, ConfigError, ConnectFailed, RequestTimeout
+from roquet.remoting.codes import LanguageCode, request_code_name
+from roquet.remoting.command import RemotingCommand, create_request
+from roquet.remoting.connection import Connection
+from roquet.remoting.endpoint import Endpoint, RemotingLimits, RemotingStatistics
+from roquet.remoting.frame import SerializeType
+from roquet.remoting.headers.base import Header
+from roquet.remoting.hooks import RpcHook
+from roquet.remoting.processor import ProcessorRegistry
+from roquet.remoting.tls import ClientTlsConfig, client_context
+from roquet.runtime.clock import Clock, SystemClock
+
+__all__ = ["ClientConfig", "RemotingClient", "split_address"]
+
+
+class ClientConfig(Struct, frozen=True, kw_only=True):
+    """How a client connects and asks.
+
+    Attributes:
+        limits: How much peers may make it hold.
+        tls: How it speaks TLS; ``None`` for plain text.
+        connect_timeout_ms: How long a connection may take to be made.
+        request_timeout_ms: How long a request may take that says nothing else.
+        max_in_flight: Requests to all addresses that are not answered; further ones wait.
+        serialize_type: How its headers are written.
+        language: What it says it is written in.
+    """
+
+    limits: RemotingLimits = RemotingLimits()
+    tls: ClientTlsConfig | None = None
+    connect_timeout_ms: int = 3_000
+    request_timeout_ms: int = 3_000
+    max_in_flight: int = 65_535
+    serialize_type: SerializeType = SerializeType.JSON
+    language: LanguageCode = LanguageCode.PYTHON
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of an address.
+
+    Raises:
+        ConfigError: It is no address.
+
+    Example:
+        >>> split_address("[::1]:9876")
+        ('::1', 9876)
+    """
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) <= 65_535:
+        raise ConfigError(
+            f"{address!r} is no address",
+            hint="Write host:port, and an IPv6 host in brackets.",
+        )
+    return host, int(port)
+
+
+class RemotingClient:
+    """Sends requests, over one connection to each address.
+
+    Args:
+        registry: Who answers requests of the peers.
+        config: How to connect and ask.
+        hooks: What runs around every request.
+        clock: The time.
+
+    Raises:
+        ConfigError: The TLS settings cannot be used.
+    """
+
+    def __init__(
+        self,
+        registry: ProcessorRegistry | None = None,
+        config: ClientConfig | None = None,
+        *,
+        hooks: Iterable[RpcHook] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._config = config or ClientConfig()
+        tls = self._config.tls
+        self._tls: ssl.SSLContext | None = None if tls is None else client_context(tls)
+        self._endpoint = Endpoint(
+            registry or ProcessorRegistry(),
+            self._config.limits,
+            hooks=hooks,
+            clock=clock or SystemClock(),
+            language=self._config.language,
+            serialize_type=self._config.serialize_type,
+        )
+        self._slots = asyncio.Semaphore(self._config.max_in_flight)
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._watching = False
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def statistics(self) -> RemotingStatistics:
+        """What happened so far."""
+        return self._endpoint.statistics
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """The open connections."""
+        return frozenset(self._endpoint.connections)
+
+    def close_idle_connections(self) -> None:
+        """Close connections on which nothing moved for the idle time; also done by a timer."""
+        self._endpoint.close_idle_connections()
+
+    async def invoke(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: bytes = b"",
+        timeout_ms: int | None = None,
+    ) -> RemotingCommand:
+        """Ask and wait for the answer, whatever its response code is.
+
+        Raises:
+            ConnectFailed: There is no connection to be had; nothing was sent.
+            SendFailed: The connection broke before the answer came.
+            RequestTimeout: No answer came in time.
+        """
+        request = self._request(code, header, body, oneway=False)
+        timeout_ms = timeout_ms or self._config.request_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._slots:
+                connection = await self.connect(address)
+                await connection.wait_writable()
+                return await connection.invoke(request)
+        except TimeoutError:
+            raise _late(address, code, timeout_ms) from None
+
+    async def invoke_oneway(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: bytes = b"",
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Tell something, without an answer; waits while the peer does not read.
+
+        Raises:
+            ConnectFailed: There is no connection to be had.
+            SendFailed: The connection broke.
+            RequestTimeout: It could not be sent in time.
+        """
+        request = self._request(code, header, body, oneway=True)
+        timeout_ms = timeout_ms or self._config.request_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._slots:
+                connection = await self.connect(address)
+                await connection.wait_writable()
+                connection.invoke_oneway(request)
+        except TimeoutError:
+            raise _late(address, code, timeout_ms) from None
+
+    async def connect(self, address: str) -> Connection:
+        """The connection to an address; made if there is none.
+
+        Raises:
+            ConnectFailed: There is no connection to be had.
+            ClientError: The client is closed.
+            ConfigError: The address is none.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and not connection.is_closed:
+            return connection
+        if self._closed:
+            raise ClientError("The client is closed", code="client_closed")
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(partial(self._opened, address))
+        # Other callers may wait for the same connection: one that gives up must not end it.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Close every connection; open requests end with :class:`~roquet.errors.SendFailed`."""
+        self._closed = True
+        connecting = list(self._connecting.values())
+        for task in connecting:
+            task.cancel()
+        if connecting:
+            await asyncio.wait(connecting)
+        await self._endpoint.close()
+
+    async def _open(self, address: str) -> Connection:
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        if not self._watching:
+            self._watching = True
+            self._endpoint.watch_idle()
+        try:
+            async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    partial(Connection, self._endpoint), host, port, ssl=self._tls
+                )
+        except TimeoutError:
+            reason = f"no connection within {self._config.connect_timeout_ms} ms"
+        except (OSError, ssl.CertificateError) as error:
+            reason = str(error)
+        else:
+            return connection
+        raise ConnectFailed(
+            f"Cannot connect to {address}",
+            detail=reason,
+            hint="Is the server running there, and does it speak TLS if the client does?",
+        )
+
+    def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
+        del self._connecting[address]
+        if task.cancelled() or task.exception() is not None:
+            return
+        connection = task.result()
+        self._connections[address] = connection
+        connection.on_close(partial(self._lost, address))
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+    def _request(
+        self, code: int, header: Header | None, body: bytes, *, oneway: bool
+    ) -> RemotingCommand:
+        return create_request(
+            code,
+            header,
+            opaque=0,
+            body=body,
+            oneway=oneway,
+            language=self._config.language,
+            serialize_type=self._config.serialize_type,
+        )
+
+
+def _late(address: str, code: int, timeout_ms: int) -> RequestTimeout:
+    return RequestTimeout(
+        f"{address} did not answer {request_code_name(code)} in time",
+        detail=f"waited {timeout_ms} ms",
+        hint="The peer may be busy or stopped; whether it did its work is not known.",
+    )

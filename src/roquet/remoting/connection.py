@@ -1,0 +1,515 @@
+"""One connection, on either side.
+
+Owns the way of bytes between a socket and the processors, in both directions: requests that come
+in and are answered, and requests that we send and whose answers come in. Servers and clients use
+the same class, because both sides may ask.
+
+Invariants:
+
+* Work is done by the burst. All frames that a read brought are taken, their answers are written
+  with one call; answers that become ready later in one turn of the loop share one as well.
+* A frame is taken only while the limits of :class:`~roquet.remoting.endpoint.Endpoint` allow it.
+  Otherwise it stays in the decoder and the socket is not read.
+* Answers in parts are copied before control returns to the event loop.
+* A frame or header that cannot be read ends the connection: there is no opaque to answer to, and
+  where the next frame starts is unknown. A header of the wrong content gets an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from roquet.errors import ProtocolError, RequestTimeout, RoquetError, SendFailed
+from roquet.remoting.codec import decode_command, encode_command, encode_command_head
+from roquet.remoting.codes import ResponseCode, version_ordinal
+from roquet.remoting.command import RESPONSE_FLAG, RemotingCommand, create_request, create_response
+from roquet.remoting.frame import Frame, FrameDecoder
+from roquet.remoting.headers.base import Header
+from roquet.remoting.hooks import RequestRefused, RpcCall
+from roquet.remoting.processor import (
+    Answer,
+    AnswerInParts,
+    Port,
+    RequestContext,
+    unknown_code_response,
+)
+
+if TYPE_CHECKING:
+    from roquet.remoting.endpoint import Endpoint
+
+__all__ = ["Connection"]
+
+log = logging.getLogger(__name__)
+
+_GO_AWAY_SINCE = version_ordinal("V5_3_1")
+"""Clients after this version understand that they are to go away."""
+
+_OPAQUE_MASK = 0x7FFFFFFF
+
+
+class Connection(asyncio.Protocol):
+    """One connection, on either side.
+
+    Attributes:
+        id: A number that no other connection of the endpoint has.
+        port: On which of a server's ports it came in.
+        remote_address: The peer, as ``host:port``.
+        attributes: Whatever the layers above want to remember of the peer.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, port: Port = Port.MAIN) -> None:
+        self.id = 0
+        self.port = port
+        self.remote_address = ""
+        self.attributes: dict[str, object] = {}
+        self._endpoint = endpoint
+        self._limits = endpoint.limits
+        self._table = endpoint.registry.table(port)
+        self._decoder = FrameDecoder(max_frame_bytes=endpoint.limits.max_frame_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._close_callbacks: list[Callable[[Connection], None]] = []
+        self._outgoing: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._next_opaque = 0
+        self._output: list[bytes | memoryview] = []
+        self._output_bytes = 0
+        self._flush_scheduled = False
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._pumping = False
+        self._reading_paused = False
+        self._writable: asyncio.Future[None] | None = None
+        self._activity_ns = 0
+        self._unwritten_seen = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        return f"<Connection {self.id} {self.remote_address} {state}>"
+
+    # ----------------------------------------------------------------------- life and death
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: the connection is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        high_bytes = self._limits.write_high_bytes
+        self._transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
+        self.remote_address = _address(self._transport.get_extra_info("peername"))
+        self._activity_ns = self._endpoint.clock.monotonic_ns()
+        self.id = self._endpoint.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the connection is gone."""
+        self._endpoint.lost(self)
+        self._output.clear()
+        self._output_bytes = 0
+        reason = "the peer closed it" if exc is None else str(exc) or type(exc).__name__
+        for future in self._outgoing.values():
+            if not future.done():
+                future.set_exception(self._send_failed("lost before the answer came", reason))
+        self._outgoing.clear()
+        self.resume_writing()
+        self._closed.set_result(None)
+        for callback in self._close_callbacks:
+            self._loop.call_soon(callback, self)
+        self._close_callbacks.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport is None or self._closed.done() or self._transport.is_closing()
+
+    def on_close(self, callback: Callable[[Connection], None]) -> None:
+        """Have something called once, from the loop, when the connection is gone."""
+        if self._closed.done():
+            self._loop.call_soon(callback, self)
+        else:
+            self._close_callbacks.append(callback)
+
+    def close(self) -> None:
+        """Close after what is already answered was written."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is gone."""
+        await asyncio.shield(self._closed)
+
+    def cut_off(self, reason: str) -> None:
+        """Close at once a peer that makes us hold too much."""
+        self._endpoint.statistics.overload_closed += 1
+        more = self._endpoint.log_limiter.allow("cut off")
+        if more is not None:
+            held = self.held_bytes
+            log.warning(
+                "%s is cut off with %d bytes: %s%s", self.remote_address, held, reason, more
+            )
+        self.abort()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of half-read frames and unwritten answers."""
+        return self._decoder.buffered_bytes + self._output_bytes + self._unwritten_bytes()
+
+    def _unwritten_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def last_activity_ns(self) -> int:
+        """When bytes last moved, on the monotonic clock."""
+        unwritten = self._unwritten_bytes()
+        if unwritten < self._unwritten_seen:
+            self._activity_ns = self._endpoint.clock.monotonic_ns()
+        self._unwritten_seen = unwritten
+        return self._activity_ns
+
+    # ------------------------------------------------------------------------------ reading
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop: a read brought bytes."""
+        self._activity_ns = self._endpoint.clock.monotonic_ns()
+        if self.is_closed:
+            return
+        self._decoder.feed(data)
+        self.pump()
+        self._endpoint.held(self)
+
+    def pump(self) -> None:
+        """Take frames as far as the limits allow, then write the answers that are ready."""
+        if self._pumping or self.is_closed:
+            return
+        self._pumping = True
+        starved = False
+        try:
+            while not (starved or self._must_wait()):
+                frame = self._decoder.next_frame()
+                if frame is None:
+                    starved = True
+                else:
+                    self._take(frame)
+        except ProtocolError as error:
+            self._end_stream(error)
+        finally:
+            self._pumping = False
+        self._endpoint.burst_ended()
+        self._flush()
+        self._steer_reading(starved=starved)
+
+    def _must_wait(self) -> bool:
+        limits = self._limits
+        return (
+            self._writable is not None
+            or self._in_flight >= limits.max_in_flight
+            or self._in_flight_bytes >= limits.max_in_flight_bytes
+            or self._endpoint.is_full
+        )
+
+    def _steer_reading(self, *, starved: bool) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._must_wait():
+            if self._endpoint.is_full:
+                self._endpoint.block(self)
+            if not self._reading_paused:
+                self._reading_paused = True
+                self._endpoint.statistics.reading_paused += 1
+                transport.pause_reading()
+            return
+        if not starved:
+            self._loop.call_soon(self.pump)
+        elif self._reading_paused:
+            self._reading_paused = False
+            transport.resume_reading()
+
+    def _end_stream(self, error: ProtocolError) -> None:
+        self._endpoint.statistics.bad_frames += 1
+        more = self._endpoint.log_limiter.allow("bad frame")
+        if more is not None:
+            parts = [error.message, error.detail, error.hint]
+            reason = "; ".join(part for part in parts if part)
+            log.warning("%s is closed: %s%s", self.remote_address, reason, more)
+        self.close()
+
+    def _take(self, frame: Frame) -> None:
+        command = decode_command(frame)
+        if not command.is_response:
+            self._handle(command, len(frame.header) + len(frame.body))
+            return
+        future = self._outgoing.pop(command.opaque, None)
+        if future is None or future.done():
+            self._endpoint.statistics.unmatched_responses += 1
+        else:
+            future.set_result(command)
+
+    # ---------------------------------------------------------------------------- answering
+
+    def _handle(self, request: RemotingCommand, request_bytes: int) -> None:
+        endpoint = self._endpoint
+        endpoint.statistics.requests += 1
+        registration = self._table.get(request.code)
+        if registration is None:
+            endpoint.statistics.requests_unknown += 1
+            self._write_answer(request, unknown_code_response(request))
+            return
+        if endpoint.stopping and request.version > _GO_AWAY_SINCE:
+            answer = create_response(request, ResponseCode.GO_AWAY, remark="please go away")
+            self._write_answer(request, answer)
+            return
+        context = RequestContext(self, request, registration.permission)
+        try:
+            for hook in endpoint.hooks:
+                hook.before_request(context)
+            result = registration.handle(context)
+            if not (result is None or isinstance(result, (RemotingCommand, AnswerInParts))):
+                self._await_answer(context, asyncio.ensure_future(result), request_bytes)
+                return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+            result = self._failure(request, error)
+        if result is not None or request.is_oneway:
+            self.answer(context, result)
+
+    def _await_answer(
+        self, context: RequestContext, running: asyncio.Future[Answer | None], request_bytes: int
+    ) -> None:
+        self._in_flight += 1
+        self._in_flight_bytes += request_bytes
+        self._endpoint.started(running, request_bytes)
+        running.add_done_callback(partial(self._finish, context, request_bytes))
+
+    def _finish(
+        self, context: RequestContext, request_bytes: int, running: asyncio.Future[Answer | None]
+    ) -> None:
+        self._in_flight -= 1
+        self._in_flight_bytes -= request_bytes
+        if not running.cancelled():
+            error = running.exception()
+            if isinstance(error, Exception):
+                answer: Answer | None = self._failure(context.request, error)
+            else:
+                answer = running.result()
+            if answer is not None or context.request.is_oneway:
+                self.answer(context, answer)
+        if self._reading_paused:
+            self.pump()
+        self._endpoint.finished(running, request_bytes)
+
+    def _failure(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        if isinstance(error, RequestRefused):
+            return create_response(request, error.response_code, remark=error.message)
+        if isinstance(error, RoquetError):
+            remark = error.message
+        else:
+            # The text of an unexpected error may hold paths or secrets; it stays in our log.
+            remark = f"{type(error).__name__} while handling {request.code_name}"
+            self._endpoint.statistics.processor_errors += 1
+            more = self._endpoint.log_limiter.allow("processor")
+            if more is not None:
+                log.error("%s of %s%s", remark, self.remote_address, more, exc_info=error)
+        return create_response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def answer(self, context: RequestContext, answer: Answer | None) -> None:
+        """Run the hooks that see an answer, then send it; nothing for a one-way request."""
+        request = context.request
+        command = answer.command if isinstance(answer, AnswerInParts) else answer
+        try:
+            for hook in self._endpoint.hooks:
+                hook.after_response(context, command)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+            answer = self._failure(request, error)
+        if answer is not None:
+            self._write_answer(request, answer)
+
+    def _write_answer(self, request: RemotingCommand, answer: Answer) -> None:
+        if request.is_oneway or self.is_closed:
+            return
+        command = answer.command if isinstance(answer, AnswerInParts) else answer
+        parts = answer.body_parts if isinstance(answer, AnswerInParts) else None
+        command.opaque = request.opaque
+        command.flag |= RESPONSE_FLAG
+        command.serialize_type = self._endpoint.serialize_type
+        try:
+            if parts is None:
+                self._write(encode_command(command))
+                return
+            head = encode_command_head(command, body_bytes=sum(len(part) for part in parts))
+        except ProtocolError as error:
+            self._write_answer(request, self._failure(request, error))
+            return
+        if self._pumping:
+            self._output_bytes += sum(len(part) for part in parts)
+            self._output += (head, *parts)
+            self._after_write()
+        else:
+            self._write(b"".join((head, *parts)))
+
+    # ------------------------------------------------------------------------------ writing
+
+    def _write(self, data: bytes) -> None:
+        self._output.append(data)
+        self._output_bytes += len(data)
+        self._after_write()
+
+    def _after_write(self) -> None:
+        if self._output_bytes >= self._limits.write_high_bytes:
+            self._flush()
+        elif not (self._pumping or self._flush_scheduled):
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        output = self._output
+        if not output:
+            return
+        data = output[0] if len(output) == 1 else b"".join(output)
+        output.clear()
+        self._output_bytes = 0
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        unwritten = transport.get_write_buffer_size()
+        if not unwritten:
+            self._activity_ns = self._endpoint.clock.monotonic_ns()
+        elif unwritten > self._limits.write_max_bytes:
+            self.cut_off("it does not read its answers")
+        else:
+            self._endpoint.held(self)
+
+    def pause_writing(self) -> None:
+        """Called by the transport: the peer does not read as fast as we write."""
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Called by the transport: the peer reads again."""
+        writable, self._writable = self._writable, None
+        if writable is not None:
+            if not writable.done():
+                writable.set_result(None)
+            self._activity_ns = self._endpoint.clock.monotonic_ns()
+            self.pump()
+
+    async def wait_writable(self) -> None:
+        """Wait until the peer has read enough of what was written, or is gone."""
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    # ------------------------------------------------------------------------------- asking
+
+    async def send_request(
+        self, code: int, header: Header | None = None, *, body: bytes = b"", timeout_ms: int
+    ) -> RemotingCommand:
+        """Ask the peer and wait for its answer, whatever its response code is.
+
+        Raises:
+            SendFailed: The connection is gone or its peer does not read.
+            RequestTimeout: No answer came in time.
+        """
+        return await self.invoke(self._request(code, header, body), timeout_ms=timeout_ms)
+
+    def send_oneway(self, code: int, header: Header | None = None, *, body: bytes = b"") -> None:
+        """Tell the peer something, without an answer.
+
+        Raises:
+            SendFailed: The connection is gone or its peer does not read.
+        """
+        self.invoke_oneway(self._request(code, header, body, oneway=True))
+
+    async def invoke(
+        self, request: RemotingCommand, *, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """As :meth:`send_request`, with a request that is already made; its opaque is set here.
+
+        Without a time-out the caller bounds the wait.
+        """
+        call = RpcCall(self, request)
+        self._send(call)
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._outgoing[request.opaque] = future
+        timer = None
+        if timeout_ms is not None:
+            timer = self._loop.call_later(timeout_ms / 1000, self._expire, request, timeout_ms)
+        try:
+            response = await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._outgoing.pop(request.opaque, None)
+        for hook in self._endpoint.hooks:
+            hook.after_response(call, response)
+        return response
+
+    def invoke_oneway(self, request: RemotingCommand) -> None:
+        """As :meth:`send_oneway`, with a request that is already made."""
+        self._send(RpcCall(self, request))
+
+    def _request(
+        self, code: int, header: Header | None, body: bytes, *, oneway: bool = False
+    ) -> RemotingCommand:
+        endpoint = self._endpoint
+        return create_request(
+            code,
+            header,
+            opaque=0,
+            body=body,
+            oneway=oneway,
+            language=endpoint.language,
+            serialize_type=endpoint.serialize_type,
+        )
+
+    def _send(self, call: RpcCall) -> None:
+        if self.is_closed:
+            raise self._send_failed("closed")
+        if self._writable is not None:
+            raise self._send_failed("full: the peer does not read")
+        if len(self._outgoing) >= self._limits.max_outgoing:
+            raise self._send_failed("full: too many requests wait for an answer")
+        request = call.request
+        request.opaque = self._free_opaque()
+        for hook in self._endpoint.hooks:
+            hook.before_request(call)
+        self._endpoint.statistics.requests_sent += 1
+        self._write(encode_command(request))
+
+    def _free_opaque(self) -> int:
+        opaque = self._next_opaque
+        while opaque in self._outgoing:
+            opaque = (opaque + 1) & _OPAQUE_MASK
+        self._next_opaque = (opaque + 1) & _OPAQUE_MASK
+        return opaque
+
+    def _expire(self, request: RemotingCommand, timeout_ms: int) -> None:
+        future = self._outgoing.get(request.opaque)
+        if future is not None and not future.done():
+            future.set_exception(
+                RequestTimeout(
+                    f"{self.remote_address} did not answer {request.code_name} in time",
+                    detail=f"waited {timeout_ms} ms",
+                    hint="The peer may be busy or stopped; whether it did its work is not known.",
+                )
+            )
+
+    def _send_failed(self, what: str, detail: str | None = None) -> SendFailed:
+        return SendFailed(
+            f"The connection to {self.remote_address or 'the peer'} is {what}",
+            detail=detail,
+            hint="The next request makes a new connection.",
+        )
+
+
+def _address(peer: object) -> str:
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        host, port = peer[:2]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(peer or "unknown")
