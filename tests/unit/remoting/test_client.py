@@ -1,0 +1,209 @@
+import asyncio
+import socket
+
+import pytest
+
+from roquet.errors import ClientError, ConfigError, ConnectFailed, RequestTimeout, SendFailed
+from roquet.remoting.client import ClientConfig, RemotingClient, split_address
+from roquet.remoting.codes import LanguageCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.endpoint import RemotingLimits
+from roquet.remoting.frame import SerializeType
+from roquet.remoting.hooks import RpcCall, RpcHook
+from roquet.runtime.clock import ManualClock
+from tests.unit.remoting.net_kit import (
+    BIG,
+    ECHO,
+    LATER,
+    LOOPBACK,
+    NOBODY,
+    SLOW,
+    TYPED,
+    SizeHeader,
+    serving,
+    turns,
+    until,
+)
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+async def test_requests_share_one_connection(serialize_type: SerializeType) -> None:
+    config = ClientConfig(serialize_type=serialize_type)
+    async with serving() as up, RemotingClient(config=config) as client:
+        answers = await asyncio.gather(
+            *(client.invoke(up.address, ECHO, body=b"%d" % n) for n in range(200))
+        )
+        assert [each.body for each in answers] == [b"%d" % n for n in range(200)]
+        assert (await client.invoke(up.address, TYPED, SizeHeader(size=9))).remark == "9"
+        assert up.server.statistics.connections_opened == 1
+        assert len(client.connections) == 1
+
+
+async def test_response_codes_are_no_errors() -> None:
+    async with serving() as up, RemotingClient() as client:
+        response = await client.invoke(up.address, NOBODY)
+        assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_oneway() -> None:
+    async with serving() as up, RemotingClient() as client:
+        await client.invoke_oneway(up.address, ECHO)
+        await until(lambda: up.processors.seen == [ECHO])
+        assert (await client.invoke(up.address, ECHO, body=b"on")).body == b"on"
+
+
+async def test_answers_larger_than_the_buffers() -> None:
+    async with serving() as up, RemotingClient() as client:
+        response = await client.invoke(up.address, BIG, SizeHeader(size=10_000_000))
+        assert len(response.body) == 10_000_001
+        response = await client.invoke(up.address, ECHO, body=bytes(10_000_000))
+        assert len(response.body) == 10_000_000
+
+
+async def test_no_answer_in_time_leaves_the_connection_usable() -> None:
+    async with serving() as up, RemotingClient() as client:
+        with pytest.raises(RequestTimeout, match="did not answer 9003 in time") as caught:
+            await client.invoke(up.address, LATER, timeout_ms=20)
+        assert (caught.value.detail, caught.value.retriable) == ("waited 20 ms", True)
+        await until(lambda: bool(up.processors.contexts))
+        context = up.processors.contexts[0]
+        context.reply(context.response(0))
+        assert (await client.invoke(up.address, ECHO, body=b"on")).body == b"on"
+        assert client.statistics.unmatched_responses == 1
+        assert up.server.statistics.connections_opened == 1
+
+
+async def test_nobody_listens_there() -> None:
+    with socket.create_server((LOOPBACK, 0)) as reserved:
+        address = f"{LOOPBACK}:{reserved.getsockname()[1]}"
+    async with RemotingClient() as client:
+        with pytest.raises(ConnectFailed, match=f"Cannot connect to {address}") as caught:
+            await client.invoke(address, ECHO)
+        assert caught.value.retriable
+        assert caught.value.detail
+        assert caught.value.exit_code == 3
+
+
+async def test_a_connection_that_is_not_accepted_in_time() -> None:
+    # A full backlog of one: further connections hang.
+    with socket.socket() as busy:
+        busy.bind((LOOPBACK, 0))
+        busy.listen(0)
+        fillers = [socket.socket() for _ in range(4)]
+        for each in fillers:
+            each.settimeout(0)
+            each.connect_ex(busy.getsockname())
+        async with RemotingClient(config=ClientConfig(connect_timeout_ms=20)) as client:
+            with pytest.raises(ConnectFailed) as caught:
+                await client.invoke(f"{LOOPBACK}:{busy.getsockname()[1]}", ECHO)
+            assert caught.value.detail == "no connection within 20 ms"
+        for each in fillers:
+            each.close()
+
+
+async def test_a_lost_connection_fails_its_requests_and_is_made_anew() -> None:
+    async with serving() as up, RemotingClient() as client:
+        asked = asyncio.ensure_future(client.invoke(up.address, LATER))
+        await until(lambda: bool(up.processors.contexts))
+        up.processors.contexts[0].connection.abort()
+        with pytest.raises(SendFailed) as caught:
+            await asked
+        assert caught.value.retriable
+        assert (await client.invoke(up.address, ECHO, body=b"again")).body == b"again"
+        assert up.server.statistics.connections_opened == 2
+
+
+async def test_requests_in_flight_are_bounded_and_wait() -> None:
+    async with serving() as up, RemotingClient(config=ClientConfig(max_in_flight=2)) as client:
+        asked = [asyncio.ensure_future(client.invoke(up.address, SLOW)) for _ in range(5)]
+        await until(lambda: up.server.in_flight == 2)
+        await turns()
+        assert up.server.in_flight == 2
+        with pytest.raises(RequestTimeout):
+            await client.invoke(up.address, ECHO, timeout_ms=5)
+        up.processors.gate.set()
+        assert [each.code for each in await asyncio.gather(*asked)] == [0] * 5
+        assert (await client.invoke(up.address, ECHO)).code == 0
+
+
+async def test_a_caller_that_gives_up_does_not_end_the_connecting_of_others() -> None:
+    async with serving() as up, RemotingClient() as client:
+        first = asyncio.ensure_future(client.invoke(up.address, ECHO))
+        second = asyncio.ensure_future(client.invoke(up.address, ECHO, body=b"2"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).body == b"2"
+        assert up.server.statistics.connections_opened == 1
+
+
+async def test_close_ends_open_requests_and_refuses_new_ones() -> None:
+    async with serving() as up:
+        client = RemotingClient()
+        asked = asyncio.ensure_future(client.invoke(up.address, LATER))
+        await until(lambda: bool(up.processors.contexts))
+        await client.close()
+        with pytest.raises(SendFailed):
+            await asked
+        with pytest.raises(ClientError, match="The client is closed"):
+            await client.invoke(up.address, ECHO)
+        await until(lambda: not up.server.connections)
+
+
+async def test_idle_connections_are_closed() -> None:
+    clock = ManualClock()
+    async with serving() as up, RemotingClient(clock=clock) as client:
+        await client.invoke(up.address, ECHO)
+        clock.advance(120_000)
+        client.close_idle_connections()
+        await until(lambda: not client.connections)
+        assert (await client.invoke(up.address, ECHO)).code == 0
+
+
+async def test_a_request_larger_than_the_server_takes() -> None:
+    limits = RemotingLimits(max_frame_bytes=1 << 16)
+    async with serving(limits=limits) as up, RemotingClient() as client:
+        with pytest.raises(SendFailed):
+            await client.invoke(up.address, ECHO, body=bytes(1 << 17))
+        assert (await client.invoke(up.address, ECHO)).code == 0
+
+
+class Signing(RpcHook):
+    def __init__(self) -> None:
+        self.answers: list[int | None] = []
+
+    def before_request(self, call: RpcCall) -> None:
+        assert not call.is_incoming
+        call.request.ext_fields = {**(call.request.ext_fields or {}), "size": "12"}
+
+    def after_response(self, call: RpcCall, response: RemotingCommand | None) -> None:
+        assert call.connection.remote_address
+        self.answers.append(None if response is None else response.code)
+
+
+async def test_hooks_may_change_requests_and_see_answers() -> None:
+    hook = Signing()
+    async with serving() as up, RemotingClient(hooks=[hook]) as client:
+        assert (await client.invoke(up.address, TYPED)).remark == "12"
+    assert hook.answers == [0]
+
+
+async def test_the_language_is_said() -> None:
+    config = ClientConfig(language=LanguageCode.OTHER)
+    async with serving() as up, RemotingClient(config=config) as client:
+        asked = asyncio.ensure_future(client.invoke(up.address, LATER))
+        await until(lambda: bool(up.processors.contexts))
+        context = up.processors.contexts[0]
+        assert context.request.language is LanguageCode.OTHER
+        context.reply(context.response(0))
+        await asked
+
+
+@pytest.mark.parametrize("address", ["", "host", ":1", "host:", "host:0", "host:x", "h:65536"])
+def test_bad_addresses(address: str) -> None:
+    with pytest.raises(ConfigError, match="is no address"):
+        split_address(address)
+
+
+def test_good_addresses() -> None:
+    assert split_address("10.0.0.1:10911") == ("10.0.0.1", 10911)
+    assert split_address("[fe80::1]:9876") == ("fe80::1", 9876)
