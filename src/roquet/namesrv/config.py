@@ -1,0 +1,266 @@
+"""Settings of the name server, under RocketMQ's own keys.
+
+Owns :class:`NamesrvConfig`, the list of settings that a request may change, and
+:class:`Configuration`, which holds the settings in force.
+
+Invariants:
+
+* A request changes only the settings of :data:`DYNAMIC_KEYS`: switches and a number of seconds,
+  never a path, an address or a name (CVE-2023-37582 was a path). Upstream has a list of what may
+  not be changed instead.
+* A change is taken whole or not at all, and holds only once it is in the file.
+* The file that changes are kept in is fixed at the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from roquet.errors import ConfigError
+from roquet.namesrv.properties_text import format_properties, parse_properties
+from roquet.runtime.config_file import ConfigFile
+
+__all__ = [
+    "DYNAMIC_KEYS",
+    "KEYS_WITHOUT_EFFECT",
+    "Configuration",
+    "NamesrvConfig",
+    "config_from_properties",
+]
+
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+UPDATE_REFUSED = "config_update_refused"
+"""The ``code`` of an error about a setting that no request may change."""
+
+
+def _in_home(name: str) -> str:
+    return str(Path.home() / "namesrv" / name)
+
+
+class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The name server's settings; defaults are upstream's.
+
+    Attributes:
+        order_message: Whether routes carry the queues of ordered topics.
+        return_order_topic_config_to_broker: Whether brokers that register get them too.
+        scan_not_active_broker_interval_ms: How often silent brokers are looked for.
+        support_acting_master: Whether a slave may stand in a route as master.
+        all_topic_list: Whether anybody may list all topics.
+        topic_list: Whether anybody may list the topics of a cluster or unit.
+        notify_min_broker_id_changed: Whether brokers are told of a new least id of their name.
+        need_wait_for_service: Whether routes are refused for some time after the start, while
+            brokers are still registering.
+        wait_seconds_for_service: That time.
+        delete_topic_with_broker_registration: Whether a topic that a broker no longer registers
+            is dropped for that broker.
+        config_black_list: Further keys that no request may change, with semicolons.
+    """
+
+    rocketmq_home: str = field(default="", name="rocketmqHome")
+    kv_config_path: str = field(
+        default_factory=lambda: _in_home("kvConfig.json"), name="kvConfigPath"
+    )
+    config_store_path: str = field(
+        default_factory=lambda: _in_home("namesrv.properties"), name="configStorePath"
+    )
+    bind_address: str = field(default="0.0.0.0", name="bindAddress")  # noqa: S104 - upstream's
+    listen_port: Port = field(default=9876, name="listenPort")
+    channel_idle_seconds_max: Positive = field(default=120, name="serverChannelMaxIdleTimeSeconds")
+    order_message: bool = field(default=False, name="orderMessageEnable")
+    return_order_topic_config_to_broker: bool = field(
+        default=True, name="returnOrderTopicConfigToBroker"
+    )
+    scan_not_active_broker_interval_ms: Positive = field(
+        default=5000, name="scanNotActiveBrokerInterval"
+    )
+    support_acting_master: bool = field(default=False, name="supportActingMaster")
+    all_topic_list: bool = field(default=True, name="enableAllTopicList")
+    topic_list: bool = field(default=True, name="enableTopicList")
+    notify_min_broker_id_changed: bool = field(default=False, name="notifyMinBrokerIdChanged")
+    need_wait_for_service: bool = field(default=False, name="needWaitForService")
+    wait_seconds_for_service: NonNegative = field(default=45, name="waitSecondsForService")
+    delete_topic_with_broker_registration: bool = field(
+        default=False, name="deleteTopicWithBrokerRegistration"
+    )
+    config_black_list: str = field(
+        default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
+    )
+
+
+DYNAMIC_KEYS = frozenset(
+    {
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "supportActingMaster",
+        "enableAllTopicList",
+        "enableTopicList",
+        "notifyMinBrokerIdChanged",
+        "needWaitForService",
+        "waitSecondsForService",
+        "deleteTopicWithBrokerRegistration",
+    }
+)
+"""What a request may change."""
+
+KEYS_WITHOUT_EFFECT = frozenset(
+    {
+        # Thread pools and their queues: one event loop does it all.
+        "clientRequestThreadPoolNums",
+        "clientRequestThreadPoolQueueCapacity",
+        "defaultThreadPoolNums",
+        "defaultThreadPoolQueueCapacity",
+        "serverAsyncSemaphoreValue",
+        "serverCallbackExecutorThreads",
+        "serverOnewaySemaphoreValue",
+        "serverSelectorThreads",
+        "serverWorkerThreads",
+        "unRegisterBrokerQueueCapacity",
+        # Netty's own.
+        "enableShutdownGracefully",
+        "serverNettyWorkerGroupEnable",
+        "serverPooledByteBufAllocatorEnable",
+        "serverSocketBacklog",
+        "serverSocketRcvBufSize",
+        "serverSocketSndBufSize",
+        "shutdownWaitTimeSeconds",
+        "useEpollNativeSelector",
+        "writeBufferHighWaterMark",
+        "writeBufferLowWaterMark",
+        # A name server that asks another cluster, and one with a controller inside.
+        "clusterTest",
+        "enableControllerInNamesrv",
+        "productEnvName",
+    }
+)
+"""Upstream's keys that a file may have and that change nothing here."""
+
+_FIELDS = {each.encode_name: each.name for each in msgspec.structs.fields(NamesrvConfig)}
+_ALWAYS_BLACK_LISTED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+
+
+def config_from_properties(settings: Mapping[str, str]) -> tuple[NamesrvConfig, list[ConfigError]]:
+    """Make settings of the keys and values of a file.
+
+    Returns:
+        The settings, and a warning for each key that is unknown or changes nothing.
+
+    Raises:
+        ConfigError: A value is bad.
+    """
+    known = {key: value for key, value in settings.items() if key in _FIELDS}
+    warnings = [_strange_key(key) for key in settings if key not in _FIELDS]
+    return _changed(NamesrvConfig(), known), warnings
+
+
+def _changed(config: NamesrvConfig, settings: Mapping[str, str]) -> NamesrvConfig:
+    values: dict[str, object] = msgspec.to_builtins(config)
+    for key, text in settings.items():
+        value = text.strip()
+        try:
+            # One at a time, so that the error can name the key.
+            msgspec.convert({key: value}, NamesrvConfig, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigError(
+                f"The value of {key} cannot be used.",
+                detail=f"{value[:80]!r}: {str(error).partition(' - at ')[0]}",
+            ) from error
+        values[key] = value
+    return msgspec.convert(values, NamesrvConfig, strict=False)
+
+
+def _strange_key(key: str) -> ConfigError:
+    if key in KEYS_WITHOUT_EFFECT:
+        return ConfigError(f"{key} has no effect here.", code=UPDATE_REFUSED)
+    near = difflib.get_close_matches(key[:80], _FIELDS, n=1)
+    return ConfigError(
+        f"There is no setting {key[:80]!r}.",
+        code="config_unknown_key",
+        hint=f"Did you mean {near[0]}?" if near else None,
+    )
+
+
+class Configuration:
+    """The settings in force, and the changes that requests made.
+
+    Args:
+        base: What the command line and the operator's file say.
+        file: Where changes are kept, decoded by :func:`parse_properties`; none: in memory only.
+
+    Attributes:
+        current: The settings in force.
+    """
+
+    def __init__(self, base: NamesrvConfig, file: ConfigFile[dict[str, str]] | None = None) -> None:
+        self.current = base
+        self._base = base
+        self._file = file
+        self._changes: dict[str, str] = {}
+
+    def load(self) -> ConfigError | None:
+        """Take over the changes that were kept.
+
+        Returns:
+            What is wrong with the file, if its backup was used.
+
+        Raises:
+            ConfigError: Neither the file nor its backup can be used, or a value is bad.
+        """
+        loaded = None if self._file is None else self._file.load()
+        if loaded is None:
+            return None
+        changes = {key: text for key, text in loaded.value.items() if key in DYNAMIC_KEYS}
+        self.current = _changed(self._base, changes)
+        self._changes = changes
+        return loaded.problem
+
+    def update(self, text: str) -> None:
+        """Change settings as a request asks.
+
+        Raises:
+            ConfigError: A key is unknown or may not be changed, or a value is bad; the code tells
+                which. Nothing was changed.
+            StoreError: The change could not be kept. Nothing was changed.
+        """
+        asked = parse_properties(text)
+        for key in asked:
+            self._check_dynamic(key)
+        changes = self._changes | {key: value.strip() for key, value in asked.items()}
+        changed = _changed(self._base, changes)
+        if self._file is not None and changes:
+            self._file.save(format_properties(changes))
+        self._changes = changes
+        self.current = changed
+
+    def text(self) -> str:
+        """All settings, as upstream answers them."""
+        values: dict[str, object] = msgspec.to_builtins(self.current)
+        return format_properties(
+            {
+                key: str(value).lower() if isinstance(value, bool) else str(value)
+                for key, value in values.items()
+            }
+        )
+
+    def _check_dynamic(self, key: str) -> None:
+        black_list = {*_ALWAYS_BLACK_LISTED, *self._base.config_black_list.split(";")}
+        if key in black_list:
+            raise ConfigError(
+                "Can not update config in black list.", code=UPDATE_REFUSED, detail=key
+            )
+        if key not in _FIELDS:
+            raise _strange_key(key)
+        if key not in DYNAMIC_KEYS:
+            raise ConfigError(
+                f"{key} cannot be changed by a request.",
+                code=UPDATE_REFUSED,
+                hint="Change it in the file of settings and start the name server again.",
+            )
