@@ -1,0 +1,67 @@
+"""What is made of a route before a client gets it.
+
+Owns two rules, both as functions from route to route:
+
+* The acting master: where a broker name has lost its master and allows it, the slave with the
+  least id stands in the route as master, so that reads, locks and offsets go on. Its queues are
+  without write permission by then.
+* The zone: a client that asks for it gets only the brokers of its own zone, and those without a
+  master wherever they are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from roquet.model.topic_config import PERM_WRITE
+from roquet.remoting.bodies.route import BrokerData, TopicRouteData
+
+__all__ = ["MASTER_ID", "SYNC_BROKER_MEMBER_GROUP_PREFIX", "in_zone", "with_acting_masters"]
+
+MASTER_ID = 0
+SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Of topics by which the brokers of a name find each other, as they really are."""
+
+
+def with_acting_masters(topic: str, route: TopicRouteData) -> TopicRouteData:
+    """The route with a slave as master where that is due."""
+    if topic.startswith(SYNC_BROKER_MEMBER_GROUP_PREFIX):
+        return route
+    read_only = {queue.broker_name for queue in route.queue_datas if not queue.perm & PERM_WRITE}
+    brokers = [
+        _acting(data) if data.broker_name in read_only else data for data in route.broker_datas
+    ]
+    return msgspec.structs.replace(route, broker_datas=brokers)
+
+
+def _acting(data: BrokerData) -> BrokerData:
+    addresses = data.broker_addrs
+    if not addresses or MASTER_ID in addresses or not data.enable_acting_master:
+        return data
+    least = min(addresses)
+    others = {each: address for each, address in addresses.items() if each != least}
+    return msgspec.structs.replace(data, broker_addrs={MASTER_ID: addresses[least], **others})
+
+
+def in_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
+    """The route without brokers of other zones."""
+    kept = [
+        data
+        for data in route.broker_datas
+        if MASTER_ID not in data.broker_addrs
+        or (data.zone_name or "").casefold() == zone_name.casefold()
+    ]
+    names = {data.broker_name for data in kept}
+    gone = [data for data in route.broker_datas if data.broker_name not in names]
+    gone_names = {data.broker_name for data in gone}
+    gone_addresses = {address for data in gone for address in data.broker_addrs.values()}
+    return msgspec.structs.replace(
+        route,
+        broker_datas=kept,
+        queue_datas=[each for each in route.queue_datas if each.broker_name not in gone_names],
+        filter_server_table={
+            address: servers
+            for address, servers in route.filter_server_table.items()
+            if address not in gone_addresses
+        },
+    )
