@@ -1,0 +1,112 @@
+"""Settings of the name server, and which of them a request changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roquet.errors import ConfigError, DiskFull
+from roquet.namesrv.config import (
+    DYNAMIC_KEYS,
+    KEYS_WITHOUT_EFFECT,
+    Configuration,
+    NamesrvConfig,
+    config_from_properties,
+)
+from roquet.namesrv.properties_text import parse_properties
+from roquet.runtime.config_file import ConfigFile
+from roquet.runtime.files import Files
+from tests.unit.namesrv.kit import FullDisk
+
+FIELDS = {each.encode_name: each for each in msgspec.structs.fields(NamesrvConfig)}
+
+
+def config_file(path: Path, files: Files | None = None) -> ConfigFile[dict[str, str]]:
+    return ConfigFile(path, files or Files(), decode=parse_properties)
+
+
+def test_what_a_request_may_change_is_no_text() -> None:
+    assert FIELDS.keys() >= DYNAMIC_KEYS
+    assert [key for key in DYNAMIC_KEYS if FIELDS[key].type is str] == []
+
+
+def test_keys_have_an_effect_or_none() -> None:
+    assert FIELDS.keys() & KEYS_WITHOUT_EFFECT == set()
+
+
+def test_upstream_s_file_is_read() -> None:
+    config, warnings = config_from_properties(
+        parse_properties("listenPort=9877\nserverWorkerThreads=8\norderMessageEnable = TRUE\n")
+    )
+    assert (config.listen_port, config.order_message) == (9877, True)
+    assert [warning.message for warning in warnings] == ["serverWorkerThreads has no effect here."]
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest_name() -> None:
+    _, (warning,) = config_from_properties({"listenport": "1"})
+    assert warning.message == "There is no setting 'listenport'."
+    assert warning.hint == "Did you mean listenPort?"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listenPort", "70000"),
+        ("listenPort", ""),
+        ("orderMessageEnable", "maybe"),
+        ("scanNotActiveBrokerInterval", "0"),
+    ],
+)
+def test_a_bad_value_names_its_key(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from_properties({key: value})
+    assert caught.value.message == f"The value of {key} cannot be used."
+    assert repr(value) in (caught.value.detail or "")
+
+
+def test_changes_outlive_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.properties"
+    base = NamesrvConfig(listen_port=1)
+    first = Configuration(base, config_file(path))
+    first.load()
+    first.update("orderMessageEnable=true\nwaitSecondsForService = 7")
+    first.update("orderMessageEnable=false")
+    assert path.read_text("utf-8") == "orderMessageEnable=false\nwaitSecondsForService=7\n"
+    second = Configuration(base, config_file(path))
+    second.load()
+    assert second.current == NamesrvConfig(
+        listen_port=1, order_message=False, wait_seconds_for_service=7
+    )
+
+
+def test_a_file_of_upstream_s_changes_no_path(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.properties"
+    path.write_text("kvConfigPath=/x\nlistenPort=1\nenableTopicList=false\n", "utf-8")
+    configuration = Configuration(NamesrvConfig(), config_file(path))
+    configuration.load()
+    assert configuration.current == NamesrvConfig(topic_list=False)
+
+
+def test_a_change_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+    configuration = Configuration(NamesrvConfig(), config_file(tmp_path / "p", FullDisk()))
+    with pytest.raises(DiskFull):
+        configuration.update("orderMessageEnable=true")
+    assert configuration.current == NamesrvConfig()
+
+
+def test_the_operator_may_forbid_more() -> None:
+    base = NamesrvConfig(config_black_list="enableTopicList;x")
+    configuration = Configuration(base)
+    with pytest.raises(ConfigError, match="black list"):
+        configuration.update("enableTopicList=false")
+    configuration.update("enableAllTopicList=false")
+
+
+def test_all_settings_are_shown_in_order() -> None:
+    lines = Configuration(NamesrvConfig()).text().splitlines()
+    keys = [line.partition("=")[0] for line in lines]
+    assert keys == sorted(FIELDS)
+    assert "orderMessageEnable=false" in lines
+    assert "listenPort=9876" in lines

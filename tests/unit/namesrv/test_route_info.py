@@ -1,0 +1,526 @@
+"""Brokers come, stay and go; what becomes of their topics."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from roquet.model.topic_config import TopicConfig
+from roquet.namesrv.config import NamesrvConfig
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.route import (
+    BrokerData,
+    ClusterInfo,
+    GetBrokerMemberGroupResponseBody,
+    QueueData,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    BrokerNameRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    RegisterBrokerResponseHeader,
+)
+from tests.unit.namesrv.kit import FakeConnection, Server, register_body
+
+ACTING = NamesrvConfig(support_acting_master=True)
+NOTIFYING = NamesrvConfig(support_acting_master=True, notify_min_broker_id_changed=True)
+
+
+def addresses(server: Server, topic: str) -> dict[int, str]:
+    route = server.route(topic)
+    assert route is not None
+    (broker,) = route.broker_datas
+    return broker.broker_addrs
+
+
+def perms(server: Server, topic: str) -> dict[str | None, int]:
+    route = server.route(topic)
+    assert route is not None
+    return {queue.broker_name: queue.perm for queue in route.queue_datas}
+
+
+def cluster_info(server: Server) -> ClusterInfo:
+    return decode_body(ClusterInfo, server.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+
+
+def test_a_broker_and_its_topics_are_found() -> None:
+    server = Server()
+    server.register(register_body("T", "U"))
+    assert server.route("T") == TopicRouteData(
+        broker_datas=[
+            BrokerData(broker_addrs={0: "broker-a:10911"}, broker_name="broker-a", cluster="C")
+        ],
+        queue_datas=[
+            QueueData(broker_name="broker-a", perm=6, read_queue_nums=4, write_queue_nums=4)
+        ],
+    )
+    assert server.route("V") is None
+
+
+def test_a_slave_learns_where_its_master_is() -> None:
+    server = Server()
+    assert server.register(register_body("T", "U")).ext_fields == {}
+    answer = server.register(register_body("T", "U"), broker_id=1)
+    assert decode_header(RegisterBrokerResponseHeader, answer.ext_fields) == (
+        RegisterBrokerResponseHeader(
+            ha_server_address="broker-a:20911", master_address="broker-a:10911"
+        )
+    )
+    assert addresses(server, "T") == {0: "broker-a:10911", 1: "broker-a:10912"}
+
+
+def test_a_slave_that_comes_first_learns_nothing_and_ids_are_in_order() -> None:
+    server = Server()
+    assert server.register(register_body("T", "U"), broker_id=1).ext_fields == {}
+    server.register(register_body("T", "U"))
+    text = server.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
+    assert b'{0:"broker-a:10911",1:"broker-a:10912"}' in text
+
+
+def test_topics_of_a_slave_do_not_count_while_the_master_is_here() -> None:
+    server = Server()
+    server.register(register_body("T", "U"))
+    server.register(register_body("T", "SlaveOnly"), broker_id=1)
+    assert server.route("SlaveOnly") is None
+
+
+def test_topics_of_an_old_slave_never_count() -> None:
+    server = Server()
+    server.register(register_body("T", "U"), broker_id=1, acting=None)
+    assert server.route("T") is None
+    server.register(register_body("T", "U"), broker_id=1, acting=False)
+    # The version is known by now, but the topics are not.
+    assert addresses(server, "T") == {1: "broker-a:10912"}
+    assert perms(server, "T") == {"broker-a": 6}
+
+
+def test_a_slave_that_becomes_master_gives_up_its_old_id() -> None:
+    server = Server()
+    server.register(register_body("T", "U"), broker_id=1, address="h:1")
+    server.register(register_body("T", "U"), broker_id=0, address="h:1")
+    assert addresses(server, "T") == {0: "h:1"}
+
+
+def test_an_acting_master_that_becomes_master_is_writable_at_once() -> None:
+    server = Server(ACTING)
+    server.register(register_body("T", "U"), broker_id=1, address="h:1", acting=True)
+    assert perms(server, "T") == {"broker-a": 4}
+    server.register(register_body("T", "U"), broker_id=0, address="h:1", acting=True)
+    assert perms(server, "T") == {"broker-a": 6}
+
+
+def test_the_slave_with_the_least_id_acts_as_master() -> None:
+    server = Server(ACTING)
+    for broker_id in (0, 2, 1):
+        server.register(register_body("T", "U"), broker_id=broker_id, acting=True)
+    server.unregister()
+    assert addresses(server, "T") == {0: "broker-a:10912", 2: "broker-a:10913"}
+    assert perms(server, "T") == {"broker-a": 4}
+    sync = Server(ACTING)
+    topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    sync.register(register_body(topic, "T"), broker_id=1, acting=True)
+    assert addresses(sync, topic) == {1: "broker-a:10912"}
+    assert addresses(sync, "T") == {0: "broker-a:10912"}
+
+
+@pytest.mark.parametrize("config", [NamesrvConfig(), ACTING])
+def test_nobody_acts_as_master_unless_both_sides_allow_it(config: NamesrvConfig) -> None:
+    server = Server(config)
+    acting = not config.support_acting_master
+    server.register(register_body("T", "U"), acting=acting)
+    server.register(register_body("T", "U"), broker_id=1, acting=acting)
+    server.unregister()
+    assert addresses(server, "T") == {1: "broker-a:10912"}
+    assert perms(server, "T") == {"broker-a": 4 if acting else 6}
+    header = BrokerNameRequestHeader(broker_name="broker-a")
+    server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+    assert addresses(server, "T") == {1: "broker-a:10912"}
+
+
+def test_a_slave_that_may_be_written_to_does_not_act_as_master() -> None:
+    server = Server(ACTING)
+    server.register(register_body("T", "U"), broker_id=1, acting=True)
+    assert addresses(server, "T") == {0: "broker-a:10912"}
+    header = BrokerNameRequestHeader(broker_name="broker-a")
+    server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+    assert addresses(server, "T") == {1: "broker-a:10912"}
+
+
+def test_topics_stay_writable_when_a_slave_goes() -> None:
+    server = Server(ACTING)
+    for broker_id in (0, 1):
+        server.register(register_body("T", "U"), broker_id=broker_id, acting=True)
+    server.unregister(broker_id=1)
+    assert perms(server, "T") == {"broker-a": 6}
+
+
+def test_a_slave_that_registers_without_its_master_brings_topics_without_write() -> None:
+    server = Server(ACTING)
+    server.register(register_body("T", "U"), broker_id=1, acting=True)
+    assert perms(server, "T") == {"broker-a": 4}
+    server.register(register_body("T", "U"), broker_id=0, acting=True)
+    assert perms(server, "T") == {"broker-a": 6}
+    assert list(addresses(server, "T")) == [0, 1]
+
+
+def test_brokers_are_told_of_a_new_least_id() -> None:
+    server = Server(NOTIFYING)
+    server.register(register_body("T", "U"), broker_id=2, acting=True)
+    server.register(register_body("T", "U"), broker_id=1, acting=True)
+    (change,) = server.told
+    assert change.addresses == ["broker-a:10913"]
+    assert change.header.min_broker_id == 1
+    assert change.header.min_broker_address == "broker-a:10912"
+    assert change.header.ha_broker_address == "broker-a:20912"
+    server.told.clear()
+    server.unregister(broker_id=1)
+    (change,) = server.told
+    assert change.addresses == ["broker-a:10913"]
+    assert change.header.offline_broker_address == "broker-a:10912"
+    server.told.clear()
+    server.register(register_body("T", "U"), broker_id=5, acting=True)
+    server.unregister(broker_id=5)
+    assert server.told == []
+
+
+def test_brokers_are_not_told_unless_that_is_switched_on() -> None:
+    server = Server(ACTING)
+    server.register(register_body("T", "U"), broker_id=2, acting=True)
+    server.register(register_body("T", "U"), broker_id=1, acting=True)
+    server.unregister(broker_id=1)
+    assert server.told == []
+
+
+def test_a_lower_version_of_the_topics_is_taken_too() -> None:
+    server = Server()
+    server.register(register_body("T", "U", counter=9))
+    fewer = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    server.register(register_body(fewer, "U", counter=3))
+    route = server.route("T")
+    assert route is not None
+    assert [queue.read_queue_nums for queue in route.queue_datas] == [2]
+
+
+def test_the_same_version_changes_no_topic_but_brings_back_a_lost_one() -> None:
+    server = Server()
+    server.register(register_body("T", "U"))
+    server.ask(
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader(broker_name="broker-a")
+    )
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequestHeader(topic="U"))
+    assert server.route("U") is None
+    server.register(register_body("T", "U"))
+    assert perms(server, "T") == {"broker-a": 4}
+    assert perms(server, "U") == {"broker-a": 6}
+
+
+def test_an_address_with_an_older_election_does_not_displace_a_living_one() -> None:
+    server = Server()
+    server.register(register_body("T", "U", state_version=2), address="new:1")
+    answer = server.register(register_body("T", "V", state_version=1), address="old:1")
+    assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {})
+    assert addresses(server, "T") == {0: "new:1"}
+    assert server.route("V") is None
+    server.register(register_body("T", "V", state_version=2), address="newer:1")
+    assert addresses(server, "T") == {0: "newer:1"}
+
+
+def test_an_address_that_lost_its_id_does_not_count_as_alive() -> None:
+    server = Server()
+    server.register(register_body("T", "U", state_version=1), address="old:1")
+    server.register(register_body("T", "U", state_version=2), address="new:1")
+    assert server.routes.data_version("C", "old:1") is not None
+    server.register(register_body("T", "U", state_version=1), address="old:1")
+    assert server.routes.data_version("C", "old:1") is None
+
+
+def test_the_displaced_address_takes_nothing_along_when_it_goes() -> None:
+    server = Server()
+    old, new = FakeConnection(), FakeConnection()
+    server.register(register_body("T", "U"), address="old:1", connection=old)
+    server.register(register_body("T", "U"), address="new:1", connection=new)
+    assert server.routes.connection_closed(old) == []
+    assert addresses(server, "T") == {0: "new:1"}
+
+
+def test_a_single_topic_comes_after_the_whole_table() -> None:
+    server = Server()
+    answer = server.register(register_body("T"))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
+    assert cluster_info(server) == ClusterInfo(broker_addr_table={}, cluster_addr_table={})
+    server.register(register_body("T", "U"))
+    assert server.register(register_body("V", counter=2)).code == ResponseCode.SUCCESS
+    assert server.route("T")
+    assert server.route("V")
+
+
+def test_topics_that_a_broker_no_longer_has_go_only_if_told_to() -> None:
+    keeping = Server()
+    dropping = Server(NamesrvConfig(delete_topic_with_broker_registration=True))
+    for server in (keeping, dropping):
+        server.register(register_body("T", "U"))
+        server.register(register_body("T", "U"), name="broker-b")
+        server.register(register_body("U", "V", counter=2))
+    assert perms(keeping, "T").keys() == {"broker-a", "broker-b"}
+    assert perms(dropping, "T").keys() == {"broker-b"}
+    dropping.register(register_body("U", "V", counter=2), name="broker-b")
+    assert dropping.route("T") is None
+    static = register_body("V", "W", counter=3)
+    mapping = TopicQueueMappingInfo(broker_name="broker-b", topic="V")
+    static.topic_config_serialize_wrapper.topic_queue_mapping_info_map["V"] = mapping
+    dropping.register(static, name="broker-b")
+    assert perms(dropping, "U").keys() == {"broker-a", "broker-b"}
+
+
+def test_an_address_under_another_name_leaves_the_first() -> None:
+    server = Server()
+    server.register(register_body("T", "U"), address="h:1")
+    server.register(register_body("T", "U"), name="broker-b", address="h:1")
+    info = cluster_info(server)
+    assert list(info.broker_addr_table or {}) == ["broker-b"]
+    assert info.cluster_addr_table == {"C": ["broker-b"]}
+    assert perms(server, "T").keys() == {"broker-b"}
+
+
+def test_silent_brokers_are_dropped_after_their_time() -> None:
+    server = Server()
+    default, short = FakeConnection(), FakeConnection()
+    server.register(register_body("T", "U"), connection=default)
+    server.register(register_body("T", "U"), name="broker-b", timeout_ms=1000, connection=short)
+    server.clock.advance(1000)
+    assert server.routes.scan_not_active() == []
+    server.clock.advance(1)
+    (silent,) = server.routes.scan_not_active()
+    assert (silent.address, silent.connection) == ("broker-b:10911", short)
+    assert perms(server, "T").keys() == {"broker-a"}
+    server.clock.advance(118_999)
+    assert server.routes.scan_not_active() == []
+    server.clock.advance(1)
+    assert [each.connection for each in server.routes.scan_not_active()] == [default]
+    assert server.route("T") is None
+    assert cluster_info(server) == ClusterInfo(broker_addr_table={}, cluster_addr_table={})
+
+
+def test_a_heartbeat_and_a_registration_are_signs_of_life() -> None:
+    server = Server()
+    heartbeat = BrokerHeartbeatRequestHeader(
+        cluster_name="C", broker_address="broker-a:10911", broker_name="broker-a"
+    )
+    server.register(register_body("T", "U"))
+    server.clock.advance(100_000)
+    assert server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat).code == ResponseCode.SUCCESS
+    server.clock.advance(100_000)
+    assert server.routes.scan_not_active() == []
+    server.register(register_body("T", "U"))
+    server.clock.advance(100_000)
+    assert server.routes.scan_not_active() == []
+    stranger = msgspec.structs.replace(heartbeat, broker_address="h:1")
+    assert server.ask(RequestCode.BROKER_HEARTBEAT, stranger).code == ResponseCode.SUCCESS
+    server.clock.advance(20_001)
+    assert len(server.routes.scan_not_active()) == 1
+
+
+def test_setting_the_machine_s_clock_drops_nobody() -> None:
+    server = Server()
+    server.register(register_body("T", "U"))
+    server.clock.set(server.clock.now_ms() + 86_400_000)
+    assert server.routes.scan_not_active() == []
+
+
+def test_a_closed_connection_takes_all_its_brokers_along() -> None:
+    server = Server(NOTIFYING)
+    shared, other = FakeConnection(), FakeConnection()
+    server.register(register_body("T", "U"), connection=shared, acting=True)
+    server.register(register_body("T", "U"), name="broker-b", connection=shared)
+    server.register(register_body("T", "U"), broker_id=1, connection=other, acting=True)
+    (change,) = server.routes.connection_closed(shared)
+    assert change.header.min_broker_address == "broker-a:10912"
+    assert addresses(server, "T") == {0: "broker-a:10912"}
+    assert server.routes.connection_closed(FakeConnection()) == []
+
+
+def test_the_connection_before_the_last_registration_does_not_count() -> None:
+    server = Server()
+    before, now = FakeConnection(), FakeConnection()
+    server.register(register_body("T", "U"), connection=before)
+    server.register(register_body("T", "U"), connection=now)
+    server.routes.connection_closed(before)
+    assert server.route("T")
+    server.routes.connection_closed(now)
+    assert server.route("T") is None
+
+
+def test_write_permission_is_wiped_and_added() -> None:
+    server = Server()
+    read_only = TopicConfig(topic_name="R", perm=4)
+    server.register(register_body("T", TopicConfig(topic_name="I", perm=7), read_only))
+    server.register(register_body("T", "U"), name="broker-b")
+    header = BrokerNameRequestHeader(broker_name="broker-a")
+    answer = server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+    assert answer.ext_fields == {"wipeTopicCount": "3"}
+    assert perms(server, "T") == {"broker-a": 4, "broker-b": 6}
+    assert perms(server, "I") == {"broker-a": 5}
+    answer = server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+    assert answer.ext_fields == {"addTopicCount": "3"}
+    assert [perms(server, topic)["broker-a"] for topic in "TIR"] == [6, 6, 6]
+    nobody = BrokerNameRequestHeader(broker_name="nobody")
+    answer = server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, nobody)
+    assert answer.ext_fields == {"wipeTopicCount": "0"}
+
+
+def test_topics_in_several_clusters() -> None:
+    server = Server()
+    server.register(register_body("T", "A"), name="a", cluster="CA")
+    server.register(register_body("T", "B"), name="b", cluster="CB")
+
+    def of(cluster: str) -> list[str]:
+        header = GetTopicsByClusterRequestHeader(cluster=cluster)
+        return server.topics(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+
+    assert (of("CA"), of("CB"), of("CC")) == (["T", "A"], ["T", "B"], [])
+    header = DeleteTopicFromNamesrvRequestHeader(topic="T", cluster_name="CA")
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+    assert perms(server, "T") == {"b": 6}
+    server.ask(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        DeleteTopicFromNamesrvRequestHeader(topic="T", cluster_name="CC"),
+    )
+    assert perms(server, "T") == {"b": 6}
+    server.ask(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        DeleteTopicFromNamesrvRequestHeader(topic="T", cluster_name="CB"),
+    )
+    assert server.route("T") is None
+    info = cluster_info(server)
+    assert info.cluster_addr_table == {"CA": ["a"], "CB": ["b"]}
+    assert list(info.broker_addr_table or {}) == ["a", "b"]
+
+
+def test_a_broker_name_in_two_clusters_leaves_both() -> None:
+    server = Server()
+    server.register(register_body("T", "U"), cluster="C1")
+    server.register(register_body("T", "U"), cluster="C2", broker_id=1)
+    assert cluster_info(server).cluster_addr_table == {"C1": ["broker-a"], "C2": ["broker-a"]}
+    data = (cluster_info(server).broker_addr_table or {})["broker-a"]
+    assert (data.cluster, list(data.broker_addrs)) == ("C1", [0, 1])
+    server.clock.advance(120_001)
+    assert len(server.routes.scan_not_active()) == 2
+    assert cluster_info(server) == ClusterInfo(broker_addr_table={}, cluster_addr_table={})
+    assert server.routes.scan_not_active() == []
+
+
+def test_lists_of_topics() -> None:
+    server = Server()
+    unit = TopicConfig(topic_name="Unit", topic_sys_flag=1)
+    subscribed = TopicConfig(topic_name="Sub", topic_sys_flag=2)
+    both = TopicConfig(topic_name="Both", topic_sys_flag=3)
+    server.register(register_body("T", unit, subscribed, both))
+    assert server.topics(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == [
+        "T",
+        "Unit",
+        "Sub",
+        "Both",
+    ]
+    assert server.topics(RequestCode.GET_UNIT_TOPIC_LIST) == ["Unit", "Both"]
+    assert server.topics(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == ["Sub", "Both"]
+    assert server.topics(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == ["Sub"]
+    assert server.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body == (
+        b'{"brokerAddr":"broker-a:10911","topicList":["C","broker-a"]}'
+    )
+
+
+def test_members_of_a_name() -> None:
+    server = Server()
+    server.register(register_body("T", "U"))
+    server.register(register_body("T", "U"), broker_id=1)
+
+    def members(name: str) -> GetBrokerMemberGroupResponseBody:
+        header = GetBrokerMemberGroupRequestHeader(cluster_name="C", broker_name=name)
+        body = server.ask(RequestCode.GET_BROKER_MEMBER_GROUP, header).body
+        return decode_body(GetBrokerMemberGroupResponseBody, body)
+
+    group = members("broker-a").broker_member_group
+    assert group is not None
+    assert group.broker_addrs == {0: "broker-a:10911", 1: "broker-a:10912"}
+    nobody = members("nobody").broker_member_group
+    assert nobody is not None
+    assert (nobody.broker_name, nobody.cluster, nobody.broker_addrs) == ("nobody", "C", {})
+
+
+def test_filter_servers_stand_in_the_route_until_they_go() -> None:
+    server = Server()
+    server.register(register_body("T", "U", filter_servers=["f:1"]))
+    server.register(register_body("T", "U"), name="broker-b")
+    route = server.route("T")
+    assert route is not None
+    assert route.filter_server_table == {"broker-a:10911": ["f:1"]}
+    server.register(register_body("T", "U"))
+    route = server.route("T")
+    assert route is not None
+    assert route.filter_server_table == {}
+
+
+def test_mappings_of_static_topics_come_and_go_with_their_broker() -> None:
+    server = Server()
+    body = register_body("T", "U")
+    mapping = TopicQueueMappingInfo(broker_name="broker-a", topic="T", total_queues=4)
+    body.topic_config_serialize_wrapper.topic_queue_mapping_info_map["T"] = mapping
+    server.register(body)
+    route = server.route("T")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
+    server.unregister()
+    server.register(register_body("T", "U"))
+    route = server.route("T")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker is None
+
+
+HOSTILE_NAMES = ["", " ", "a\nb", "a\x00b", "a\u2028b", "\x1b[2J", "n" * 256]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_are_refused(name: str) -> None:
+    server = Server()
+    answers = [
+        server.register(register_body("T", "U"), name=name, address="h:1"),
+        server.register(register_body("T", "U"), cluster=name),
+        server.register(register_body("T", "U"), address=name or " "),
+    ]
+    assert [(answer.code, answer.remark) for answer in answers] == [
+        (ResponseCode.SYSTEM_ERROR, f"the custom field <{field}> cannot be used")
+        for field in ("brokerName", "clusterName", "brokerAddr")
+    ]
+    assert cluster_info(server) == ClusterInfo(broker_addr_table={}, cluster_addr_table={})
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_topic_with_a_hostile_name_does_not_hurt_its_neighbours(name: str) -> None:
+    server = Server()
+    server.register(register_body("T", name, "U"))
+    assert server.topics(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == ["T", "U"]
+
+
+@pytest.mark.parametrize("address", ["h:1,1", 'h:1"', "h 1:1", "{h:1}", "h\\:1"])
+def test_addresses_that_would_break_the_routes_of_old_clients_are_refused(address: str) -> None:
+    server = Server()
+    answer = server.register(register_body("T", "U"), address=address)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "the custom field <brokerAddr> cannot be used",
+    )
+
+
+@pytest.mark.parametrize("name", ["../../etc", 'a"b', "a\\b", "<script>", "主题", "host.example"])
+def test_names_that_only_look_odd_are_kept_as_they_are(name: str) -> None:
+    server = Server()
+    server.register(register_body("T", name), name=name, address="h:1")
+    route = server.route(name)
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == [name]
