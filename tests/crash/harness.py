@@ -413,10 +413,10 @@ def check_index(store: DefaultMessageStore, found: Sequence[StoredMessage]) -> N
             assert message.physical_offset in offsets, f"{key} of {message.physical_offset}"
 
 
-def check_files(root: Path, clock: ManualClock, config: MessageStoreConfig) -> None:
-    """The files of a closed store agree with each other."""
+def check_files(root: Path, config: MessageStoreConfig) -> None:
+    """The files of a closed store agree with each other, whatever the clock says."""
     with StoreView(Files(), root) as view:
-        report = verify(view, clock, index_slots=config.index_slots)
+        report = verify(view, ManualClock(1 << 42), index_slots=config.index_slots)
     assert report.ok, report.faults[:5]
 
 
@@ -449,7 +449,7 @@ def recover(
     finally:
         store.shutdown()
     assert not (root / "abort").exists()
-    check_files(root, clock, config)
+    check_files(root, config)
     return kept
 
 

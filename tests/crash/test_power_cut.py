@@ -58,7 +58,7 @@ class Session:
         self.config = config
         self.place = place
         self.clock = ManualClock()
-        self.lives = 0
+        self.latest_ms = 0
         self.roots = 0
         self.images_left = images
         self.image_share = 0.0
@@ -112,9 +112,9 @@ class Session:
                 (
                     self.send, self.batch, self.lane, self.flush, self.logics, self.pass_time,
                     self.housekeeping, self.allocate_ahead, self.restart, self.kill,
-                    self.power_cut,
+                    self.power_cut, self.set_clock_back, self.truncate,
                 ),
-                (12, 3, 3, 6, 4, 5, 2, 1, 1, 1, 1),
+                (12, 3, 3, 6, 4, 5, 2, 1, 1, 1, 1, 1, 1),
             )[0]  # fmt: skip
             step()
             self.driver.note_safe()
@@ -212,6 +212,32 @@ class Session:
         image.root.rename(self.root)
         self.files = RecordingFiles(self.root, on_call=self.on_call)
         self.load()
+
+    def set_clock_back(self) -> None:
+        """As a time server may do; store times stand still until the clock is there again.
+
+        More than a minute before the newest record a store would refuse to open.
+        """
+        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+        earlier_ms = self.clock.now_ms() - self.rng.choice((1, 1000, 30_000))
+        self.clock.set(max(earlier_ms, self.latest_ms - 50_000))
+
+    def truncate(self) -> None:
+        """Cut the end off on purpose, as a replica does that has run ahead of its master."""
+        store, ledger = self.driver.store, self.driver.ledger
+        store.flusher.flush_all()
+        ends = sorted({sent.end_offset for sent in ledger.sent})
+        ends = [end for end in ends if end > store.commit_log.min_offset][-6:]
+        if not ends:
+            return
+        end = self.rng.choice(ends)
+        kept = max(number for number, s in enumerate(ledger.sent, 1) if s.end_offset == end)
+        ledger.sure = min(ledger.sure, kept)
+        self.is_loading = True
+        store.truncate_to(min(end, store.commit_log.wrote_offset))
+        self.is_loading = False
+        ledger.sent = ledger.sent[:kept]
+        harness.check_store(store, ledger)
 
     # -- what the images hold -----------------------------------------------------------------
 
