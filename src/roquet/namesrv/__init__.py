@@ -1,7 +1,7 @@
 """The name server: which brokers are here, which topics they have, and values by name.
 
-The core is sans-I/O: requests go in, answers come out; time and files are handed in. Imports
-``roquet.model``, ``roquet.runtime`` and ``roquet.remoting``.
+All but ``namesrv`` is sans-I/O: requests go in, answers come out; time and files are handed in.
+Imports ``roquet.model``, ``roquet.runtime`` and ``roquet.remoting``.
 
 =================== ===========================================================
 module              what it owns
@@ -13,5 +13,6 @@ module              what it owns
 ``route_query``     what is made of a route before a client gets it
 ``kv_config``       values by namespace and key, kept in a file
 ``processor``       one method a request code
+``namesrv``         all of it with a port, files and a timer
 =================== ===========================================================
 """
