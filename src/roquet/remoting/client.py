@@ -104,6 +104,7 @@ class RemotingClient:
             clock=clock or SystemClock(),
             language=self._config.language,
             serialize_type=self._config.serialize_type,
+            reads_while_unwritten=True,
         )
         self._slots = asyncio.Semaphore(self._config.max_in_flight)
         self._connections: dict[str, Connection] = {}

@@ -23,13 +23,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from roquet.errors import ProtocolError, RequestTimeout, RoquetError, SendFailed
+from roquet.errors import ProtocolError, RoquetError, SendFailed
 from roquet.remoting.codec import decode_command, encode_command, encode_command_head
 from roquet.remoting.codes import ResponseCode, version_ordinal
 from roquet.remoting.command import RESPONSE_FLAG, RemotingCommand, create_request, create_response
 from roquet.remoting.frame import Frame, FrameDecoder
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RequestRefused, RpcCall
+from roquet.remoting.outgoing import OutgoingRequests
 from roquet.remoting.processor import (
     Answer,
     AnswerInParts,
@@ -47,8 +48,6 @@ log = logging.getLogger(__name__)
 
 _GO_AWAY_SINCE = version_ordinal("V5_3_1")
 """Clients after this version understand that they are to go away."""
-
-_OPAQUE_MASK = 0x7FFFFFFF
 
 
 class Connection(asyncio.Protocol):
@@ -74,8 +73,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._close_callbacks: list[Callable[[Connection], None]] = []
-        self._outgoing: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._next_opaque = 0
+        self._outgoing = OutgoingRequests(self._loop)
         self._output: list[bytes | memoryview] = []
         self._output_bytes = 0
         self._flush_scheduled = False
@@ -108,10 +106,7 @@ class Connection(asyncio.Protocol):
         self._output.clear()
         self._output_bytes = 0
         reason = "the peer closed it" if exc is None else str(exc) or type(exc).__name__
-        for future in self._outgoing.values():
-            if not future.done():
-                future.set_exception(self._send_failed("lost before the answer came", reason))
-        self._outgoing.clear()
+        self._outgoing.fail(self._send_failed("lost before the answer came", reason))
         self.resume_writing()
         self._closed.set_result(None)
         for callback in self._close_callbacks:
@@ -207,7 +202,7 @@ class Connection(asyncio.Protocol):
     def _must_wait(self) -> bool:
         limits = self._limits
         return (
-            self._writable is not None
+            (self._writable is not None and not self._endpoint.reads_while_unwritten)
             or self._in_flight >= limits.max_in_flight
             or self._in_flight_bytes >= limits.max_in_flight_bytes
             or self._endpoint.is_full
@@ -244,12 +239,8 @@ class Connection(asyncio.Protocol):
         command = decode_command(frame)
         if not command.is_response:
             self._handle(command, len(frame.header) + len(frame.body))
-            return
-        future = self._outgoing.pop(command.opaque, None)
-        if future is None or future.done():
+        elif not self._outgoing.answered(command):
             self._endpoint.statistics.unmatched_responses += 1
-        else:
-            future.set_result(command)
 
     # ---------------------------------------------------------------------------- answering
 
@@ -402,7 +393,7 @@ class Connection(asyncio.Protocol):
 
     async def wait_writable(self) -> None:
         """Wait until the peer has read enough of what was written, or is gone."""
-        if self._writable is not None:
+        while self._writable is not None:
             await asyncio.shield(self._writable)
 
     # ------------------------------------------------------------------------------- asking
@@ -435,17 +426,7 @@ class Connection(asyncio.Protocol):
         """
         call = RpcCall(self, request)
         self._send(call)
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._outgoing[request.opaque] = future
-        timer = None
-        if timeout_ms is not None:
-            timer = self._loop.call_later(timeout_ms / 1000, self._expire, request, timeout_ms)
-        try:
-            response = await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._outgoing.pop(request.opaque, None)
+        response = await self._outgoing.wait(request, self.remote_address, timeout_ms=timeout_ms)
         for hook in self._endpoint.hooks:
             hook.after_response(call, response)
         return response
@@ -476,29 +457,11 @@ class Connection(asyncio.Protocol):
         if len(self._outgoing) >= self._limits.max_outgoing:
             raise self._send_failed("full: too many requests wait for an answer")
         request = call.request
-        request.opaque = self._free_opaque()
+        request.opaque = self._outgoing.free_opaque()
         for hook in self._endpoint.hooks:
             hook.before_request(call)
         self._endpoint.statistics.requests_sent += 1
         self._write(encode_command(request))
-
-    def _free_opaque(self) -> int:
-        opaque = self._next_opaque
-        while opaque in self._outgoing:
-            opaque = (opaque + 1) & _OPAQUE_MASK
-        self._next_opaque = (opaque + 1) & _OPAQUE_MASK
-        return opaque
-
-    def _expire(self, request: RemotingCommand, timeout_ms: int) -> None:
-        future = self._outgoing.get(request.opaque)
-        if future is not None and not future.done():
-            future.set_exception(
-                RequestTimeout(
-                    f"{self.remote_address} did not answer {request.code_name} in time",
-                    detail=f"waited {timeout_ms} ms",
-                    hint="The peer may be busy or stopped; whether it did its work is not known.",
-                )
-            )
 
     def _send_failed(self, what: str, detail: str | None = None) -> SendFailed:
         return SendFailed(

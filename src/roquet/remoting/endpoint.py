@@ -6,8 +6,9 @@ Three limits keep memory bounded whatever peers do:
 
 * Requests in flight, by number and by bytes, for a connection and in all. Beyond them no further
   frame is taken and the socket is not read, so TCP slows the peer down.
-* Bytes waiting to be written to one peer. Beyond the high mark its requests wait as well; a peer
-  for which still more piles up (answers of requests already in flight) is cut off.
+* Bytes waiting to be written to one peer. Beyond the high mark a server takes no requests of that
+  peer; a peer for which still more piles up (answers of requests already in flight) is cut off.
+  A client goes on reading, because two sides that wait for each other to read wait for ever.
 * Bytes held in all, half-read frames and unwritten answers together. Beyond it the connection
   that holds most is cut off. Waiting would not help: half-read frames free nothing until their
   peers send the rest.
@@ -135,6 +136,7 @@ class Endpoint:
         clock: The time.
         language: What we say we are written in.
         serialize_type: How our headers are written, whatever the peer's are.
+        reads_while_unwritten: Whether a peer that does not read is still read from.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Endpoint:
         clock: Clock,
         language: LanguageCode,
         serialize_type: SerializeType,
+        reads_while_unwritten: bool,
     ) -> None:
         self.registry = registry
         self.limits = limits
@@ -153,6 +156,7 @@ class Endpoint:
         self.clock = clock
         self.language = language
         self.serialize_type = serialize_type
+        self.reads_while_unwritten = reads_while_unwritten
         self.statistics = RemotingStatistics()
         self.log_limiter = LogLimiter(clock)
         self.connections: set[Connection] = set()

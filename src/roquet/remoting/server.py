@@ -84,6 +84,7 @@ class RemotingServer:
             clock=clock or SystemClock(),
             language=LanguageCode.JAVA,
             serialize_type=self._config.serialize_type,
+            reads_while_unwritten=False,
         )
         self._listeners: list[Listener] = []
         self._tls_poll: asyncio.TimerHandle | None = None

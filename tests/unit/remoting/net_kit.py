@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from roquet.errors import ProtocolError
+from roquet.remoting.client import ClientConfig
 from roquet.remoting.codec import decode_command, encode_command
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request
@@ -30,6 +31,9 @@ from roquet.remoting.server import RemotingServer, ServerConfig
 from roquet.runtime.clock import Clock
 
 LOOPBACK = "127.0.0.1"
+
+PATIENT = ClientConfig(connect_timeout_ms=60_000, request_timeout_ms=60_000)
+"""For clients whose time-outs are not what is tested, so that a busy machine fails no test."""
 
 ECHO = 9001
 SLOW = 9002

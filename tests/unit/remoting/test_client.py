@@ -2,6 +2,7 @@ import asyncio
 import socket
 
 import pytest
+from msgspec import structs
 
 from roquet.errors import ClientError, ConfigError, ConnectFailed, RequestTimeout, SendFailed
 from roquet.remoting.client import ClientConfig, RemotingClient, split_address
@@ -17,6 +18,7 @@ from tests.unit.remoting.net_kit import (
     LATER,
     LOOPBACK,
     NOBODY,
+    PATIENT,
     SLOW,
     TYPED,
     SizeHeader,
@@ -28,7 +30,7 @@ from tests.unit.remoting.net_kit import (
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
 async def test_requests_share_one_connection(serialize_type: SerializeType) -> None:
-    config = ClientConfig(serialize_type=serialize_type)
+    config = structs.replace(PATIENT, serialize_type=serialize_type)
     async with serving() as up, RemotingClient(config=config) as client:
         answers = await asyncio.gather(
             *(client.invoke(up.address, ECHO, body=b"%d" % n) for n in range(200))
@@ -40,28 +42,42 @@ async def test_requests_share_one_connection(serialize_type: SerializeType) -> N
 
 
 async def test_response_codes_are_no_errors() -> None:
-    async with serving() as up, RemotingClient() as client:
+    async with serving() as up, RemotingClient(config=PATIENT) as client:
         response = await client.invoke(up.address, NOBODY)
         assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 async def test_oneway() -> None:
-    async with serving() as up, RemotingClient() as client:
+    async with serving() as up, RemotingClient(config=PATIENT) as client:
         await client.invoke_oneway(up.address, ECHO)
         await until(lambda: up.processors.seen == [ECHO])
         assert (await client.invoke(up.address, ECHO, body=b"on")).body == b"on"
 
 
 async def test_answers_larger_than_the_buffers() -> None:
-    async with serving() as up, RemotingClient() as client:
+    async with serving() as up, RemotingClient(config=PATIENT) as client:
         response = await client.invoke(up.address, BIG, SizeHeader(size=10_000_000))
         assert len(response.body) == 10_000_001
         response = await client.invoke(up.address, ECHO, body=bytes(10_000_000))
         assert len(response.body) == 10_000_000
 
 
+@pytest.mark.parametrize("count", [1, 2_000])
+async def test_both_sides_write_more_than_the_other_has_read(count: int) -> None:
+    # Were a client that cannot write to stop reading as well, both sides would wait for ever.
+    limits = RemotingLimits(write_high_bytes=1 << 16)
+    config = structs.replace(PATIENT, limits=limits)
+    async with serving(limits=limits) as up, RemotingClient(config=config) as client:
+        size = 12_000_000 if count == 1 else 40_000
+        answers = await asyncio.gather(
+            *(client.invoke(up.address, ECHO, body=bytes(size)) for _ in range(count))
+        )
+        assert {len(each.body) for each in answers} == {size}
+
+
 async def test_no_answer_in_time_leaves_the_connection_usable() -> None:
-    async with serving() as up, RemotingClient() as client:
+    async with serving() as up, RemotingClient(config=PATIENT) as client:
+        await client.connect(up.address)
         with pytest.raises(RequestTimeout, match="did not answer 9003 in time") as caught:
             await client.invoke(up.address, LATER, timeout_ms=20)
         assert (caught.value.detail, caught.value.retriable) == ("waited 20 ms", True)
@@ -76,7 +92,7 @@ async def test_no_answer_in_time_leaves_the_connection_usable() -> None:
 async def test_nobody_listens_there() -> None:
     with socket.create_server((LOOPBACK, 0)) as reserved:
         address = f"{LOOPBACK}:{reserved.getsockname()[1]}"
-    async with RemotingClient() as client:
+    async with RemotingClient(config=PATIENT) as client:
         with pytest.raises(ConnectFailed, match=f"Cannot connect to {address}") as caught:
             await client.invoke(address, ECHO)
         assert caught.value.retriable
@@ -102,7 +118,7 @@ async def test_a_connection_that_is_not_accepted_in_time() -> None:
 
 
 async def test_a_lost_connection_fails_its_requests_and_is_made_anew() -> None:
-    async with serving() as up, RemotingClient() as client:
+    async with serving() as up, RemotingClient(config=PATIENT) as client:
         asked = asyncio.ensure_future(client.invoke(up.address, LATER))
         await until(lambda: bool(up.processors.contexts))
         up.processors.contexts[0].connection.abort()
@@ -114,7 +130,8 @@ async def test_a_lost_connection_fails_its_requests_and_is_made_anew() -> None:
 
 
 async def test_requests_in_flight_are_bounded_and_wait() -> None:
-    async with serving() as up, RemotingClient(config=ClientConfig(max_in_flight=2)) as client:
+    config = structs.replace(PATIENT, max_in_flight=2)
+    async with serving() as up, RemotingClient(config=config) as client:
         asked = [asyncio.ensure_future(client.invoke(up.address, SLOW)) for _ in range(5)]
         await until(lambda: up.server.in_flight == 2)
         await turns()
@@ -127,7 +144,7 @@ async def test_requests_in_flight_are_bounded_and_wait() -> None:
 
 
 async def test_a_caller_that_gives_up_does_not_end_the_connecting_of_others() -> None:
-    async with serving() as up, RemotingClient() as client:
+    async with serving() as up, RemotingClient(config=PATIENT) as client:
         first = asyncio.ensure_future(client.invoke(up.address, ECHO))
         second = asyncio.ensure_future(client.invoke(up.address, ECHO, body=b"2"))
         await asyncio.sleep(0)
@@ -138,7 +155,7 @@ async def test_a_caller_that_gives_up_does_not_end_the_connecting_of_others() ->
 
 async def test_close_ends_open_requests_and_refuses_new_ones() -> None:
     async with serving() as up:
-        client = RemotingClient()
+        client = RemotingClient(config=PATIENT)
         asked = asyncio.ensure_future(client.invoke(up.address, LATER))
         await until(lambda: bool(up.processors.contexts))
         await client.close()
@@ -151,7 +168,7 @@ async def test_close_ends_open_requests_and_refuses_new_ones() -> None:
 
 async def test_idle_connections_are_closed() -> None:
     clock = ManualClock()
-    async with serving() as up, RemotingClient(clock=clock) as client:
+    async with serving() as up, RemotingClient(config=PATIENT, clock=clock) as client:
         await client.invoke(up.address, ECHO)
         clock.advance(120_000)
         client.close_idle_connections()
@@ -161,7 +178,7 @@ async def test_idle_connections_are_closed() -> None:
 
 async def test_a_request_larger_than_the_server_takes() -> None:
     limits = RemotingLimits(max_frame_bytes=1 << 16)
-    async with serving(limits=limits) as up, RemotingClient() as client:
+    async with serving(limits=limits) as up, RemotingClient(config=PATIENT) as client:
         with pytest.raises(SendFailed):
             await client.invoke(up.address, ECHO, body=bytes(1 << 17))
         assert (await client.invoke(up.address, ECHO)).code == 0
@@ -182,13 +199,13 @@ class Signing(RpcHook):
 
 async def test_hooks_may_change_requests_and_see_answers() -> None:
     hook = Signing()
-    async with serving() as up, RemotingClient(hooks=[hook]) as client:
+    async with serving() as up, RemotingClient(config=PATIENT, hooks=[hook]) as client:
         assert (await client.invoke(up.address, TYPED)).remark == "12"
     assert hook.answers == [0]
 
 
 async def test_the_language_is_said() -> None:
-    config = ClientConfig(language=LanguageCode.OTHER)
+    config = structs.replace(PATIENT, language=LanguageCode.OTHER)
     async with serving() as up, RemotingClient(config=config) as client:
         asked = asyncio.ensure_future(client.invoke(up.address, LATER))
         await until(lambda: bool(up.processors.contexts))

@@ -15,6 +15,7 @@ from roquet.remoting.server import RemotingServer
 from tests.unit.remoting.net_kit import (
     BIG,
     ECHO,
+    PATIENT,
     SLOW,
     Peer,
     Processors,
@@ -48,7 +49,7 @@ async def test_a_connection_knows_its_peer_and_remembers_things() -> None:
 
 async def test_the_server_asks_and_the_client_answers() -> None:
     processors = Processors()
-    async with serving() as up, RemotingClient(processors.registry()) as client:
+    async with serving() as up, RemotingClient(processors.registry(), PATIENT) as client:
         await client.connect(up.address)
         connection = await only_connection(up.server)
         response = await connection.send_request(ECHO, body=b"you?", timeout_ms=10_000)
@@ -60,7 +61,7 @@ async def test_the_server_asks_and_the_client_answers() -> None:
 
 async def test_the_server_tells_without_an_answer() -> None:
     processors = Processors()
-    async with serving() as up, RemotingClient(processors.registry()) as client:
+    async with serving() as up, RemotingClient(processors.registry(), PATIENT) as client:
         await client.connect(up.address)
         connection = await only_connection(up.server)
         connection.send_oneway(ECHO, SizeHeader(size=1))
@@ -148,10 +149,10 @@ async def test_open_requests_to_a_peer_are_bounded() -> None:
 async def test_opaques_wrap_and_skip_those_in_use() -> None:
     async with serving() as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
-        connection._next_opaque = 0x7FFFFFFF
+        connection._outgoing._next_opaque = 0x7FFFFFFF
         asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=30_000))
         first = await peer.answer()
-        connection._next_opaque = 0x7FFFFFFF
+        connection._outgoing._next_opaque = 0x7FFFFFFF
         connection.send_oneway(NOTIFY)
         second = await peer.answer()
         assert (first.opaque, second.opaque) == (0x7FFFFFFF, 0)

@@ -1,5 +1,6 @@
 import pytest
 
+from roquet.remoting.codec import encode_command
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.processor import (
@@ -95,7 +96,9 @@ def test_an_object_without_processors_is_refused() -> None:
 
 
 def test_unknown_code_has_upstream_s_words() -> None:
-    response = unknown_code_response(RemotingCommand(code=3442, opaque=7))
-    assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert response.remark == " request type 3442 not supported"
-    assert response.opaque == 7
+    response = unknown_code_response(RemotingCommand(code=9999, opaque=762))
+    assert encode_command(response)[8:] == (
+        b'{"code":3,"flag":1,"language":"JAVA","opaque":762,'
+        b'"remark":" request type 9999 not supported",'
+        b'"serializeTypeCurrentRPC":"JSON","version":493}'
+    )

@@ -1,10 +1,12 @@
 import asyncio
+import errno
 import logging
 import socket
 
 import pytest
 
 from roquet.errors import ConfigError
+from roquet.remoting import listener as listener_module
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.endpoint import LogLimiter, RemotingLimits
@@ -344,6 +346,37 @@ async def test_a_lost_peer_frees_what_it_had_in_flight(requests: int) -> None:
         await until(lambda: up.server.in_flight == 0)
         async with peer_of(up) as peer:
             assert (await peer.ask(ECHO)).code == 0
+
+
+async def test_accepting_goes_on_after_descriptors_ran_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener_module, "_ACCEPT_PAUSE_S", 0.005)
+    async with serving() as up:
+        (listener,) = up.server._listeners
+        exhausted = Exhausted(listener._listening)
+        monkeypatch.setattr(listener, "_listening", exhausted)
+        async with peer_of(up) as peer:
+            assert (await peer.ask(ECHO)).code == 0
+        assert exhausted.failures == 0
+    assert "Nothing is accepted" in caplog.text
+
+
+class Exhausted:
+    """A listening socket in a process that has no descriptors left at first."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self.failures = 2
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listening.accept()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._listening, name)
 
 
 # ---------------------------------------------------------------- connections and their end

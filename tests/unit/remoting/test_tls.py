@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from msgspec import structs
 
 from roquet.errors import ConfigError, ConnectFailed, SendFailed
 from roquet.remoting.client import ClientConfig, RemotingClient
@@ -19,7 +20,17 @@ from roquet.remoting.tls import (
     client_context,
 )
 from roquet.runtime.files import Files
-from tests.unit.remoting.net_kit import BIG, ECHO, LOOPBACK, SizeHeader, peer_of, serving, until
+from tests.unit.remoting.net_kit import (
+    BIG,
+    ECHO,
+    LOOPBACK,
+    PATIENT,
+    SLOW,
+    SizeHeader,
+    peer_of,
+    serving,
+    until,
+)
 
 
 class Authority:
@@ -48,7 +59,7 @@ class Authority:
         return ServerConfig(tls=ServerTlsConfig(mode=mode, certificate_file=chain, key_file=key))
 
     def client(self) -> ClientConfig:
-        return ClientConfig(tls=ClientTlsConfig(ca_file=self.ca_file))
+        return structs.replace(PATIENT, tls=ClientTlsConfig(ca_file=self.ca_file))
 
 
 @pytest.fixture
@@ -71,11 +82,26 @@ async def test_tls_is_spoken(authority: Authority, mode: TlsMode) -> None:
         assert tls.version() in {"TLSv1.2", "TLSv1.3"}
 
 
+async def test_back_pressure_works_through_tls(authority: Authority) -> None:
+    limits = RemotingLimits(write_high_bytes=1 << 16, max_in_flight=3)
+    config = ServerConfig(tls=authority.server(TlsMode.ENFORCING).tls, limits=limits)
+    async with (
+        serving(config=config) as up,
+        RemotingClient(config=authority.client()) as client,
+    ):
+        up.processors.gate.set()
+        answers = await asyncio.gather(
+            *(client.invoke(up.address, code, body=bytes(20_000)) for code in [ECHO, SLOW] * 200)
+        )
+        assert {len(each.body) for each in answers} == {20_000}
+        assert up.server.statistics.reading_paused > 0
+
+
 async def test_permissive_takes_both_on_one_port(authority: Authority) -> None:
     async with (
         serving(config=authority.server(TlsMode.PERMISSIVE)) as up,
         RemotingClient(config=authority.client()) as secret,
-        RemotingClient() as plain,
+        RemotingClient(config=PATIENT) as plain,
     ):
         assert (await secret.invoke(up.address, ECHO)).code == 0
         assert (await plain.invoke(up.address, ECHO)).code == 0
@@ -94,7 +120,7 @@ async def test_disabled_refuses_tls(authority: Authority) -> None:
     async with (
         serving(config=authority.server(TlsMode.DISABLED)) as up,
         RemotingClient(config=authority.client()) as secret,
-        RemotingClient() as plain,
+        RemotingClient(config=PATIENT) as plain,
     ):
         with pytest.raises(ConnectFailed):
             await secret.invoke(up.address, ECHO)
@@ -112,9 +138,9 @@ async def test_without_a_certificate_permissive_is_plain_text(authority: Authori
 async def test_clients_verify_unless_told_not_to(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     stranger = Authority(tmp_path / "other")
-    careless = ClientConfig(tls=ClientTlsConfig(verify=False))
+    careless = structs.replace(PATIENT, tls=ClientTlsConfig(verify=False))
     async with serving(config=authority.server(TlsMode.ENFORCING)) as up:
-        for config in (stranger.client(), ClientConfig(tls=ClientTlsConfig())):
+        for config in (stranger.client(), structs.replace(PATIENT, tls=ClientTlsConfig())):
             async with RemotingClient(config=config) as client:
                 with pytest.raises(ConnectFailed, match="Cannot connect") as caught:
                     await client.invoke(up.address, ECHO)
@@ -145,8 +171,11 @@ async def test_certificates_of_clients(authority: Authority) -> None:
         client_ca_file=authority.ca_file,
     )
     own_chain, own_key = authority.issue("client", "client.example")
-    known = ClientConfig(
-        tls=ClientTlsConfig(ca_file=authority.ca_file, certificate_file=own_chain, key_file=own_key)
+    known = structs.replace(
+        PATIENT,
+        tls=ClientTlsConfig(
+            ca_file=authority.ca_file, certificate_file=own_chain, key_file=own_key
+        ),
     )
     async with serving(config=ServerConfig(tls=tls)) as up:
         async with RemotingClient(config=known) as client:

@@ -1,0 +1,86 @@
+"""Requests that we sent on one connection and that are not answered yet.
+
+Owns the pairing of answers with requests by their opaque, and the time-outs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from roquet.errors import RequestTimeout, SendFailed
+from roquet.remoting.command import RemotingCommand
+
+__all__ = ["OutgoingRequests"]
+
+_OPAQUE_MASK = 0x7FFFFFFF
+
+
+class OutgoingRequests:
+    """Requests that wait for an answer.
+
+    Args:
+        loop: The event loop of the connection.
+    """
+
+    __slots__ = ("_loop", "_next_opaque", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._next_opaque = 0
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def free_opaque(self) -> int:
+        """A number that no waiting request has."""
+        opaque = self._next_opaque
+        while opaque in self._waiting:
+            opaque = (opaque + 1) & _OPAQUE_MASK
+        self._next_opaque = (opaque + 1) & _OPAQUE_MASK
+        return opaque
+
+    async def wait(
+        self, request: RemotingCommand, peer: str, *, timeout_ms: int | None
+    ) -> RemotingCommand:
+        """Wait for the answer to a request that was just sent.
+
+        Raises:
+            RequestTimeout: It did not come in time.
+            SendFailed: The connection broke.
+        """
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._waiting[request.opaque] = future
+        timer = None
+        if timeout_ms is not None:
+            late = RequestTimeout(
+                f"{peer} did not answer {request.code_name} in time",
+                detail=f"waited {timeout_ms} ms",
+                hint="The peer may be busy or stopped; whether it did its work is not known.",
+            )
+            timer = self._loop.call_later(timeout_ms / 1000, _fail, future, late)
+        try:
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._waiting.pop(request.opaque, None)
+
+    def answered(self, response: RemotingCommand) -> bool:
+        """Hand an answer to whoever waits for it; ``False`` when nobody does."""
+        future = self._waiting.pop(response.opaque, None)
+        if future is None or future.done():
+            return False
+        future.set_result(response)
+        return True
+
+    def fail(self, error: SendFailed) -> None:
+        """End everything that waits, because the connection is gone."""
+        for future in self._waiting.values():
+            _fail(future, error)
+        self._waiting.clear()
+
+
+def _fail(future: asyncio.Future[RemotingCommand], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
