@@ -26,7 +26,8 @@ from tests.crash.harness import ASYNC, SYNC, Driver, Ledger, Sent, small_config
 ROUNDS = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
 SESSIONS = 5 * ROUNDS
 STEPS = 60
-IMAGES_A_SESSION = 10
+IMAGES_A_SESSION = 12
+IMAGES_MIN = 7  # 30 sessions make more than 200 images
 
 CONFIGS: dict[str, MessageStoreConfig] = {
     "sync": small_config(SYNC),
@@ -63,6 +64,7 @@ class Session:
         self.images_left = images
         self.image_share = 0.0
         self.calls = 0
+        self.examined = 0
         self.taken: list[Image] = []
         self.is_loading = False
         self.root = self.next_root()
@@ -252,6 +254,7 @@ class Session:
             shutil.rmtree(image.root)
 
     def examine_one(self, image: Image) -> None:
+        self.examined += 1
         clock = ManualClock(image.now_ms)
         copies = [
             harness.copy_tree(image.root, image.root.with_suffix(f".{number}"))
@@ -272,10 +275,11 @@ class Session:
 def test_every_image_recovers(name: str, number: int, seed: int, tmp_path: Path) -> None:
     session_seed = seed * 1000 + number
     session = Session(session_seed, CONFIGS[name], tmp_path, IMAGES_A_SESSION)
-    session.image_share = 0.02
+    session.image_share = 0.03
     try:
         with failpoint.installed(session.on_failpoint):
             session.run(STEPS)
+        assert session.examined >= IMAGES_MIN, "hardly an image was taken"
     except BaseException as error:
         error.add_note(
             f"repeat: ROQUET_TEST_SEED={seed} ROQUET_CRASH_ROUNDS={ROUNDS} pytest "
