@@ -240,6 +240,11 @@ class Configuration:
         self._changes = changes
         self.current = changed
 
+    def listens_on(self, port: int) -> None:
+        """Note the port that the system gave; only now is it known when any free one was asked."""
+        self._base = msgspec.structs.replace(self._base, listen_port=port)
+        self.current = msgspec.structs.replace(self.current, listen_port=port)
+
     def text(self) -> str:
         """All settings, as upstream answers them."""
         values: dict[str, object] = msgspec.to_builtins(self.current)

@@ -117,6 +117,7 @@ class Namesrv:
         """
         problems = [self.kv_config.load(), self.configuration.load()]
         self.port = await self._server.start(self._config.bind_address, self._config.listen_port)
+        self.configuration.listens_on(self.port)
         self._scan_later()
         return [problem for problem in problems if problem is not None]
 

@@ -172,9 +172,7 @@ class NamesrvProcessor:
         self, context: RequestContext, header: headers.UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
         """Drop a broker."""
-        change = self._routes.unregister(
-            header.cluster_name, header.broker_address, header.broker_name
-        )
+        change = self._routes.unregister(header.broker_address, header.broker_name)
         if change is not None:
             self._notify(change)
         return context.response(ResponseCode.SUCCESS)

@@ -14,7 +14,9 @@ Owns upstream's tables:
 Invariants:
 
 * No topic, broker name or cluster stands in its table without an entry.
-* A registration that is refused changes nothing but that its address does not count as alive.
+* An address stands in the table of brokers if and only if it counts as alive under that name.
+* A registration that is refused changes nothing; one that a later election overtook removes its
+  address.
 * The addresses of a broker name are in the order of their ids, as upstream writes them.
 * Silence is measured with a clock that only goes forward, so setting the machine's clock makes no
   broker disappear.
@@ -115,13 +117,19 @@ class RouteInfoManager:
             for broker_id, address in before.items()
             if address != broker.address or broker_id == broker.broker_id
         }
-        if self._is_outdated(broker, addresses.get(broker.broker_id)):
-            self._live.pop(broker.key, None)
-            return RegisterBrokerResult()
-        is_new = broker.broker_id not in addresses
+        holder = addresses.get(broker.broker_id)
+        if self._is_outdated(broker, holder):
+            changes = [
+                self._leave_other_name(broker),
+                self.unregister(broker.address, broker.broker_name),
+            ]
+            return RegisterBrokerResult(changes=_news(changes))
+        is_new = holder is None
         if is_new and len(broker.topics.topic_config_table) == 1:
             return None
         changes = [self._leave_other_name(broker)]
+        if holder is not None and holder != broker.address:
+            self._forget_address(holder, broker.broker_name)
         addresses[broker.broker_id] = broker.address
         self._clusters.setdefault(broker.cluster_name, {})[broker.broker_name] = None
         self._brokers[broker.broker_name] = data = BrokerData(
@@ -145,7 +153,7 @@ class RouteInfoManager:
             changes.append(
                 self._min_id_change(data.broker_addrs, offline_address=None, ha_address=ha_address)
             )
-        return self._register_result(broker, data, changes)
+        return self._register_result(broker, data, _news(changes))
 
     def _is_outdated(self, broker: BrokerRegistration, old_address: str | None) -> bool:
         """Whether another address has the same id by a later election."""
@@ -173,7 +181,7 @@ class RouteInfoManager:
         before = self._live.get(broker.key)
         if before is None or before.broker_name == broker.broker_name:
             return None
-        return self.unregister(broker.cluster_name, broker.address, before.broker_name)
+        return self.unregister(broker.address, before.broker_name)
 
     def _take_topics(
         self, broker: BrokerRegistration, *, is_new: bool, is_acting_master: bool
@@ -221,9 +229,8 @@ class RouteInfoManager:
         self,
         broker: BrokerRegistration,
         data: BrokerData,
-        changes: Iterable[MinBrokerIdChange | None],
+        news: tuple[MinBrokerIdChange, ...],
     ) -> RegisterBrokerResult:
-        news = tuple(change for change in changes if change is not None)
         if broker.broker_id != MASTER_ID:
             address = data.broker_addrs.get(MASTER_ID, "")
             master = self._live.get(BrokerKey(broker.cluster_name, address))
@@ -253,19 +260,15 @@ class RouteInfoManager:
 
     # Brokers go
 
-    def unregister(
-        self, cluster_name: str, address: str, broker_name: str
-    ) -> MinBrokerIdChange | None:
+    def unregister(self, address: str, broker_name: str) -> MinBrokerIdChange | None:
         """Drop a broker, and what only it had."""
-        key = BrokerKey(cluster_name, address)
-        self._live.pop(key, None)
-        self._filter_servers.pop(key, None)
+        self._forget_address(address, broker_name)
         data = self._brokers.get(broker_name)
         if data is None:
             return None
         before = data.broker_addrs
         left = {broker_id: other for broker_id, other in before.items() if other != address}
-        log.info("Broker %s of name %s left; ids %s remain.", key, broker_name, list(left))
+        log.info("Broker %s of name %s left; ids %s remain.", address, broker_name, list(left))
         if not left:
             self._forget_name(broker_name)
             return None
@@ -280,8 +283,7 @@ class RouteInfoManager:
     def connection_closed(self, connection: object) -> list[MinBrokerIdChange]:
         """Drop the brokers that last registered by a connection which is gone."""
         lost = [key for key, live in self._live.items() if live.connection is connection]
-        changes = [self._drop(key) for key in lost]
-        return [change for change in changes if change is not None]
+        return list(_news([self._drop(key) for key in lost]))
 
     def scan_not_active(self) -> list[SilentBroker]:
         """Drop the brokers that were silent for too long."""
@@ -296,7 +298,20 @@ class RouteInfoManager:
         return [SilentBroker(key.address, live.connection, self._drop(key)) for key, live in silent]
 
     def _drop(self, key: BrokerKey) -> MinBrokerIdChange | None:
-        return self.unregister(key.cluster_name, key.address, self._live[key].broker_name)
+        live = self._live.get(key)
+        if live is None:
+            return None
+        return self.unregister(key.address, live.broker_name)
+
+    def _forget_address(self, address: str, broker_name: str) -> None:
+        """An address counts as alive under a name no longer, in whichever cluster.
+
+        If it did, its broker would be told that its topics are known and not register again.
+        """
+        for key, live in list(self._live.items()):
+            if key.address == address and live.broker_name == broker_name:
+                del self._live[key]
+                self._filter_servers.pop(key, None)
 
     def _forget_name(self, broker_name: str) -> None:
         del self._brokers[broker_name]
@@ -457,6 +472,10 @@ class RouteInfoManager:
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
+
+
+def _news(changes: Iterable[MinBrokerIdChange | None]) -> tuple[MinBrokerIdChange, ...]:
+    return tuple(change for change in changes if change is not None)
 
 
 def _without_write(perm: int) -> int:

@@ -180,6 +180,8 @@ async def test_what_requests_changed_is_there_after_a_restart(tmp_path: Path) ->
             address, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true"
         )
         assert answer.code == ResponseCode.SUCCESS
+        answer = await client.invoke(address, RequestCode.GET_NAMESRV_CONFIG)
+        assert f"listenPort={first.port}\n" in answer.body.decode()
     async with Namesrv(config) as second:
         assert second.kv_config.get("ns", "k") == "v"
         assert second.configuration.current.order_message

@@ -231,13 +231,21 @@ def test_an_address_with_an_older_election_does_not_displace_a_living_one() -> N
     assert addresses(server, "T") == {0: "newer:1"}
 
 
-def test_an_address_that_lost_its_id_does_not_count_as_alive() -> None:
+def test_an_address_that_lost_its_id_must_register_again() -> None:
     server = Server()
-    server.register(register_body("T", "U", state_version=1), address="old:1")
-    server.register(register_body("T", "U", state_version=2), address="new:1")
-    assert server.routes.data_version("C", "old:1") is not None
-    server.register(register_body("T", "U", state_version=1), address="old:1")
+    server.register(register_body("T", "U"), address="old:1")
+    server.register(register_body("T", "U"), address="new:1")
     assert server.routes.data_version("C", "old:1") is None
+    assert server.routes.data_version("C", "new:1") is not None
+
+
+def test_a_slave_that_an_election_overtook_leaves_its_old_id_too() -> None:
+    server = Server()
+    server.register(register_body("T", "U", state_version=2), address="h:1")
+    server.register(register_body("T", "U", state_version=1), broker_id=1, address="h:2")
+    server.register(register_body("T", "U", state_version=1), broker_id=0, address="h:2")
+    assert addresses(server, "T") == {0: "h:1"}
+    assert server.routes.data_version("C", "h:2") is None
 
 
 def test_the_displaced_address_takes_nothing_along_when_it_goes() -> None:
@@ -400,6 +408,24 @@ def test_topics_in_several_clusters() -> None:
     info = cluster_info(server)
     assert info.cluster_addr_table == {"CA": ["a"], "CB": ["b"]}
     assert list(info.broker_addr_table or {}) == ["a", "b"]
+
+
+def test_a_broker_is_not_unregistered_under_another_name() -> None:
+    server = Server()
+    server.register(register_body("T", "U"), address="h:1")
+    server.register(register_body("T", "U"), name="broker-b", address="h:2")
+    assert server.routes.unregister("h:1", "broker-b") is None
+    assert server.routes.data_version("C", "h:1") is not None
+    assert perms(server, "T").keys() == {"broker-a", "broker-b"}
+
+
+def test_an_address_in_two_clusters_leaves_both() -> None:
+    server = Server()
+    server.register(register_body("T", "U"), cluster="C1")
+    server.register(register_body("T", "U"), cluster="C2")
+    server.unregister(cluster="C1")
+    assert server.routes.data_version("C2", "broker-a:10911") is None
+    assert server.route("T") is None
 
 
 def test_a_broker_name_in_two_clusters_leaves_both() -> None:
