@@ -15,7 +15,7 @@ from roquet.namesrv.registration import MinBrokerIdChange
 from roquet.namesrv.route_info import RouteInfoManager
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.register import RegisterBrokerBody, encode_register_body
-from roquet.remoting.bodies.route import TopicRouteData
+from roquet.remoting.bodies.route import ClusterInfo, TopicRouteData
 from roquet.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper, TopicList
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import (
@@ -188,3 +188,23 @@ class Server:
         answer = self.ask(code, header)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return decode_body(TopicList, answer.body).topic_list
+
+
+def addresses(server: Server, topic: str) -> dict[int, str]:
+    """The addresses of the one broker name that a topic has."""
+    route = server.route(topic)
+    assert route is not None
+    (broker,) = route.broker_datas
+    return broker.broker_addrs
+
+
+def perms(server: Server, topic: str) -> dict[str | None, int]:
+    """The permissions of a topic by broker name."""
+    route = server.route(topic)
+    assert route is not None
+    return {queue.broker_name: queue.perm for queue in route.queue_datas}
+
+
+def cluster_info(server: Server) -> ClusterInfo:
+    """Clusters and their brokers as an operator reads them."""
+    return decode_body(ClusterInfo, server.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
