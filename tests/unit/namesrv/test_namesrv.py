@@ -151,11 +151,13 @@ async def test_a_silent_broker_is_dropped_and_its_connection_closed(tmp_path: Pa
     config = settings(tmp_path, scanNotActiveBrokerInterval=1)
     async with Namesrv(config, clock=clock) as namesrv:
         broker = await Broker(namesrv).start()
-        await broker.register()
-        connection = await broker.client.connect(f"{LOOPBACK}:{namesrv.port}")
-        clock.advance(120_001)
-        await connection.wait_closed()
-        assert namesrv.routes.route("T") is None
+        # Twice, because the timer must go on after it found one.
+        for _ in range(2):
+            await broker.register()
+            connection = await broker.client.connect(f"{LOOPBACK}:{namesrv.port}")
+            clock.advance(120_001)
+            await connection.wait_closed()
+            assert namesrv.routes.route("T") is None
         await broker.stop()
 
 
