@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from roquet.format import commit_log as fmt
 from roquet.format.batch import encode_batch
@@ -72,6 +73,17 @@ def small_config(
     )
 
 
+class Identity(NamedTuple):
+    """What a record says that the sender knows."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    body: bytes
+    properties: dict[str, str]
+
+
 @dataclass
 class Sent:
     """One message, and what became of it as far as the sender knows."""
@@ -94,9 +106,16 @@ class Sent:
         return flags.takes_queue_offset(self.sys_flag)
 
     @property
-    def identity(self) -> tuple[str, int, bytes, int, int]:
+    def identity(self) -> Identity:
         """What a record of it must say."""
-        return self.topic, self.queue_id, self.body, self.queue_offset, self.sys_flag
+        return Identity(
+            self.topic,
+            self.queue_id,
+            self.queue_offset,
+            self.sys_flag,
+            self.body,
+            self.properties,
+        )
 
     def message(self) -> BrokerMessage:
         return BrokerMessage(
@@ -311,14 +330,16 @@ def log_records(store: DefaultMessageStore) -> Iterator[StoredMessage]:
         offset = found.end_offset
 
 
-def identity(message: StoredMessage) -> tuple[str, int, bytes, int, int]:
-    """What a record says, in the form of :attr:`Sent.identity`."""
-    return (
+def identity(message: StoredMessage) -> Identity:
+    """What a record says."""
+    properties = {name: value for name, value in message.properties.items() if name != prop.CRC32}
+    return Identity(
         message.topic,
         message.queue_id,
-        message.body,
         message.queue_offset,
         message.sys_flag,
+        message.body,
+        properties,
     )
 
 

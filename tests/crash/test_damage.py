@@ -208,6 +208,47 @@ def test_a_short_segment_with_content_is_refused(drivers: Driver, root: Path) ->
     assert harness.digest(root) == before
 
 
+@pytest.mark.parametrize("is_ext", [False, True])
+def test_a_queue_file_whose_length_was_never_synced(
+    root: Path,
+    tmp_path: Path,
+    is_ext: bool,  # noqa: FBT001
+) -> None:
+    """The file behind it may have reached the disk all the same."""
+    config = small_config(ASYNC, segment_bytes=SEGMENT, ext=is_ext)
+    driver = Driver(root, config, QuickFiles(), ManualClock())
+    driver.open(root, QuickFiles())
+    send(driver, 250, size=10)
+    crashed = harness.copy_tree(root, tmp_path / "crashed")
+    driver.abandon()
+    names = ["consumequeue", "consumequeue_ext"][: 1 + is_ext]
+    for name in names:
+        lost = sorted((crashed / name / "Orders" / "0").iterdir())
+        assert len(lost) > 2
+        os.truncate(lost[1], 0)
+    assert harness.recover(crashed, config, driver.clock, driver.ledger) == 250
+
+
+def test_units_of_a_queue_that_lost_its_entries_go(root: Path, tmp_path: Path) -> None:
+    """Their files must not be written over and found again by a later recovery."""
+    config = small_config(ASYNC, segment_bytes=SEGMENT, ext=True)
+    driver = Driver(root, config, QuickFiles(), ManualClock())
+    driver.open(root, QuickFiles())
+    send(driver, 40, size=10)
+    crashed = harness.copy_tree(root, tmp_path / "crashed")
+    driver.abandon()
+    shutil.rmtree(crashed / "consumequeue")
+    log = crashed / "commitlog" / file_name(0)
+    log.write_bytes(log.read_bytes()[: start_of(driver, 3)].ljust(SEGMENT, b"\0"))
+    ledger = Ledger(driver.ledger.sent)
+    assert harness.recover(crashed, config, driver.clock, ledger) == 3
+    units = sorted((crashed / "consumequeue_ext" / "Orders" / "0").iterdir())
+    assert [path.name for path in units] == [file_name(0)]
+    first = harness.digest(crashed)
+    harness.recover(crashed, config, driver.clock, ledger)
+    assert harness.digest(crashed) == first
+
+
 HIGH = (1 << 33) // SEGMENT * SEGMENT
 
 
@@ -374,6 +415,38 @@ def test_a_power_cut_while_old_files_go_leaves_no_gap(root: Path, tmp_path: Path
         image = tmp_path / f"image{number}"
         harness.recover(image, config, driver.clock, driver.ledger)
         shutil.rmtree(image)
+
+
+def test_a_queue_goes_on_when_its_records_are_gone(root: Path, tmp_path: Path) -> None:
+    """Only its entries tell where, so they must be on disk before the records go."""
+    config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1)
+    files = RecordingFiles(root)
+    driver = Driver(root, config, files, ManualClock())
+    driver.open(root, files)
+    send(driver, 3, size=10)
+    while len(driver.store.commit_log.queue.segments) < 4:
+        driver.put([plain(driver.ledger, 3000, queue_id=1)])
+        driver.store.flusher.flush_all()
+    for path in (root / "commitlog").iterdir():
+        os.utime(path, (0, 0))
+    for _ in range(2):
+        driver.clock.advance(10_001)
+        driver.housekeeping()
+        image = tmp_path / "image"
+        files.image(AllOld(), image)
+        harness.recover(image, config, driver.clock, driver.ledger, then=three_were_there)
+        shutil.rmtree(image)
+        driver.clock.advance(61_000)
+        driver.flush_logics()
+    assert driver.store.commit_log.min_offset > 0, "nothing was deleted"
+    driver.abandon()
+    files.release()
+
+
+def three_were_there(store: DefaultMessageStore) -> None:
+    queue = store.queues.find("Orders", 0)
+    assert queue is not None
+    assert queue.next_queue_offset == 3
 
 
 # -- marks that speak of too much ------------------------------------------------------------------

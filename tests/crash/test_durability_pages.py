@@ -26,5 +26,7 @@ def test_every_named_test_exists(name: str) -> None:
     assert named
     for path, function in named:
         assert function in functions_of(ROOT / path), f"{path}::{function}"
-    everything: set[str] = set().union(*(functions_of(p) for p in (ROOT / "tests/crash").glob("*.py")))
+    everything: set[str] = set().union(
+        *(functions_of(p) for p in (ROOT / "tests/crash").glob("*.py"))
+    )
     assert set(SHORT.findall(text)) <= everything
