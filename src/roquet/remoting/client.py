@@ -15,14 +15,15 @@ from typing import Self
 
 from msgspec import Struct
 
-from roquet.errors import ClientError, ConfigError, ConnectFailed, RequestTimeout
-from roquet.remoting.codes import LanguageCode, request_code_name
+from roquet.errors import ClientError, ConfigError, ConnectFailed
+from roquet.remoting.codes import LanguageCode
 from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import Endpoint, RemotingLimits, RemotingStatistics
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RpcHook
+from roquet.remoting.outgoing import request_timeout
 from roquet.remoting.processor import ProcessorRegistry
 from roquet.remoting.tls import ClientTlsConfig, client_context
 from roquet.runtime.clock import Clock, SystemClock
@@ -161,7 +162,7 @@ class RemotingClient:
                 await connection.wait_writable()
                 return await connection.invoke(request)
         except TimeoutError:
-            raise _late(address, code, timeout_ms) from None
+            raise request_timeout(address, code, timeout_ms) from None
 
     async def invoke_oneway(
         self,
@@ -187,7 +188,7 @@ class RemotingClient:
                 await connection.wait_writable()
                 connection.invoke_oneway(request)
         except TimeoutError:
-            raise _late(address, code, timeout_ms) from None
+            raise request_timeout(address, code, timeout_ms) from None
 
     async def connect(self, address: str) -> Connection:
         """The connection to an address; made if there is none.
@@ -267,11 +268,3 @@ class RemotingClient:
             language=self._config.language,
             serialize_type=self._config.serialize_type,
         )
-
-
-def _late(address: str, code: int, timeout_ms: int) -> RequestTimeout:
-    return RequestTimeout(
-        f"{address} did not answer {request_code_name(code)} in time",
-        detail=f"waited {timeout_ms} ms",
-        hint="The peer may be busy or stopped; whether it did its work is not known.",
-    )

@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._output.clear()
         self._output_bytes = 0
         reason = "the peer closed it" if exc is None else str(exc) or type(exc).__name__
-        self._outgoing.fail(self._send_failed("lost before the answer came", reason))
+        self._outgoing.fail(partial(self._send_failed, "lost before the answer came", reason))
         self.resume_writing()
         self._closed.set_result(None)
         for callback in self._close_callbacks:

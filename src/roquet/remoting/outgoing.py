@@ -6,11 +6,14 @@ Owns the pairing of answers with requests by their opaque, and the time-outs.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
-from roquet.errors import RequestTimeout, SendFailed
+from roquet.errors import ClientError, RequestTimeout
+from roquet.remoting.codes import request_code_name
 from roquet.remoting.command import RemotingCommand
 
-__all__ = ["OutgoingRequests"]
+__all__ = ["OutgoingRequests", "request_timeout"]
 
 _OPAQUE_MASK = 0x7FFFFFFF
 
@@ -53,11 +56,7 @@ class OutgoingRequests:
         self._waiting[request.opaque] = future
         timer = None
         if timeout_ms is not None:
-            late = RequestTimeout(
-                f"{peer} did not answer {request.code_name} in time",
-                detail=f"waited {timeout_ms} ms",
-                hint="The peer may be busy or stopped; whether it did its work is not known.",
-            )
+            late = partial(request_timeout, peer, request.code, timeout_ms)
             timer = self._loop.call_later(timeout_ms / 1000, _fail, future, late)
         try:
             return await future
@@ -74,13 +73,22 @@ class OutgoingRequests:
         future.set_result(response)
         return True
 
-    def fail(self, error: SendFailed) -> None:
+    def fail(self, make_error: Callable[[], ClientError]) -> None:
         """End everything that waits, because the connection is gone."""
         for future in self._waiting.values():
-            _fail(future, error)
+            _fail(future, make_error)
         self._waiting.clear()
 
 
-def _fail(future: asyncio.Future[RemotingCommand], error: Exception) -> None:
+def request_timeout(peer: str, code: int, timeout_ms: int) -> RequestTimeout:
+    """The error of a request that was not answered in time."""
+    return RequestTimeout(
+        f"{peer} did not answer {request_code_name(code)} in time",
+        detail=f"waited {timeout_ms} ms",
+        hint="The peer may be busy or stopped; whether it did its work is not known.",
+    )
+
+
+def _fail(future: asyncio.Future[RemotingCommand], make_error: Callable[[], ClientError]) -> None:
     if not future.done():
-        future.set_exception(error)
+        future.set_exception(make_error())

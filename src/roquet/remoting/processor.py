@@ -128,7 +128,9 @@ class RequestContext(RpcCall):
     def __init__(
         self, connection: Connection, request: RemotingCommand, permission: Permission
     ) -> None:
-        super().__init__(connection, request, permission)
+        self.connection = connection
+        self.request = request
+        self.permission = permission
         self._replied = False
 
     def response(

@@ -46,6 +46,7 @@ PULL = 11
 OVERSIZED = 9008
 BROKEN_LATER = 9009
 NOT_AN_ANSWER = 9010
+BY_HAND = 9011
 NOBODY = 9999
 
 
@@ -111,6 +112,10 @@ class Processors:
     @processor(NOT_AN_ANSWER, permission=PUBLIC)
     def not_an_answer(self, context: RequestContext) -> object:
         return context.request.code
+
+    @processor(BY_HAND, permission=PUBLIC)
+    def by_hand(self, context: RequestContext) -> Answer:
+        return RemotingCommand(code=0, opaque=-1, remark=context.request.code_name)
 
     @processor(PULL, permission=Permission(Action.SUB, Resource.TOPIC), ports={Port.MAIN})
     def pull(self, context: RequestContext) -> Answer:

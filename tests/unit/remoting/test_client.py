@@ -173,6 +173,7 @@ async def test_idle_connections_are_closed() -> None:
         clock.advance(120_000)
         client.close_idle_connections()
         await until(lambda: not client.connections)
+        await until(lambda: not client._connections)
         assert (await client.invoke(up.address, ECHO)).code == 0
 
 

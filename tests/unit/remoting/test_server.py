@@ -19,6 +19,7 @@ from tests.unit.remoting.net_kit import (
     BIG,
     BROKEN,
     BROKEN_LATER,
+    BY_HAND,
     ECHO,
     LATER,
     LOOPBACK,
@@ -151,6 +152,12 @@ async def test_answers_in_parts() -> None:
         assert response.body == b"x" * 100_000 + b"!"
         peer.writer.write(peer.frame(BIG, SizeHeader(size=1)) + peer.frame(BIG, SizeHeader(size=2)))
         assert [(await peer.answer()).body for _ in range(2)] == [b"x!", b"xx!"]
+
+
+async def test_an_answer_is_paired_with_its_request_however_it_was_made() -> None:
+    async with serving() as up, peer_of(up) as peer:
+        response = await peer.ask(BY_HAND)
+        assert (response.is_response, response.opaque) == (True, 1)
 
 
 async def test_async_processors_are_answered_when_done() -> None:
@@ -318,6 +325,19 @@ async def test_bytes_in_flight_of_a_connection_are_bounded() -> None:
             assert len((await peer.answer()).body) == 900
 
 
+async def test_bytes_in_flight_in_all_are_bounded() -> None:
+    limits = RemotingLimits(max_in_flight_bytes_in_all=1_000)
+    async with serving(limits=limits) as up, peer_of(up) as first, peer_of(up) as second:
+        first.writer.write(first.frame(SLOW, body=bytes(1_000)))
+        await until(lambda: up.server.in_flight == 1)
+        second.writer.write(second.frame(SLOW, body=bytes(1_000)))
+        await turns()
+        assert up.server.in_flight == 1
+        up.processors.gate.set()
+        assert len((await first.answer()).body) == 1_000
+        assert len((await second.answer()).body) == 1_000
+
+
 async def test_requests_in_flight_in_all_are_bounded() -> None:
     async with serving(limits=RemotingLimits(max_in_flight_in_all=4)) as up:
         peers = [await Peer.connect(up) for _ in range(5)]
@@ -421,6 +441,22 @@ async def test_a_peer_that_never_reads_is_idle_in_the_end() -> None:
         clock.advance(120_000)
         up.server.close_idle_connections()
         await until(lambda: not up.server.connections)
+
+
+async def test_a_peer_that_reads_slowly_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    async with serving(clock=clock) as up, peer_of(up) as peer:
+        await peer.ask(ECHO)
+        (connection,) = up.server.connections
+        unwritten = iter([100, 99, 99])
+        monkeypatch.setattr(connection, "_unwritten_bytes", lambda: next(unwritten))
+        up.server.close_idle_connections()
+        clock.advance(120_000)
+        up.server.close_idle_connections()
+        assert not connection.is_closed
+        clock.advance(120_000)
+        up.server.close_idle_connections()
+        assert connection.is_closed
 
 
 async def test_too_many_connections_are_closed_at_once() -> None:
