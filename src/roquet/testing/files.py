@@ -75,7 +75,7 @@ class Call(NamedTuple):
 
 
 class FaultyFiles(HookedFiles):
-    """Fails one call, or all from one on; a write that fails has written half its bytes.
+    """Fails one call, or all from one on; a write that fails has written half its sectors.
 
     Args:
         fail_at: Number of the first call to fail, counted from 1; 0 for none.
@@ -134,10 +134,12 @@ class FaultyFiles(HookedFiles):
         self.fail_at = 0
 
     def write_at(self, fd: int, data: Buffer, position: int) -> None:
-        """As :meth:`Files.write_at`; half the bytes are written before it fails."""
+        """As :meth:`Files.write_at`; half the sectors are written before it fails."""
         path = self._paths.get(fd, Path("?"))
         if self._fails("write_at", path):
-            Files.write_at(self, fd, memoryview(data)[: len(data) // 2], position)
+            half = position + len(data) // 2
+            done = max(half - half % SECTOR_BYTES - position, 0)
+            Files.write_at(self, fd, memoryview(data)[:done], position)
             raise self._refusal(path)
         Files.write_at(self, fd, data, position)
 
