@@ -246,7 +246,9 @@ class Recovery:
         if end.fault is None:
             return
         flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
-        if end.last_store_timestamp_ms < flushed_ms:
+        # Without a single record, those that the mark speaks of may have expired since.
+        may_tell = end.records > 0 or self._log.min_offset == 0
+        if may_tell and end.last_store_timestamp_ms < flushed_ms:
             if not self._is_zero_from(end.offset):
                 raise _damaged(end, f"records up to {flushed_ms} ms were on disk")
             log.error(
