@@ -132,6 +132,32 @@ def test_flushed_records_without_queue_entries_are_not_cut_away(
     assert harness.digest(crashed) == before
 
 
+def test_expired_records_are_not_missed(root: Path, tmp_path: Path) -> None:
+    """The mark speaks of records that retention deleted; behind them nothing was ever flushed."""
+    config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1)
+    driver = Driver(root, config, QuickFiles(), ManualClock())
+    driver.open(root, QuickFiles())
+    send(driver, 3)
+    while len(driver.store.commit_log.queue.segments) < 2:
+        driver.store.flusher.flush_all()
+        driver.clock.advance(61_000)
+        driver.flush_logics()
+        driver.put([plain(driver.ledger, 3000)])
+    driver.put([plain(driver.ledger, 3000)])
+    sure = driver.ledger.sure = len(driver.ledger.sent) - 2
+    os.utime(root / "commitlog" / file_name(0), (0, 0))
+    driver.store.commit_log.flushed_offset = SEGMENT
+    driver.clock.advance(61_000)
+    driver.flush_logics()
+    driver.housekeeping()
+    assert driver.store.commit_log.min_offset == SEGMENT
+    crashed = harness.copy_tree(root, tmp_path / "crashed")
+    driver.abandon()
+    log = crashed / "commitlog" / file_name(SEGMENT)
+    log.write_bytes(bytes(512) + log.read_bytes()[512:])
+    assert harness.recover(crashed, config, driver.clock, driver.ledger) == sure
+
+
 # -- ghosts ----------------------------------------------------------------------------------------
 
 
