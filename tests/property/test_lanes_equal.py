@@ -8,6 +8,7 @@ properties, too long bodies, ends of segments, queue files and index files.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +26,15 @@ from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.recovery import walk_log
 
 _fast = pytest.importorskip("roquet._fast", reason="the compiled lane is not built")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def lane_on() -> Iterator[None]:
+    """Let the lane be used, also where the suite runs with it switched off."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROQUET_PURE", "0")
+        yield
+
 
 CONFIG = MessageStoreConfig(
     commit_log_file_bytes=1 << 12,
