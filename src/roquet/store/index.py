@@ -233,12 +233,20 @@ class IndexService:
         return QueryOffsetResult(offsets, newest.end_timestamp_ms, newest.end_physical_offset)
 
     def delete_expired(self, min_physical_offset: int) -> int:
-        """Remove the files that end before the log begins, never the newest; returns how many."""
+        """Remove the files that end before the log begins, never the newest; returns how many.
+
+        A file that ends in the same millisecond as the next one stays until that is on disk too:
+        the checkpoint's mark could not tell the two apart.
+        """
         removed = 0
         try:
             while len(self._index_files) > 1:
                 file = self._index_files[0]
-                if file.header.end_physical_offset >= min_physical_offset:
+                following = self._index_files[1]
+                if file.header.end_physical_offset >= min_physical_offset or (
+                    file.header.end_timestamp_ms == following.header.end_timestamp_ms
+                    and not following.is_durable
+                ):
                     break
                 self._files.unlink(file.path)
                 self._retire(file)
