@@ -547,6 +547,31 @@ def test_a_clock_that_stands_still_vouches_for_no_index_file(root: Path, tmp_pat
     files.release()
 
 
+def test_an_expired_index_file_does_not_pass_its_trust_on(root: Path, tmp_path: Path) -> None:
+    """The next file ended in the same millisecond, but was never synced."""
+    config = small_config(ASYNC, segment_bytes=SEGMENT, index_entries=20, reserved_hours=1)
+    files = RecordingFiles(root)
+    driver = Driver(root, config, files, ManualClock())
+    driver.open(root, files)
+    send(driver, 20, size=700)
+    assert len(driver.store.commit_log.queue.segments) == 2
+    driver.store._flush_logics(thorough=True)
+    send(driver, 19, size=700)
+    assert driver.store.index is not None
+    assert [file.is_full for file in driver.store.index.index_files] == [True, True, False]
+    os.utime(root / "commitlog" / file_name(0), (0, 0))
+    driver.clock.advance(10_001)
+    driver.housekeeping()
+    assert driver.store.commit_log.min_offset == SEGMENT
+    for number in range(12):
+        image = tmp_path / "image"
+        files.image(random.Random(number), image, by_sector=True)
+        harness.recover(image, config, driver.clock, driver.ledger)
+        shutil.rmtree(image)
+    driver.abandon()
+    files.release()
+
+
 def test_the_mark_of_the_log_speaks_of_committed_records_only(root: Path, tmp_path: Path) -> None:
     """With a transient pool, records wait in memory while others are synced."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, pool=True)
