@@ -35,8 +35,10 @@ class StoreCheckpoint:
     def load(self) -> None:
         """Read the file if it is there."""
         if self._files.exists(self._path):
-            self._marks = fmt.Checkpoint.unpack(self._files.read_file(self._path))
-            self._saved = self._marks
+            data = self._files.read_file(self._path)
+            self._marks = fmt.Checkpoint.unpack(data)
+            if len(data) >= fmt.FILE_BYTES:  # a shorter one is made whole by the next flush
+                self._saved = self._marks
 
     def advance(
         self, *, physic_ms: int = 0, logics_ms: int = 0, index_ms: int = 0, confirm: int = 0
