@@ -275,6 +275,19 @@ def test_units_of_a_queue_that_lost_its_entries_go(root: Path, tmp_path: Path) -
     assert harness.digest(crashed) == first
 
 
+@pytest.mark.parametrize("size", [0, 40])
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_checkpoint_whose_length_was_never_synced(
+    drivers: Driver, root: Path, tmp_path: Path, count: int, size: int
+) -> None:
+    if count:
+        send(drivers, count)
+    crashed = harness.copy_tree(root, tmp_path / "crashed")
+    os.truncate(crashed / "checkpoint", size)
+    assert harness.recover(crashed, drivers.config, drivers.clock, drivers.ledger) == count
+    assert (crashed / "checkpoint").stat().st_size == 4096
+
+
 HIGH = (1 << 33) // SEGMENT * SEGMENT
 
 
