@@ -1,0 +1,1 @@
+"""Requests of operators and of clients that look things up, cut by noun."""

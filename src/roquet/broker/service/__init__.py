@@ -1,0 +1,1 @@
+"""What runs besides requests: waiting pulls, registration, flow control, housekeeping."""
