@@ -161,6 +161,7 @@ class Endpoint:
         self.log_limiter = LogLimiter(clock)
         self.connections: set[Connection] = set()
         self.burst_listeners: list[Callable[[], None]] = []
+        self.close_listeners: list[Callable[[Connection], None]] = []
         self.stopping = False
         self.handshakes: set[object] = set()
         self.in_flight = 0
@@ -190,6 +191,8 @@ class Endpoint:
         self._blocked.pop(connection, None)
         self._large.discard(connection)
         self.statistics.connections_closed += 1
+        for listener in self.close_listeners:
+            asyncio.get_running_loop().call_soon(listener, connection)
 
     def burst_ended(self) -> None:
         """Let those who work by the burst finish it, before its answers are written."""

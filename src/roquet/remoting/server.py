@@ -108,6 +108,10 @@ class RemotingServer:
         """Have something called when the requests of one read were taken, before the answers."""
         self._endpoint.burst_listeners.append(listener)
 
+    def add_close_listener(self, listener: Callable[[Connection], None]) -> None:
+        """Have something called for every connection that ended."""
+        self._endpoint.close_listeners.append(listener)
+
     def close_idle_connections(self) -> None:
         """Close connections on which nothing moved for the idle time; also done by a timer."""
         self._endpoint.close_idle_connections()

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from roquet.runtime.network import advertised_ip, host_name
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "::1"])
+def test_an_address_stays_itself(address: str) -> None:
+    assert advertised_ip(address) == address
+
+
+def test_a_bracketed_address_loses_its_brackets() -> None:
+    assert advertised_ip("[::1]") == "::1"
+
+
+def test_a_wildcard_becomes_an_address_of_this_machine() -> None:
+    assert not ipaddress.ip_address(advertised_ip("0.0.0.0")).is_unspecified  # noqa: S104
+
+
+def test_a_name_becomes_its_address() -> None:
+    assert ipaddress.ip_address(advertised_ip("localhost")).is_loopback
+
+
+def test_a_name_that_nobody_knows_becomes_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise OSError("unknown")
+
+    monkeypatch.setattr("roquet.runtime.network.socket.getaddrinfo", unknown)
+    assert advertised_ip("no-such-host.invalid") == "127.0.0.1"
+
+
+def test_the_machine_has_a_name() -> None:
+    assert host_name()
