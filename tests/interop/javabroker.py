@@ -12,11 +12,11 @@ server may come later (`JavaClient.wait_registered`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.interop.javabuild import JavaToolkit
-from tests.interop.javaprocess import JavaProcess, find_free_port
+from tests.interop.javaprocess import QUICK_JVM, JavaProcess, find_free_port
 
 NAMESRV_CLASS = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_CLASS = "org.apache.rocketmq.broker.BrokerStartup"
@@ -53,6 +53,8 @@ class JavaBroker(JavaProcess):
         namesrv: JavaNamesrv,
         store: Path,
         config: Mapping[str, str | int],
+        *,
+        jvm_options: Sequence[str] = QUICK_JVM,
     ) -> None:
         self.store = store
         port = find_free_port(-2, 1)
@@ -73,7 +75,12 @@ class JavaBroker(JavaProcess):
         path = home / "broker.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         super().__init__(
-            toolkit, self.broker_name, BROKER_CLASS, arguments=["-c", str(path)], folder=home
+            toolkit,
+            self.broker_name,
+            BROKER_CLASS,
+            arguments=["-c", str(path)],
+            folder=home,
+            jvm_options=jvm_options,
         )
 
 

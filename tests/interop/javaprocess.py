@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -22,12 +23,10 @@ LOG_TAIL_LINES = 40
 STOP_TIMEOUT_S = 60
 
 # Small and quick to start: no optimising compiler, no parallel collector.
-JVM_OPTIONS = (
-    "-Xms64m",
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    # RocketMQ frees its mapped buffers through internals of the JDK.
+QUICK_JVM = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+# RocketMQ frees its mapped buffers through internals of the JDK.
+OPENED_INTERNALS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
@@ -72,6 +71,7 @@ class JavaProcess:
         main_class: What to run.
         arguments: Its arguments.
         folder: Its home, working directory and place of its log; made when missing.
+        jvm_options: How the virtual machine runs.
         piped: Whether standard input and output are pipes (`stdin`, `stdout`); if not, output
             goes to the log as standard error always does.
     """
@@ -84,6 +84,7 @@ class JavaProcess:
         *,
         arguments: list[str],
         folder: Path,
+        jvm_options: Sequence[str] = QUICK_JVM,
         piped: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,8 @@ class JavaProcess:
         self.log_path = folder / f"{name}.log"
         command = [
             toolkit.java,
-            *JVM_OPTIONS,
+            *jvm_options,
+            *OPENED_INTERNALS,
             f"-Duser.home={folder}",
             "-cp",
             toolkit.classpath,
