@@ -23,6 +23,9 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+ROCKSDB_TRANS_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_TRANS_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+ROCKSDB_OFFSET_TOPIC = "CHECKPOINT_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
@@ -39,6 +42,9 @@ SYSTEM_TOPICS = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
+        ROCKSDB_OFFSET_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
     }
 )
 NOT_ALLOWED_SEND_TOPICS = frozenset(
@@ -49,6 +55,8 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
     }
 )
 
@@ -85,14 +93,18 @@ def topic_fault(topic: str) -> str | None:
     if not topic.strip():
         return "The specified topic is blank."
     if not _NAME.fullmatch(topic):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    limit = (
-        RETRY_OR_DLQ_LENGTH_MAX
-        if is_retry_topic(topic) or is_dlq_topic(topic)
-        else TOPIC_LENGTH_MAX
-    )
-    if len(topic) > limit:
-        return "The specified topic is longer than topic max length."
+        return (
+            f"The specified topic: {topic}, contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if is_retry_topic(topic) or is_dlq_topic(topic):
+        if len(topic) > RETRY_OR_DLQ_LENGTH_MAX:
+            return (
+                f"The specified topic is DLQ or Retry topic: {topic}, "
+                f"and it's longer than topic max length: {RETRY_OR_DLQ_LENGTH_MAX}"
+            )
+    elif len(topic) > TOPIC_LENGTH_MAX:
+        return f"The specified topic: {topic}, is longer than topic max length: {TOPIC_LENGTH_MAX}"
     return None
 
 

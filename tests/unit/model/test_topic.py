@@ -17,14 +17,18 @@ def test_good_names(topic: str) -> None:
     [
         ("", "blank"),
         ("  ", "blank"),
-        ("a b", "illegal characters"),
+        (
+            "a b",
+            "The specified topic: a b, contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
         ("../etc", "illegal characters"),
         ("a/b", "illegal characters"),
         ("a\0b", "illegal characters"),
         ("a\n", "illegal characters"),
         ("Thème", "illegal characters"),
-        ("x" * 128, "longer"),
-        ("%RETRY%" + "g" * 249, "longer"),
+        ("x" * 128, "x, is longer than topic max length: 127"),
+        ("%RETRY%" + "g" * 249, "g, and it's longer than topic max length: 255"),
         ("%DLQ%" + "g" * 251, "longer"),
     ],
 )
@@ -56,7 +60,15 @@ def test_derived_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    "topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"]
+    "topic",
+    [
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "CHECKPOINT_TOPIC",
+    ],
 )
 def test_system_topics(topic: str) -> None:
     assert names.is_system_topic(topic)
