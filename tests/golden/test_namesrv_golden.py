@@ -17,7 +17,7 @@ import pytest
 
 from roquet.namesrv.config import KEYS_WITHOUT_EFFECT, NamesrvConfig
 from roquet.namesrv.kv_config import KVConfigManager
-from roquet.namesrv.properties_text import parse_properties
+from roquet.model.properties_text import parse_properties
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.topic import TopicList
 from roquet.remoting.codec import decode_command, encode_command

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from roquet.errors import ConfigError
-from roquet.namesrv.properties_text import format_properties, parse_properties
+from roquet.model.properties_text import format_properties, parse_properties
 from roquet.runtime.config_file import ConfigFile
 
 __all__ = [

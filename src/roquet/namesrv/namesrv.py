@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Self
 
 from roquet.errors import ConfigError, RoquetError
+from roquet.model.properties_text import parse_properties
 from roquet.namesrv.config import Configuration, NamesrvConfig
 from roquet.namesrv.kv_config import KVConfigManager
 from roquet.namesrv.processor import NamesrvProcessor
-from roquet.namesrv.properties_text import parse_properties
 from roquet.namesrv.registration import MinBrokerIdChange
 from roquet.namesrv.route_info import RouteInfoManager
 from roquet.remoting.client import RemotingClient

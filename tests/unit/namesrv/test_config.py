@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from roquet.errors import ConfigError, DiskFull
+from roquet.model.properties_text import parse_properties
 from roquet.namesrv.config import (
     DYNAMIC_KEYS,
     KEYS_WITHOUT_EFFECT,
@@ -15,7 +16,6 @@ from roquet.namesrv.config import (
     NamesrvConfig,
     config_from_properties,
 )
-from roquet.namesrv.properties_text import parse_properties
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
 from tests.unit.namesrv.kit import FullDisk

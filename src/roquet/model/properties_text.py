@@ -17,16 +17,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from roquet.errors import ConfigError
 
-__all__ = ["format_properties", "parse_properties"]
+__all__ = ["PropertyLine", "format_properties", "parse_properties", "property_lines"]
 
 _BLANK = " \t\f"
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+class PropertyLine(NamedTuple):
+    """One setting of a text, with the number of the line that it starts on."""
+
+    key: str
+    value: str
+    line_number: int
+
+
+def property_lines(text: str) -> Iterator[PropertyLine]:
+    r"""Read settings one by one, in the order of the text.
+
+    Raises:
+        ConfigError: ``\u`` is not followed by four hexadecimal digits.
+
+    Example:
+        >>> list(property_lines("# ports\nlistenPort = 9876\n"))
+        [PropertyLine(key='listenPort', value='9876', line_number=2)]
+    """
+    for number, line in _logical_lines(text):
+        match = _KEY.match(line)
+        assert match is not None, "the pattern matches any text"
+        yield PropertyLine(_plain(match[1], number), _plain(line[match.end() :], number), number)
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -39,12 +64,7 @@ def parse_properties(text: str) -> dict[str, str]:
         >>> parse_properties("# ports\nlistenPort = 9876\nname: a\\\n   b\n")
         {'listenPort': '9876', 'name': 'ab'}
     """
-    settings: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        match = _KEY.match(line)
-        assert match is not None, "the pattern matches any text"
-        settings[_plain(match[1], number)] = _plain(line[match.end() :], number)
-    return settings
+    return {line.key: line.value for line in property_lines(text)}
 
 
 def format_properties(settings: Mapping[str, str]) -> str:

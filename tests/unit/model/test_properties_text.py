@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roquet.errors import ConfigError
-from roquet.namesrv.properties_text import format_properties, parse_properties
+from roquet.model.properties_text import format_properties, parse_properties, property_lines
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,8 @@ def test_a_malformed_escape_is_refused(text: str) -> None:
 
 def test_written_settings_are_sorted() -> None:
     assert format_properties({"b": "2", "a": "1"}) == "a=1\nb=2\n"
+
+
+def test_lines_are_numbered_from_where_a_setting_starts() -> None:
+    text = "# one\na=1\n\nb=2\\\n  3\nc=4\n"
+    assert list(property_lines(text)) == [("a", "1", 2), ("b", "23", 4), ("c", "4", 6)]
