@@ -10,9 +10,9 @@ bit     of ``flag``
 2       one-way: nobody waits for a response
 ======= ======================================================
 
-A response carries the ``opaque`` of its request on the same connection. Apache RocketMQ 5.4.0
-writes responses with its own serialize type, which is JSON unless it was configured otherwise,
-whatever the request had; a reader goes by the frame and takes both.
+A response carries the ``opaque`` of its request on the same connection. A server writes it in the
+serialize type of the request, which its sender can surely read; Apache RocketMQ 5.4.0 writes its
+own one, JSON unless it was configured otherwise. A reader goes by the frame and takes both.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from roquet.errors import ProtocolError, RoquetError, SendFailed
 from roquet.remoting.codec import decode_command, encode_command, encode_command_head
 from roquet.remoting.codes import ResponseCode, version_ordinal
 from roquet.remoting.command import RESPONSE_FLAG, RemotingCommand, create_request, create_response
-from roquet.remoting.frame import Frame, FrameDecoder
+from roquet.remoting.frame import Frame, FrameDecoder, SerializeType
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RequestRefused, RpcCall
 from roquet.remoting.outgoing import OutgoingRequests
@@ -327,7 +327,10 @@ class Connection(asyncio.Protocol):
         parts = answer.body_parts if isinstance(answer, AnswerInParts) else None
         command.opaque = request.opaque
         command.flag |= RESPONSE_FLAG
-        command.serialize_type = self._endpoint.serialize_type
+        serialize_type = self._endpoint.serialize_type
+        command.serialize_type = (
+            request.serialize_type if serialize_type is None else serialize_type
+        )
         try:
             if parts is None:
                 self._write(encode_command(command))
@@ -446,7 +449,7 @@ class Connection(asyncio.Protocol):
             body=body,
             oneway=oneway,
             language=endpoint.language,
-            serialize_type=endpoint.serialize_type,
+            serialize_type=endpoint.serialize_type or SerializeType.JSON,
         )
 
     def _send(self, call: RpcCall) -> None:

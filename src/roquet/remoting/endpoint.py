@@ -135,7 +135,8 @@ class Endpoint:
         hooks: What runs around every request.
         clock: The time.
         language: What we say we are written in.
-        serialize_type: How our headers are written, whatever the peer's are.
+        serialize_type: How our headers are written. ``None``: answers as their requests are,
+            requests as JSON.
         reads_while_unwritten: Whether a peer that does not read is still read from.
     """
 
@@ -147,7 +148,7 @@ class Endpoint:
         hooks: Iterable[RpcHook],
         clock: Clock,
         language: LanguageCode,
-        serialize_type: SerializeType,
+        serialize_type: SerializeType | None,
         reads_while_unwritten: bool,
     ) -> None:
         self.registry = registry

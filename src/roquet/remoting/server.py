@@ -33,13 +33,13 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
         limits: How much peers may make it hold.
         tls: How it speaks TLS.
         tls_poll_ms: How often it looks whether the certificate changed.
-        serialize_type: How its headers are written, whatever the peer's are; as upstream.
+        serialize_type: How its headers are written; as the request's when ``None``.
     """
 
     limits: RemotingLimits = RemotingLimits()
     tls: ServerTlsConfig = ServerTlsConfig()
     tls_poll_ms: int = 10_000
-    serialize_type: SerializeType = SerializeType.JSON
+    serialize_type: SerializeType | None = None
 
 
 def fast_port(main_port: int) -> int:
