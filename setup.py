@@ -15,6 +15,7 @@ from setuptools.errors import BaseError, CCompilerError
 ROOT = Path(__file__).resolve().parent
 FAST_SOURCE = "src/roquet/_fast.pyx"
 FAST_HEADER = "src/roquet/_crc32.h"
+FAST_INTERFACE = "src/roquet/_fast.pxd"
 
 
 def warn_pure(reason: str) -> None:
@@ -48,7 +49,7 @@ def fast_extensions() -> list[Extension]:
     extension = Extension(
         "roquet._fast",
         sources=[FAST_SOURCE],
-        depends=[FAST_HEADER],
+        depends=[FAST_HEADER, FAST_INTERFACE],
         include_dirs=["src/roquet"],
         extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
     )

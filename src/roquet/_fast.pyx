@@ -48,53 +48,14 @@ cdef enum:
     TRANSACTION = 0xC
     BORN_V6 = 0x10
     STORE_V6 = 0x20
-    KEYS_MAX = 32
 
 roquet_crc32_init()
-
-
-cdef struct Text:
-    const unsigned char *at
-    Py_ssize_t size
-
-
-cdef struct Properties:
-    Text tags
-    Text keys
-    Text unique
-    bint is_plain
-
-
-cdef struct Record:
-    uint32_t size
-    int32_t queue_id
-    int64_t queue_offset
-    uint32_t sys_flag
-    int64_t store_timestamp_ms
-    Text topic
-    Properties properties
-
-
-cdef struct Host:
-    unsigned char ip[4]
-    int32_t port
-
-
-cdef struct Keys:
-    uint32_t count
-    uint32_t hashes[KEYS_MAX]
-
-
-cdef struct IndexTarget:
-    unsigned char *at
-    uint32_t slots
-    uint32_t entries
 
 
 # -- text ----------------------------------------------------------------------------------------
 
 
-cdef inline bint is_ascii(const unsigned char *at, Py_ssize_t size) noexcept nogil:
+cdef bint is_ascii(const unsigned char *at, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t i
     cdef unsigned char seen = 0
     for i in range(size):
@@ -102,7 +63,7 @@ cdef inline bint is_ascii(const unsigned char *at, Py_ssize_t size) noexcept nog
     return seen < 0x80
 
 
-cdef inline uint32_t java_hash(uint32_t start, const unsigned char *at, Py_ssize_t size) noexcept nogil:
+cdef uint32_t java_hash(uint32_t start, const unsigned char *at, Py_ssize_t size) noexcept nogil:
     """Java's string hash of ASCII, continued from ``start``."""
     cdef Py_ssize_t i
     for i in range(size):
@@ -213,15 +174,17 @@ cdef bint collect_keys(uint32_t topic_hash, const Properties *found, Keys *keys)
     return True
 
 
-cdef bint index_has_room(IndexTarget *index, const Keys *keys) noexcept nogil:
-    """Whether all keys fit; their slots, which lie anywhere in the file, are fetched meanwhile."""
+cdef inline bint index_has_room(const IndexTarget *index, uint32_t count) noexcept nogil:
+    """Whether that many keys fit."""
     cdef uint32_t number = roquet_get32(index.at + 36)
+    return (number if number else 1) + count <= index.entries
+
+
+cdef inline void prefetch_slots(const IndexTarget *index, const Keys *keys) noexcept nogil:
+    """Fetch the keys' slots, which lie anywhere in the file, while the record is written."""
     cdef uint32_t i
-    if (number if number else 1) + keys.count > index.entries:
-        return False
     for i in range(keys.count):
         roquet_prefetch(index.at + INDEX_HEADER + <size_t>(keys.hashes[i] % index.slots) * 4)
-    return True
 
 
 cdef void index_record(
@@ -377,14 +340,6 @@ cdef bint write_entries(object queue) except -1:
 cdef class _Queue:
     """A ConsumeQueue during a burst: its numbers and the entries collected for it."""
 
-    cdef object queue
-    cdef int64_t burst
-    cdef int64_t next_offset
-    cdef int64_t max_physical_offset
-    cdef unsigned char *units
-    cdef Py_ssize_t used
-    cdef Py_ssize_t room
-
     def __dealloc__(self):
         free(self.units)
 
@@ -401,25 +356,28 @@ cdef class _Queue:
         self.burst = burst
         return True
 
-    cdef int add(self, int64_t physical_offset, uint32_t size, int64_t tags_code) except -1:
-        """Collect one entry."""
-        cdef unsigned char *unit
-        cdef Py_ssize_t room
+    cdef int reserve(self, Py_ssize_t count) except -1:
+        """Make room for that many more entries."""
+        cdef Py_ssize_t room = self.room if self.room else 64 * UNIT
         cdef void *grown
-        if self.used + UNIT > self.room:
-            room = self.room * 2 if self.room else 64 * UNIT
+        while room < self.used + count * UNIT:
+            room *= 2
+        if room > self.room:
             grown = realloc(self.units, room)
             if grown == NULL:
                 raise MemoryError
             self.units = <unsigned char *>grown
             self.room = room
-        unit = self.units + self.used
+        return 0
+
+    cdef void add(self, int64_t physical_offset, uint32_t size, int64_t tags_code) noexcept:
+        """Collect one entry, for which there is room."""
+        cdef unsigned char *unit = self.units + self.used
         roquet_put64(unit, <uint64_t>physical_offset)
         roquet_put32(unit + 8, size)
         roquet_put64(unit + 12, <uint64_t>tags_code)
         self.used += UNIT
         self.max_physical_offset = physical_offset + size
-        return 0
 
     cdef int store(self, list touched) except -1:
         """Hand numbers and entries to the ConsumeQueue."""
@@ -442,12 +400,6 @@ cdef class _Queue:
 cdef class _Topic:
     """What the lane keeps of a topic: its bytes, its queues, and the hash of ``topic#``."""
 
-    cdef bytes name
-    cdef dict table
-    cdef dict queues
-    cdef uint32_t hash_
-    cdef int64_t burst
-
     cdef _Queue queue(self, int32_t queue_id):
         """A queue that exists, or ``None``."""
         cdef _Queue known = self.queues.get(queue_id)
@@ -465,18 +417,6 @@ cdef class _Topic:
 
 cdef class Lane:
     """Append and dispatch for one store."""
-
-    cdef object _log
-    cdef object _queues
-    cdef object _index
-    cdef object _dispatcher
-    cdef Py_ssize_t _max_body
-    cdef dict _topics
-    cdef int64_t _burst
-    cdef list _loaded
-    cdef object _last_name
-    cdef _Topic _last_topic
-    cdef unsigned char[::1] _index_view
 
     def __init__(self, commit_log, queues, index, dispatcher, *, Py_ssize_t max_body_bytes):
         """Work on the parts of a store; ``index`` may be ``None``."""
@@ -511,9 +451,9 @@ cdef class Lane:
         self._index_view = None
         return 0
 
-    cdef bint _index_takes(self, IndexTarget *index, const Keys *keys) except -1:
-        """Whether the newest index file has room for all keys; it is made if there is none."""
-        if keys.count == 0:
+    cdef bint _index_takes(self, IndexTarget *index, uint32_t count) except -1:
+        """Whether the newest index file has room for that many keys; one is made if there is none."""
+        if count == 0:
             return True
         if index.at == NULL:
             file = self._index.last_writable()
@@ -521,18 +461,18 @@ cdef class Lane:
             index.at = &self._index_view[0]
             index.slots = file.slots
             index.entries = file.entries
-        return index_has_room(index, keys)
+        return index_has_room(index, count)
 
-    cdef _Topic _topic(self, object topic):
+    cdef _Topic topic(self, object name):
         """The lane's note of a plain topic that has queues, or ``None``."""
         cdef _Topic known
-        if topic is self._last_name:
+        if name is self._last_name:
             return self._last_topic
-        known = self._topics.get(topic)
+        known = self._topics.get(name)
         if known is None or known.burst != self._burst:
-            known = self._fresh_topic(topic, known)
+            known = self._fresh_topic(name, known)
         if known is not None:
-            self._last_name = topic
+            self._last_name = name
             self._last_topic = known
         return known
 
@@ -584,121 +524,179 @@ cdef class Lane:
         ``dispatch`` queue entries are collected and the index is written as well; the caller has
         made sure that everything before is dispatched.
         """
-        cdef object segment = self._log.queue.last
         cdef Py_ssize_t count = len(messages)
         cdef Py_ssize_t number = first
-        cdef Py_ssize_t position
-        cdef int64_t start_offset
-        cdef unsigned char[::1] view
-        cdef IndexTarget index
-        cdef IndexTarget *index_at = &index if dispatch and self._index is not None else NULL
-        if segment is None or segment.is_full:
+        cdef Target target
+        if not self.open_target(&target, now_ms, dispatch):
             return first
-        target = segment.view if segment.write_buffer is None else segment.write_buffer
-        view = target
-        position = segment.wrote
-        start_offset = segment.start_offset
-        index.at = NULL
-        self._begin()
         try:
-            while number < count:
-                if not self._append_one(
-                    messages[number], view, &position, start_offset, now_ms, dispatch, index_at,
-                    &queue_offsets[number], &physical_offsets[number],
-                ):
-                    break
+            while number < count and self._append_one(
+                messages[number], &target, &queue_offsets[number], &physical_offsets[number]
+            ):
                 number += 1
         finally:
-            self._end()
-            if number > first:
-                segment.moved_to(position)
-                segment.store_timestamp_ms = now_ms
-                self._log.store_timestamp_ms = now_ms
-                if dispatch:
-                    self._dispatcher.dispatched_offset = start_offset + position
-                    self._dispatcher.store_timestamp_ms = now_ms
+            self.close_target(&target)
         return number
 
+    cdef bint open_target(self, Target *target, int64_t now_ms, bint dispatch) except -1:
+        """Begin a burst at the end of the last segment; false if that is none to append to.
+
+        Must be followed by :meth:`close_target`.
+        """
+        cdef object segment = self._log.queue.last
+        if segment is None or segment.is_full:
+            return False
+        self._segment = segment
+        self._segment_view = segment.view if segment.write_buffer is None else segment.write_buffer
+        target.at = &self._segment_view[0]
+        target.size = self._segment_view.shape[0]
+        target.began = target.position = segment.wrote
+        target.start_offset = segment.start_offset
+        target.now_ms = now_ms
+        target.dispatch = dispatch
+        target.has_index = dispatch and self._index is not None
+        target.index.at = NULL
+        self._begin()
+        return True
+
+    cdef int close_target(self, Target *target) except -1:
+        """End a burst: tell everybody concerned how far it went."""
+        cdef object segment = self._segment
+        self._segment = None
+        self._segment_view = None
+        self._end()
+        if target.position > target.began:
+            segment.moved_to(target.position)
+            segment.store_timestamp_ms = target.now_ms
+            self._log.store_timestamp_ms = target.now_ms
+            if target.dispatch:
+                self._dispatcher.dispatched_offset = target.start_offset + target.position
+                self._dispatcher.store_timestamp_ms = target.now_ms
+        return 0
+
     cdef bint _append_one(
-        self, object message, unsigned char[::1] view, Py_ssize_t *position, int64_t start_offset,
-        int64_t now_ms, bint dispatch, IndexTarget *index,
-        int64_t *queue_offset_out, int64_t *physical_offset_out,
+        self, object message, Target *target, int64_t *queue_offset, int64_t *physical_offset
     ) except -1:
         """Append one message if it is plain; its fields are those of model.BrokerMessage."""
         cdef tuple fields = <tuple>message
         cdef object body = fields[2]
         cdef object properties = fields[3]
-        cdef int32_t queue_id, flag, reconsume_times
-        cdef uint32_t sys_flag
-        cdef int64_t born_ms, prepared_offset
-        cdef _Topic topic = self._topic(fields[0])
-        cdef _Queue queue
-        cdef Py_ssize_t body_size, properties_size, size, at = position[0]
-        cdef Properties found
-        cdef Keys keys
-        cdef Host born_host, store_host
-        cdef unsigned char *record
+        cdef Message plain
+        cdef _Topic topic = self.topic(fields[0])
         try:
-            queue_id = fields[1]
-            flag = fields[4]
-            sys_flag = <uint32_t><int32_t>fields[5]
-            born_ms = fields[6]
-            reconsume_times = fields[9]
-            prepared_offset = fields[10]
+            plain.queue_id = fields[1]
+            plain.flag = fields[4]
+            plain.sys_flag = <uint32_t><int32_t>fields[5]
+            plain.born_ms = fields[6]
+            plain.reconsume_times = fields[9]
+            plain.prepared_offset = fields[10]
         except OverflowError:
             return False
-        if topic is None or sys_flag & (TRANSACTION | BORN_V6 | STORE_V6):
+        if topic is None or plain.sys_flag & (TRANSACTION | BORN_V6 | STORE_V6):
             return False
         if not PyBytes_CheckExact(body) or not PyBytes_CheckExact(properties):
             return False
-        body_size = PyBytes_GET_SIZE(body)
-        properties_size = PyBytes_GET_SIZE(properties)
-        if body_size > self._max_body or properties_size > PROPERTIES_MAX:
+        set_text(&plain.body, body)
+        set_text(&plain.properties, properties)
+        plain.own_properties.size = 0
+        read_properties(plain.properties.at, plain.properties.size, &plain.found)
+        if not plain.found.is_plain or memchr(plain.properties.at, 0, plain.properties.size) != NULL:
             return False
-        size = RECORD_MIN + body_size + PyBytes_GET_SIZE(topic.name) + properties_size
-        if at + size + END_OF_SEGMENT > view.shape[0]:
-            return False
-        read_properties(
-            <const unsigned char *>PyBytes_AS_STRING(properties), properties_size, &found
-        )
-        if not found.is_plain or memchr(PyBytes_AS_STRING(properties), 0, properties_size) != NULL:
-            return False
-        if not read_host(<tuple>fields[7], &born_host) or not read_host(
-            <tuple>fields[8], &store_host
+        if not read_host(<tuple>fields[7], &plain.born_host) or not read_host(
+            <tuple>fields[8], &plain.store_host
         ):
             return False
-        queue = self._queue(topic, queue_id, dispatch)
-        if queue is None or not collect_keys(topic.hash_, &found, &keys):
+        return self.append_message(topic, &plain, target, queue_offset, physical_offset)
+
+    cdef bint append_message(
+        self, _Topic topic, const Message *message, Target *target,
+        int64_t *queue_offset, int64_t *physical_offset,
+    ) except -1:
+        """Append a plain message if it fits everywhere; otherwise nothing has changed.
+
+        The caller has made sure of what the text of a plain message is: no NUL among the
+        properties, none that asks for more than storing, ASCII in those that are indexed.
+        """
+        cdef Py_ssize_t size = record_size(topic, message)
+        cdef int64_t offset = target.start_offset + target.position
+        cdef unsigned char *record = target.at + target.position
+        cdef Keys keys
+        cdef _Queue queue
+        if not self._fits(message) or target.position + size + END_OF_SEGMENT > target.size:
             return False
-        if index != NULL and not self._index_takes(index, &keys):
+        queue = self._queue(topic, message.queue_id, target.dispatch)
+        if queue is None or not collect_keys(topic.hash_, &message.found, &keys):
             return False
-        record = &view[at]
-        roquet_put32(record + 8, roquet_crc32(
-            <const unsigned char *>PyBytes_AS_STRING(body), body_size) & CRC_MASK)
-        roquet_put32(record + 12, <uint32_t>queue_id)
-        roquet_put32(record + 16, <uint32_t>flag)
-        roquet_put64(record + 20, <uint64_t>queue.next_offset)
-        roquet_put64(record + 28, <uint64_t>(start_offset + at))
-        roquet_put32(record + 36, sys_flag)
-        roquet_put64(record + 40, <uint64_t>born_ms)
-        write_host(record + 48, &born_host)
-        roquet_put64(record + 56, <uint64_t>now_ms)
-        write_host(record + 64, &store_host)
-        roquet_put32(record + 72, <uint32_t>reconsume_times)
-        roquet_put64(record + 76, <uint64_t>prepared_offset)
-        roquet_put32(record + 84, <uint32_t>body_size)
-        write_texts(record + 88, body, topic.name, properties)
+        if target.has_index:
+            if not self._index_takes(&target.index, keys.count):
+                return False
+            if keys.count:
+                prefetch_slots(&target.index, &keys)
+        queue.reserve(1)
+        write_record(record, topic, message, queue.next_offset, offset, target.now_ms)
         roquet_publish(record, <uint32_t>size, MAGIC_V1)
-        queue_offset_out[0] = queue.next_offset
-        physical_offset_out[0] = start_offset + at
+        queue_offset[0] = queue.next_offset
+        physical_offset[0] = offset
         queue.next_offset += 1
-        position[0] = at + size
-        if dispatch:
-            queue.add(start_offset + at, <uint32_t>size,
-                      <int32_t>java_hash(0, found.tags.at, found.tags.size))
-            if index != NULL and keys.count:
-                index_record(index, &keys, start_offset + at, now_ms)
+        target.position += size
+        if target.dispatch:
+            dispatch_record(target, queue, message, &keys, offset, size)
         return True
+
+    cdef bint append_batch(
+        self, _Topic topic, const Message *messages, Py_ssize_t count, Target *target,
+        int64_t *queue_offset, int64_t *physical_offsets,
+    ) except -1:
+        """Append all of these messages of one queue, or none.
+
+        The first one's first bytes are written last, so that a killed process leaves no part of
+        them behind.
+        """
+        cdef Py_ssize_t number, size, total = 0, first_size = 0
+        cdef uint32_t key_count = 0
+        cdef unsigned char *first = target.at + target.position
+        cdef Keys keys
+        cdef _Queue queue
+        for number in range(count):
+            if not self._fits(&messages[number]) or not collect_keys(
+                topic.hash_, &messages[number].found, &keys
+            ):
+                return False
+            total += record_size(topic, &messages[number])
+            key_count += keys.count
+        if count == 0 or target.position + total + END_OF_SEGMENT > target.size:
+            return False
+        queue = self._queue(topic, messages[0].queue_id, target.dispatch)
+        if queue is None:
+            return False
+        if target.has_index and not self._index_takes(&target.index, key_count):
+            return False
+        queue.reserve(count)
+        queue_offset[0] = queue.next_offset
+        for number in range(count):
+            size = record_size(topic, &messages[number])
+            physical_offsets[number] = target.start_offset + target.position
+            write_record(target.at + target.position, topic, &messages[number],
+                         queue.next_offset, physical_offsets[number], target.now_ms)
+            if number == 0:
+                first_size = size
+            else:
+                roquet_publish(target.at + target.position, <uint32_t>size, MAGIC_V1)
+            queue.next_offset += 1
+            target.position += size
+        roquet_publish(first, <uint32_t>first_size, MAGIC_V1)
+        if target.dispatch:
+            for number in range(count):
+                collect_keys(topic.hash_, &messages[number].found, &keys)
+                dispatch_record(target, queue, &messages[number], &keys, physical_offsets[number],
+                                record_size(topic, &messages[number]))
+        return True
+
+    cdef inline bint _fits(self, const Message *message) noexcept:
+        return (
+            message.body.size <= self._max_body
+            and message.properties.size + message.own_properties.size <= PROPERTIES_MAX
+        )
 
     def redispatch(self, const unsigned char[::1] view not None, Py_ssize_t position,
                    Py_ssize_t limit, int64_t start_offset):
@@ -707,11 +705,11 @@ cdef class Lane:
         Returns the position of the first record it leaves to the reference path.
         """
         cdef Record record
-        cdef IndexTarget index
-        cdef IndexTarget *index_at = &index if self._index is not None else NULL
+        cdef Target target
         cdef Py_ssize_t began = position
         cdef int64_t last_ms = 0
-        index.at = NULL
+        target.has_index = self._index is not None
+        target.index.at = NULL
         self._begin()
         try:
             while position < limit:
@@ -719,7 +717,7 @@ cdef class Lane:
                     &view[position], limit - position, start_offset + position, False, &record
                 ):
                     break
-                if not self._redispatch_one(&record, start_offset + position, index_at):
+                if not self._redispatch_one(&record, start_offset + position, &target):
                     break
                 last_ms = record.store_timestamp_ms
                 position += record.size
@@ -730,7 +728,7 @@ cdef class Lane:
                 self._dispatcher.store_timestamp_ms = last_ms
         return position
 
-    cdef bint _redispatch_one(self, Record *record, int64_t offset, IndexTarget *index) except -1:
+    cdef bint _redispatch_one(self, Record *record, int64_t offset, Target *target) except -1:
         """Give one plain record to its queue and the index, passing over what they have."""
         cdef _Topic topic = self._last_topic
         cdef _Queue queue
@@ -739,23 +737,26 @@ cdef class Lane:
         if topic is None or PyBytes_GET_SIZE(topic.name) != record.topic.size or memcmp(
             PyBytes_AS_STRING(topic.name), record.topic.at, record.topic.size
         ) != 0:
-            topic = self._topic((<const char *>record.topic.at)[:record.topic.size].decode("ascii"))
+            topic = self.topic((<const char *>record.topic.at)[:record.topic.size].decode("ascii"))
         if topic is None or not collect_keys(topic.hash_, &record.properties, &keys):
             return False
         queue = self._queue(topic, record.queue_id, False)
-        if queue is None or (index != NULL and not self._index_takes(index, &keys)):
+        if queue is None:
+            return False
+        if target.has_index and not self._index_takes(&target.index, keys.count):
             return False
         if offset + record.size > queue.max_physical_offset:
             expected = queue.queue.max_queue_offset
             expected += (PyByteArray_GET_SIZE(queue.queue.pending) + queue.used) // UNIT
             if expected != record.queue_offset:
                 return False
+            queue.reserve(1)
             queue.add(offset, record.size, <int32_t>java_hash(
                 0, record.properties.tags.at, record.properties.tags.size))
             if queue.next_offset <= record.queue_offset:
                 queue.next_offset = record.queue_offset + 1
-        if index != NULL and keys.count:
-            index_record(index, &keys, offset, record.store_timestamp_ms)
+        if target.has_index and keys.count:
+            index_record(&target.index, &keys, offset, record.store_timestamp_ms)
         return True
 
 
@@ -772,21 +773,62 @@ cdef bint read_host(tuple host, Host *out) except -1:
     return True
 
 
-cdef void write_host(unsigned char *at, const Host *host) noexcept:
+cdef inline void set_text(Text *text, bytes data) noexcept:
+    text.at = <const unsigned char *>PyBytes_AS_STRING(data)
+    text.size = PyBytes_GET_SIZE(data)
+
+
+cdef inline Py_ssize_t record_size(_Topic topic, const Message *message) noexcept:
+    return (
+        RECORD_MIN + message.body.size + PyBytes_GET_SIZE(topic.name)
+        + message.properties.size + message.own_properties.size
+    )
+
+
+cdef inline void write_host(unsigned char *at, const Host *host) noexcept:
     memcpy(at, host.ip, 4)
     roquet_put32(at + 4, <uint32_t>host.port)
 
 
-cdef void write_texts(unsigned char *at, bytes body, bytes topic, bytes properties) noexcept:
-    """Body, topic and properties with the two lengths between them."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
-    memcpy(at, PyBytes_AS_STRING(body), size)
-    at += size
-    size = PyBytes_GET_SIZE(topic)
+cdef void write_record(
+    unsigned char *record, _Topic topic, const Message *message, int64_t queue_offset,
+    int64_t physical_offset, int64_t now_ms,
+) noexcept:
+    """A record but for its first eight bytes, which make it visible."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(topic.name)
+    cdef unsigned char *at = record + 88 + message.body.size
+    roquet_put32(record + 8, roquet_crc32(message.body.at, message.body.size) & CRC_MASK)
+    roquet_put32(record + 12, <uint32_t>message.queue_id)
+    roquet_put32(record + 16, <uint32_t>message.flag)
+    roquet_put64(record + 20, <uint64_t>queue_offset)
+    roquet_put64(record + 28, <uint64_t>physical_offset)
+    roquet_put32(record + 36, message.sys_flag)
+    roquet_put64(record + 40, <uint64_t>message.born_ms)
+    write_host(record + 48, &message.born_host)
+    roquet_put64(record + 56, <uint64_t>now_ms)
+    write_host(record + 64, &message.store_host)
+    roquet_put32(record + 72, <uint32_t>message.reconsume_times)
+    roquet_put64(record + 76, <uint64_t>message.prepared_offset)
+    roquet_put32(record + 84, <uint32_t>message.body.size)
+    memcpy(record + 88, message.body.at, message.body.size)
     at[0] = <unsigned char>size
-    memcpy(at + 1, PyBytes_AS_STRING(topic), size)
+    memcpy(at + 1, PyBytes_AS_STRING(topic.name), size)
     at += 1 + size
-    size = PyBytes_GET_SIZE(properties)
+    size = message.properties.size + message.own_properties.size
     at[0] = <unsigned char>(size >> 8)
     at[1] = <unsigned char>size
-    memcpy(at + 2, PyBytes_AS_STRING(properties), size)
+    memcpy(at + 2, message.properties.at, message.properties.size)
+    if message.own_properties.size:
+        memcpy(at + 2 + message.properties.size, message.own_properties.at,
+               message.own_properties.size)
+
+
+cdef inline void dispatch_record(
+    Target *target, _Queue queue, const Message *message, const Keys *keys, int64_t offset,
+    Py_ssize_t size,
+) noexcept:
+    """Give a record to its queue and the index; there is room in both."""
+    queue.add(offset, <uint32_t>size,
+              <int32_t>java_hash(0, message.found.tags.at, message.found.tags.size))
+    if target.has_index and keys.count:
+        index_record(&target.index, keys, offset, target.now_ms)
