@@ -1,7 +1,7 @@
 # make setup   .venv with everything that development needs
 # make test    lint, types, layers, then all tests in both lanes
 # make lint    ruff, mypy, import-linter
-# make bench   the store's benchmarks
+# make bench   the benchmarks of the store and of the broker
 # make clean   remove what the other targets made, except .venv itself
 
 SHELL := /bin/bash
@@ -40,6 +40,7 @@ test: lint
 
 bench: setup
 	$(BIN)/python -m benchmarks.store
+	$(BIN)/python -m benchmarks.broker
 
 clean:
 	rm -rf build dist src/*.egg-info src/roquet/_fast.c src/roquet/*.so $(STAMP)

@@ -1,0 +1,286 @@
+"""The two brokers that are compared: Apache RocketMQ 5.4.0 and Roquet.
+
+Owns starting and stopping a name server and a broker of either side as separate processes, with the
+same settings, each on its own ports and in its own folder. A side is handed out when it has stored
+its first message; how long that took from nothing is ``start_s``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.load import BenchmarkError, Peer
+from roquet.runtime.memory import physical_memory_bytes
+from tests.interop import javabuild
+from tests.interop.javabroker import JavaBroker, JavaNamesrv
+from tests.interop.javaprocess import find_free_port
+
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
+FIRST_TOPIC = "Started"
+POLL_S = 0.005
+
+HEAP_GB = 4
+
+Settings = Mapping[str, str | int]
+
+
+class Process(Protocol):
+    """A process of a side."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+
+    def log_tail(self) -> str:
+        """The end of what it printed."""
+
+    def stop(self) -> None:
+        """End it cleanly."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+@dataclass
+class Running:
+    """A name server and a broker that have stored their first message.
+
+    Attributes:
+        address: Where the broker listens.
+        start_s: From nothing to the first message.
+    """
+
+    namesrv: Process
+    broker: Process
+    address: str
+    start_s: float
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+        return self.broker.pid
+
+    def stop(self) -> None:
+        """End both cleanly, the broker first."""
+        self.broker.stop()
+        self.namesrv.stop()
+
+    def kill(self) -> None:
+        """End both at once."""
+        self.broker.kill()
+        self.namesrv.kill()
+
+
+class Side(Protocol):
+    """Something that can be measured."""
+
+    name: str
+
+    def start(self, folder: Path, settings: Settings) -> Running:
+        """Start a name server and a broker, and wait until a message is stored."""
+
+
+class JavaSide:
+    """Apache RocketMQ 5.4.0, run as its own script runs it, with a smaller heap.
+
+    Raises:
+        BenchmarkError: Java or Maven is missing, or the jars cannot be had.
+    """
+
+    name = "java"
+
+    def __init__(self) -> None:
+        try:
+            self._toolkit = javabuild.build()
+        except (javabuild.OracleMissingError, javabuild.OracleBuildError) as error:
+            raise BenchmarkError(
+                f"Apache RocketMQ cannot be run: {error}\n--skip-java measures Roquet alone."
+            ) from error
+        installed_gb = physical_memory_bytes() / (1 << 30)
+        self.heap_mb = HEAP_GB * 1024 if installed_gb >= 2 * HEAP_GB else int(installed_gb * 400)
+
+    def start(self, folder: Path, settings: Settings) -> Running:
+        """Start a name server and a broker, and wait until a message is stored."""
+        options = (
+            *("-server", f"-Xms{self.heap_mb}m", f"-Xmx{self.heap_mb}m"),
+            *("-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25"),
+            *("-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0"),
+            *("-XX:-OmitStackTraceInFastThrow", "-XX:-UseLargePages"),
+        )
+
+        begin = time.monotonic()
+        namesrv = JavaNamesrv(self._toolkit, folder / "namesrv")
+
+        def broker() -> tuple[Process, str]:
+            started = JavaBroker(
+                self._toolkit, folder, namesrv, folder / "store", settings, jvm_options=options
+            )
+            return started, started.address
+
+        return _wait_started(begin, namesrv, namesrv.address, broker)
+
+
+class RoquetProcess:
+    """One ``roquet`` command.
+
+    Args:
+        arguments: Its arguments.
+        folder: Where its log goes.
+        environment: What its environment has beyond ours.
+    """
+
+    def __init__(
+        self, arguments: list[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log_path = folder / f"{arguments[0]}.log"
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "roquet", *arguments],
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def log_tail(self) -> str:
+        """The end of what it printed."""
+        return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-20:])
+
+    def stop(self) -> None:
+        """End it cleanly."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BenchmarkError(f"roquet did not stop\n{self.log_tail()}") from None
+        if code not in {0, -signal.SIGTERM}:
+            raise BenchmarkError(f"roquet ended with {code}\n{self.log_tail()}")
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
+
+class RoquetSide:
+    """Roquet, by its own command.
+
+    Args:
+        pure: Whether its fast lanes are switched off.
+    """
+
+    def __init__(self, *, pure: bool = False) -> None:
+        self.name = "roquet, pure" if pure else "roquet"
+        self._environment = {"ROQUET_PURE": "1" if pure else "0"}
+
+    def start(self, folder: Path, settings: Settings) -> Running:
+        """Start a name server and a broker, and wait until a message is stored."""
+        folder.mkdir(parents=True, exist_ok=True)
+        namesrv_port, broker_port = find_free_port(), find_free_port(-2, 1)
+
+        namesrv_address = f"127.0.0.1:{namesrv_port}"
+        namesrv_conf = _write_settings(
+            folder / "namesrv.conf",
+            {
+                "listenPort": namesrv_port,
+                "bindAddress": "127.0.0.1",
+                "kvConfigPath": str(folder / "kvConfig.json"),
+                "configStorePath": str(folder / "namesrv.properties"),
+            },
+        )
+        broker_conf = _write_settings(
+            folder / "broker.conf",
+            {
+                "brokerName": f"roquet-{broker_port}",
+                "bindAddress": "127.0.0.1",
+                "brokerIP1": "127.0.0.1",
+                "listenPort": broker_port,
+                "namesrvAddr": namesrv_address,
+                "storePathRootDir": str(folder / "store"),
+                **settings,
+            },
+        )
+        begin = time.monotonic()
+        namesrv = RoquetProcess(["namesrv", "-c", namesrv_conf], folder, self._environment)
+
+        def broker() -> tuple[Process, str]:
+            started = RoquetProcess(["broker", "-c", broker_conf], folder, self._environment)
+            return started, f"127.0.0.1:{broker_port}"
+
+        return _wait_started(begin, namesrv, namesrv_address, broker)
+
+
+def _write_settings(path: Path, values: Settings) -> str:
+    path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    return str(path)
+
+
+def _wait_started(
+    begin: float,
+    namesrv: Process,
+    namesrv_address: str,
+    start_broker: Callable[[], tuple[Process, str]],
+) -> Running:
+    try:
+        _wait(namesrv, lambda: _listens(namesrv_address))
+        broker, address = start_broker()
+        try:
+            _wait(broker, lambda: _stores(address))
+        except BaseException:
+            broker.kill()
+            raise
+    except BaseException:
+        namesrv.kill()
+        raise
+    return Running(namesrv, broker, address, time.monotonic() - begin)
+
+
+def _wait(process: Process, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not condition():
+        if not process.is_running():
+            raise BenchmarkError(f"a process ended while it started\n{process.log_tail()}")
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"no start within {START_TIMEOUT_S} s\n{process.log_tail()}")
+        time.sleep(POLL_S)
+
+
+def _listens(address: str) -> bool:
+    try:
+        Peer(address).close()
+    except OSError:
+        return False
+    return True
+
+
+def _stores(address: str) -> bool:
+    try:
+        with Peer(address, timeout_s=5.0) as peer:
+            peer.send(FIRST_TOPIC, 0)
+            return peer.answer().code == 0
+    except OSError:
+        return False
