@@ -1,0 +1,240 @@
+"""A table of the broker that is kept in a file: loading, saving, versions, all-or-nothing changes.
+
+Owns what the tables of topics, groups and offsets have in common, as upstream's ``ConfigManager``
+does: the files ``<store root>/config/<name>.json`` and the :class:`DataVersion` by which slaves and
+name servers see that they have an old copy.
+
+Invariants:
+
+* A change that somebody asked for is in the file before the call returns; if it cannot be
+  written, nothing changed. Upstream logs the failure and goes on.
+* Entries of a table are replaced, never altered in place, so that a copy of the table is a
+  picture of one moment, which another thread may write.
+* Of two pictures the older never replaces the newer in the file.
+
+Everything is called on the event loop, except the jobs of :meth:`ConfigManager.begin_persist`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from roquet.errors import ConfigError, StoreError
+from roquet.model.data_version import DataVersion
+from roquet.model.fastjson import JsonSyntaxError, JsonValue, WritableJson, dumps, loads
+from roquet.runtime.clock import Clock
+from roquet.runtime.config_file import ConfigFile
+
+__all__ = ["ConfigManager", "EntryTexts", "config_path", "decode_table", "pretty", "restorer"]
+
+CONFIG_DIRECTORY = "config"
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def config_path(store_root: str, name: str) -> Path:
+    """Where a table is kept."""
+    return Path(store_root) / CONFIG_DIRECTORY / name
+
+
+def decode_table(table_type: type[T], text: str) -> T:
+    """Read the text of a table: standard JSON, or fastjson's dialect.
+
+    Unknown members are passed over, and members that are null count as missing, as upstream
+    reads them.
+
+    Raises:
+        ConfigError: The text is no such table.
+    """
+    try:
+        return msgspec.json.decode(text, type=table_type)
+    except (msgspec.MsgspecError, RecursionError):
+        pass  # Bare keys or nulls, or really bad: the other reader tells.
+    try:
+        return msgspec.convert(_without_nulls(loads(text)), table_type, strict=False, str_keys=True)
+    except (JsonSyntaxError, msgspec.MsgspecError) as error:
+        reason = error.detail if isinstance(error, JsonSyntaxError) else str(error)
+        raise ConfigError(f"The text is no {table_type.__name__}.", detail=reason) from error
+
+
+def _without_nulls(value: JsonValue) -> object:
+    match value:
+        case dict():
+            return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        case list():
+            return [_without_nulls(item) for item in value]
+    return value
+
+
+def pretty(value: WritableJson, *, level: int) -> str:
+    """The text of a value that stands in a file at a level of TABs."""
+    return dumps(value, pretty=True).replace("\n", "\n" + "\t" * level)
+
+
+def restorer(table: dict[K, V]) -> Callable[[], None]:
+    """A function that puts back the entries that ``table`` has now."""
+    saved = dict(table)
+
+    def restore() -> None:
+        table.clear()
+        table.update(saved)
+
+    return restore
+
+
+class EntryTexts:
+    """The texts of a table's entries, which are made again only for entries that changed.
+
+    A broker may have thousands of topics, and each new one writes the file of all.
+
+    Args:
+        level: How deep the entries stand in the file.
+        plain: Makes plain values of an entry.
+    """
+
+    def __init__(self, level: int, plain: Callable[[Struct], WritableJson]) -> None:
+        self._line_break = "\n" + "\t" * level
+        self._plain = plain
+        self._texts: dict[str, tuple[bytes, str]] = {}
+
+    def text(self, entries: dict[str, Struct]) -> str:
+        """The entries as a pretty map."""
+        texts: dict[str, tuple[bytes, str]] = {}
+        for name, entry in entries.items():
+            image = msgspec.json.encode(entry)
+            known = self._texts.get(name)
+            if known is None or known[0] != image:
+                text = dumps(self._plain(entry), pretty=True).replace("\n", self._line_break)
+                known = (image, f"{dumps(name)}:{text}")
+            texts[name] = known
+        self._texts = texts
+        outer = self._line_break[:-1]
+        inner = ("," + self._line_break).join(text for _, text in texts.values())
+        return f"{{{self._line_break}{inner}{outer}}}"
+
+
+class ConfigManager(ABC, Generic[T]):
+    """A table that is kept in a file.
+
+    Args:
+        file: Where it is kept.
+        clock: The time, for versions.
+
+    Attributes:
+        data_version: Counts the changes.
+    """
+
+    def __init__(self, file: ConfigFile[T], clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self.data_version = DataVersion(timestamp_ms=clock.now_ms())
+        self.changed: list[Callable[[], None]] = []
+        self._is_dirty = True
+        self._pictures = 0
+        self._written = 0
+        # The loop and the thread of a job may both want to write.
+        self._write_lock = threading.Lock()
+
+    @abstractmethod
+    def _take(self, loaded: T) -> bool:
+        """Take over what the file held; whether the table has more than that now."""
+
+    @abstractmethod
+    def _picture(self) -> T:
+        """The table at this moment; entries may be shared, as they are never altered."""
+
+    @abstractmethod
+    def _text(self, picture: T) -> str:
+        """The text of the file."""
+
+    def load(self) -> ConfigError | None:
+        """Read the file.
+
+        Returns:
+            What is wrong with it, if its backup was used.
+
+        Raises:
+            ConfigError: Neither the file nor its backup can be used.
+            StoreError: The file cannot be read.
+        """
+        loaded = self._file.load()
+        if loaded is None:
+            return None
+        has_more = self._take(loaded.value)
+        self._is_dirty = has_more or loaded.problem is not None
+        return loaded.problem
+
+    def encode(self) -> str:
+        """The text of the file, as upstream writes it."""
+        with self._write_lock:
+            return self._text(self._picture())
+
+    def persist(self) -> None:
+        """Write the file, if anything changed since it was last written.
+
+        Raises:
+            StoreError: It could not be written; the next call tries again.
+        """
+        job = self.begin_persist()
+        if job is not None:
+            job()
+
+    def begin_persist(self) -> Callable[[], None] | None:
+        """Take a picture of the table; the result writes it and may run in another thread.
+
+        Returns:
+            What :meth:`persist` would do, or None when nothing changed.
+        """
+        if not self._is_dirty:
+            return None
+        self._is_dirty = False
+        self._pictures += 1
+        return partial(self._write, self._pictures, self._picture())
+
+    def _write(self, number: int, picture: T) -> None:
+        with self._write_lock:
+            if number < self._written:
+                return
+            try:
+                self._file.save(self._text(picture))
+            except StoreError:
+                self._is_dirty = True
+                raise
+            self._written = number
+
+    def _bump(self) -> None:
+        version = self.data_version
+        version.counter += 1
+        version.timestamp_ms = self._clock.now_ms()
+        self._is_dirty = True
+
+    @contextmanager
+    def _changing(self, *restorers: Callable[[], None]) -> Iterator[None]:
+        """Keep what the block changes, or put everything back."""
+        version = self.data_version
+        before = (version.counter, version.timestamp_ms)
+        try:
+            yield
+            self._bump()
+            self.persist()
+        except BaseException:
+            version.counter, version.timestamp_ms = before
+            for restore in restorers:
+                restore()
+            raise
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.changed:
+            listener()

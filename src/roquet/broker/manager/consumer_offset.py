@@ -1,0 +1,242 @@
+"""How far each group is in each queue, kept in ``consumerOffset.json``.
+
+Owns three tables by ``topic@group`` and queue id:
+
+.. code-block:: text
+
+    table    where the group goes on: what it committed            in the file
+    reset    where an administrator told it to go on, once         in memory
+    pull     the offset after what it last pulled                  in memory
+
+Invariants:
+
+* Committed offsets are written every few seconds, not at each commit, as upstream does: after a
+  crash a group may get the messages of the last seconds again, never lose any.
+* An offset in ``reset`` wins over ``table`` until it is asked for and erased.
+* One ``topic@group`` holds at most :data:`QUEUES_MAX` queues, so that made-up queue ids cannot fill
+  the memory; who calls checks that topic and group exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.config_manager import ConfigManager, config_path, decode_table
+from roquet.model.fastjson import WritableJson, dumps
+from roquet.remoting.bodies.offset import ConsumerOffsetSerializeWrapper
+from roquet.runtime.clock import Clock
+from roquet.runtime.config_file import ConfigFile
+from roquet.runtime.files import Files
+
+__all__ = ["QUEUES_MAX", "UNKNOWN_OFFSET", "ConsumerOffsetManager", "offset_key"]
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_OFFSET = -1
+
+QUEUES_MAX = 65_536
+"""No topic has more queues; commits for more are dropped."""
+
+_FILE_NAME = "consumerOffset.json"
+_SEPARATOR = "@"
+
+OffsetTable = dict[str, dict[int, int]]
+
+
+def offset_key(topic: str, group: str) -> str:
+    """Where a group's offsets of a topic are in the tables."""
+    return f"{topic}{_SEPARATOR}{group}"
+
+
+def _decode(text: str) -> ConsumerOffsetSerializeWrapper:
+    return decode_table(ConsumerOffsetSerializeWrapper, text)
+
+
+class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
+    """The offsets.
+
+    Args:
+        config: The broker's settings.
+        file: Where they are kept; see :meth:`at`.
+        clock: The time.
+
+    Attributes:
+        table: Committed offsets by ``topic@group`` and queue id; read only, because
+            :meth:`persist` would not know of a change.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, file: ConfigFile[ConsumerOffsetSerializeWrapper], clock: Clock
+    ) -> None:
+        super().__init__(file, clock)
+        self._config = config
+        self.table: OffsetTable = {}
+        self._reset: OffsetTable = {}
+        self._pull: OffsetTable = {}
+        self._commits = 0
+
+    @classmethod
+    def at(cls, config: BrokerConfig, files: Files, clock: Clock) -> ConsumerOffsetManager:
+        """The offsets, kept in the store of ``config``."""
+        file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
+        return cls(config, file, clock)
+
+    # ---------------------------------------------------------------------------- committed
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Note where a group goes on in a queue; going back is allowed, and logged."""
+        queues = self._queues(self.table, offset_key(topic, group), queue_id)
+        if queues is None:
+            return
+        old = queues.get(queue_id, UNKNOWN_OFFSET)
+        queues[queue_id] = queue_offset
+        if queue_offset < old:
+            log.warning(
+                "Group %s went back in %s queue %d: %d after %d",
+                group, topic, queue_id, queue_offset, old,
+            )  # fmt: skip
+        self._is_dirty = True
+        self._commits += 1
+        if self._commits % self._config.consumer_offset_update_version_step == 0:
+            self._bump()
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Where a group goes on in a queue, a reset included; -1 when that is unknown."""
+        key = offset_key(topic, group)
+        if self._reset and self._config.use_server_side_reset_offset:
+            reset = self._reset.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        queues = self.table.get(key)
+        return UNKNOWN_OFFSET if queues is None else queues.get(queue_id, UNKNOWN_OFFSET)
+
+    def offsets_of(self, group: str, topic: str) -> dict[int, int] | None:
+        """A group's committed offsets of a topic by queue id, or None when it has none."""
+        queues = self.table.get(offset_key(topic, group))
+        return None if queues is None else dict(queues)
+
+    # ----------------------------------------------------------------------------- pulled
+
+    def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Note the offset after what a group pulled."""
+        queues = self._queues(self._pull, offset_key(topic, group), queue_id)
+        if queues is not None:
+            queues[queue_id] = queue_offset
+
+    def query_pull(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset after what a group pulled, else where it goes on; -1 when unknown."""
+        pulled = self._pull.get(offset_key(topic, group), {}).get(queue_id)
+        return self.query(group, topic, queue_id) if pulled is None else pulled
+
+    def clear_pull(self, group: str, topic: str) -> None:
+        """Forget what a group pulled of a topic."""
+        self._pull.pop(offset_key(topic, group), None)
+
+    # ------------------------------------------------------------------------------ reset
+
+    def assign_reset_offset(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
+        """Have a group go on somewhere else, from its next pull on, or when it comes back."""
+        if not topic or not group or queue_id < 0 or queue_offset < 0:
+            log.warning(
+                "No reset of group %r in %r queue %d to %d", group, topic, queue_id, queue_offset
+            )
+            return
+        key = offset_key(topic, group)
+        for table in (self._reset, self.table):
+            queues = self._queues(table, key, queue_id)
+            if queues is not None:
+                queues[queue_id] = queue_offset
+        self._is_dirty = True
+
+    def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether a group was told to go on somewhere else and does not know yet."""
+        return bool(self._reset) and queue_id in self._reset.get(offset_key(topic, group), {})
+
+    def query_then_erase_reset_offset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Where a group was told to go on; this tells it, so it is asked once."""
+        if not self._reset:
+            return None
+        key = offset_key(topic, group)
+        queues = self._reset.get(key)
+        if queues is None:
+            return None
+        queue_offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._reset[key]
+        return queue_offset
+
+    # ----------------------------------------------------------------- by group and by topic
+
+    def topics_of_group(self, group: str) -> set[str]:
+        """Topics of which a group committed offsets."""
+        return {topic for topic, other in self._pairs() if other == group}
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """Groups that committed offsets of a topic."""
+        return {group for other, group in self._pairs() if other == topic}
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        self._remove(lambda parts: len(parts) > 1 and parts[1] == group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic."""
+        self._remove(lambda parts: parts[0] == topic)
+
+    def clone(self, source_group: str, target_group: str, topic: str) -> None:
+        """Let a group go on where another one is, if that one has offsets of the topic."""
+        queues = self.table.get(offset_key(topic, source_group))
+        if queues is not None:
+            self.table[offset_key(topic, target_group)] = dict(queues)
+            self._is_dirty = True
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        # Keys of three parts hold the offsets of single clients that get all messages.
+        keys = (key.split(_SEPARATOR) for key in self.table)
+        return [(parts[0], parts[1]) for parts in keys if len(parts) == 2]
+
+    def _remove(self, matches: Callable[[list[str]], bool]) -> None:
+        for table in (self.table, self._reset, self._pull):
+            for key in [key for key in table if matches(key.split(_SEPARATOR))]:
+                del table[key]
+                self._is_dirty = True
+
+    def _queues(self, table: OffsetTable, key: str, queue_id: int) -> dict[int, int] | None:
+        queues = table.get(key)
+        if queues is None:
+            queues = table[key] = {}
+        if queue_id not in queues and len(queues) >= QUEUES_MAX:
+            log.warning("Offset of %.300r queue %d was dropped: too many queues", key, queue_id)
+            return None
+        return queues
+
+    # ------------------------------------------------------------------------------- file
+
+    def _take(self, loaded: ConsumerOffsetSerializeWrapper) -> bool:
+        self.table = loaded.offset_table
+        if loaded.data_version is not None:
+            self.data_version = loaded.data_version
+        return False
+
+    def _picture(self) -> ConsumerOffsetSerializeWrapper:
+        return ConsumerOffsetSerializeWrapper(
+            data_version=msgspec.structs.replace(self.data_version),
+            offset_table={key: dict(queues) for key, queues in self.table.items()},
+        )
+
+    def _text(self, picture: ConsumerOffsetSerializeWrapper) -> str:
+        topics_by_group: dict[str, list[WritableJson]] = {}
+        for key in picture.offset_table:
+            parts = key.split(_SEPARATOR)
+            if len(parts) == 2:
+                topics_by_group.setdefault(parts[1], []).append(parts[0])
+        file: dict[str, WritableJson] = {
+            "dataVersion": msgspec.to_builtins(picture.data_version),
+            "groupTopicMap": topics_by_group,
+            "offsetTable": picture.offset_table,
+        }
+        return dumps(file, pretty=True)
