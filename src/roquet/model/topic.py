@@ -10,7 +10,7 @@ import re
 
 TOPIC_LENGTH_MAX = 127
 RETRY_OR_DLQ_LENGTH_MAX = 255
-GROUP_LENGTH_MAX = 255
+GROUP_LENGTH_MAX = 120
 
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
@@ -111,12 +111,12 @@ def topic_fault(topic: str) -> str | None:
 def group_fault(group: str) -> str | None:
     """Why a group name is refused, in upstream's words, or ``None``."""
     if not group.strip():
-        return "the specified group is blank"
-    if len(group) > GROUP_LENGTH_MAX:
-        return "the specified group is longer than group max length"
+        return "The specified group is blank."
     if not _NAME.fullmatch(group):
         return (
-            f"the specified group[{group}] contains illegal characters, "
+            f"The specified group: {group}, contains illegal characters, "
             "allowing only ^[%|a-zA-Z0-9_-]+$"
         )
+    if len(group) > GROUP_LENGTH_MAX:
+        return f"The specified group: {group}, is longer than group max length: {GROUP_LENGTH_MAX}"
     return None

@@ -39,7 +39,17 @@ def test_bad_names(topic: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "words"), [("", "blank"), ("g" * 256, "longer"), ("a b", "illegal"), ("a\n", "ill")]
+    ("group", "words"),
+    [
+        ("", "The specified group is blank."),
+        ("g" * 121, "g, is longer than group max length: 120"),
+        (
+            "a b",
+            "The specified group: a b, contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        ("a\n", "illegal characters"),
+    ],
 )
 def test_bad_groups(group: str, words: str) -> None:
     fault = names.group_fault(group)
@@ -48,7 +58,7 @@ def test_bad_groups(group: str, words: str) -> None:
 
 
 def test_good_group() -> None:
-    assert names.group_fault("g" * 255) is None
+    assert names.group_fault("g" * 120) is None
 
 
 def test_derived_topics() -> None:
