@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from roquet.model.properties_text import parse_properties
 from roquet.namesrv.config import KEYS_WITHOUT_EFFECT, NamesrvConfig
 from roquet.namesrv.kv_config import KVConfigManager
-from roquet.model.properties_text import parse_properties
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.topic import TopicList
 from roquet.remoting.codec import decode_command, encode_command
@@ -34,6 +34,7 @@ GOLDEN_CONFIG = NamesrvConfig(
     rocketmq_home="/opt/rocketmq",
     kv_config_path="/opt/rocketmq/namesrv/kvConfig.json",
     config_store_path="/opt/rocketmq/namesrv/namesrv.properties",
+    bind_address="0.0.0.0",  # noqa: S104 - what the recorded one listened on
 )
 
 DIFFERENCES = {

@@ -34,6 +34,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         broker_ip1: The address that clients are told; empty for the one that is listened on.
         broker_ip2: The address that slaves are told.
         broker_permission: 4 read, 2 write; what clients may do at all.
+        address_server_domain: Host, and port if it is not 8080, of the server that lists the name
+            servers, for ``fetchNamesrvAddrByAddressServer``.
+        address_server_subgroup: The last part of the path of that list.
         region_id: What messages and answers carry as MSG_REGION.
     """
 
@@ -55,6 +58,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fetch_namesrv_address_by_dns_lookup: bool = field(
         default=False, name="fetchNameSrvAddrByDnsLookup"
     )
+    address_server_domain: str = field(default="", name="rmqAddressServerDomain")
+    address_server_subgroup: str = field(default="nsaddr", name="rmqAddressServerSubGroup")
     update_namesrv_address_period_ms: Positive = field(
         default=120_000, name="updateNameServerAddrPeriod"
     )

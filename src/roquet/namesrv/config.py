@@ -14,8 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -25,13 +23,21 @@ from msgspec import Meta, Struct, field
 from roquet.errors import ConfigError
 from roquet.model.properties_text import format_properties, parse_properties
 from roquet.runtime.config_file import ConfigFile
+from roquet.runtime.settings import (
+    Setting,
+    SettingsTable,
+    WithoutEffect,
+    changed,
+    keys_of,
+    to_properties,
+)
 
 __all__ = [
     "DYNAMIC_KEYS",
     "KEYS_WITHOUT_EFFECT",
+    "WITHOUT_EFFECT",
     "Configuration",
     "NamesrvConfig",
-    "config_from_properties",
 ]
 
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -47,9 +53,10 @@ def _in_home(name: str) -> str:
 
 
 class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The name server's settings; defaults are upstream's.
+    """The name server's settings; defaults are upstream's, except that only loopback is bound.
 
     Attributes:
+        bind_address: Where the port listens.
         order_message: Whether routes carry the queues of ordered topics.
         return_order_topic_config_to_broker: Whether brokers that register get them too.
         scan_not_active_broker_interval_ms: How often silent brokers are looked for.
@@ -72,7 +79,7 @@ class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     config_store_path: str = field(
         default_factory=lambda: _in_home("namesrv.properties"), name="configStorePath"
     )
-    bind_address: str = field(default="0.0.0.0", name="bindAddress")  # noqa: S104 - upstream's
+    bind_address: str = field(default="127.0.0.1", name="bindAddress")
     listen_port: Port = field(default=9876, name="listenPort")
     channel_idle_seconds_max: Positive = field(default=120, name="serverChannelMaxIdleTimeSeconds")
     order_message: bool = field(default=False, name="orderMessageEnable")
@@ -111,81 +118,63 @@ DYNAMIC_KEYS = frozenset(
 )
 """What a request may change."""
 
-KEYS_WITHOUT_EFFECT = frozenset(
-    {
-        # Thread pools and their queues: one event loop does it all.
-        "clientRequestThreadPoolNums",
-        "clientRequestThreadPoolQueueCapacity",
-        "defaultThreadPoolNums",
-        "defaultThreadPoolQueueCapacity",
-        "serverAsyncSemaphoreValue",
-        "serverCallbackExecutorThreads",
-        "serverOnewaySemaphoreValue",
-        "serverSelectorThreads",
-        "serverWorkerThreads",
-        "unRegisterBrokerQueueCapacity",
-        # Netty's own.
-        "enableShutdownGracefully",
-        "serverNettyWorkerGroupEnable",
-        "serverPooledByteBufAllocatorEnable",
-        "serverSocketBacklog",
-        "serverSocketRcvBufSize",
-        "serverSocketSndBufSize",
-        "shutdownWaitTimeSeconds",
-        "useEpollNativeSelector",
-        "writeBufferHighWaterMark",
-        "writeBufferLowWaterMark",
-        # A name server that asks another cluster, and one with a controller inside.
-        "clusterTest",
-        "enableControllerInNamesrv",
-        "productEnvName",
-    }
+WITHOUT_EFFECT = (
+    WithoutEffect(
+        "one event loop does it all: there are no thread pools",
+        frozenset(
+            {
+                "clientRequestThreadPoolNums",
+                "clientRequestThreadPoolQueueCapacity",
+                "defaultThreadPoolNums",
+                "defaultThreadPoolQueueCapacity",
+                "serverAsyncSemaphoreValue",
+                "serverCallbackExecutorThreads",
+                "serverOnewaySemaphoreValue",
+                "serverSelectorThreads",
+                "serverWorkerThreads",
+                "unRegisterBrokerQueueCapacity",
+            }
+        ),
+    ),
+    WithoutEffect(
+        "Netty's own",
+        frozenset(
+            {
+                "enableShutdownGracefully",
+                "serverNettyWorkerGroupEnable",
+                "serverPooledByteBufAllocatorEnable",
+                "serverSocketBacklog",
+                "serverSocketRcvBufSize",
+                "serverSocketSndBufSize",
+                "shutdownWaitTimeSeconds",
+                "useEpollNativeSelector",
+                "writeBufferHighWaterMark",
+                "writeBufferLowWaterMark",
+            }
+        ),
+    ),
+    WithoutEffect(
+        "a name server that asks another cluster, or has a controller inside, is not there",
+        frozenset({"clusterTest", "enableControllerInNamesrv", "productEnvName"}),
+    ),
 )
 """Upstream's keys that a file may have and that change nothing here."""
 
-_FIELDS = {each.encode_name: each.name for each in msgspec.structs.fields(NamesrvConfig)}
+KEYS_WITHOUT_EFFECT = frozenset(key for group in WITHOUT_EFFECT for key in group.keys)
+
+_TABLE = SettingsTable([NamesrvConfig], without_effect=WITHOUT_EFFECT)
+_FIELDS = keys_of(NamesrvConfig)
 _ALWAYS_BLACK_LISTED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
-
-
-def config_from_properties(settings: Mapping[str, str]) -> tuple[NamesrvConfig, list[ConfigError]]:
-    """Make settings of the keys and values of a file.
-
-    Returns:
-        The settings, and a warning for each key that is unknown or changes nothing.
-
-    Raises:
-        ConfigError: A value is bad.
-    """
-    known = {key: value for key, value in settings.items() if key in _FIELDS}
-    warnings = [_strange_key(key) for key in settings if key not in _FIELDS]
-    return _changed(NamesrvConfig(), known), warnings
-
-
-def _changed(config: NamesrvConfig, settings: Mapping[str, str]) -> NamesrvConfig:
-    values: dict[str, object] = msgspec.to_builtins(config)
-    for key, text in settings.items():
-        value = text.strip()
-        try:
-            # One at a time, so that the error can name the key.
-            msgspec.convert({key: value}, NamesrvConfig, strict=False)
-        except msgspec.ValidationError as error:
-            raise ConfigError(
-                f"The value of {key} cannot be used.",
-                detail=f"{value[:80]!r}: {str(error).partition(' - at ')[0]}",
-            ) from error
-        values[key] = value
-    return msgspec.convert(values, NamesrvConfig, strict=False)
 
 
 def _strange_key(key: str) -> ConfigError:
     if key in KEYS_WITHOUT_EFFECT:
         return ConfigError(f"{key} has no effect here.", code=UPDATE_REFUSED)
-    near = difflib.get_close_matches(key[:80], _FIELDS, n=1)
-    return ConfigError(
-        f"There is no setting {key[:80]!r}.",
-        code="config_unknown_key",
-        hint=f"Did you mean {near[0]}?" if near else None,
-    )
+    return _TABLE.unknown(Setting(key, ""))
+
+
+def _with_changes(config: NamesrvConfig, changes: dict[str, str], origin: str) -> NamesrvConfig:
+    return changed(config, [Setting(key, text, origin) for key, text in changes.items()])
 
 
 class Configuration:
@@ -217,8 +206,8 @@ class Configuration:
         loaded = None if self._file is None else self._file.load()
         if loaded is None:
             return None
-        changes = {key: text for key, text in loaded.value.items() if key in DYNAMIC_KEYS}
-        self.current = _changed(self._base, changes)
+        changes = {key: text.strip() for key, text in loaded.value.items() if key in DYNAMIC_KEYS}
+        self.current = _with_changes(self._base, changes, self._base.config_store_path)
         self._changes = changes
         return loaded.problem
 
@@ -234,11 +223,11 @@ class Configuration:
         for key in asked:
             self._check_dynamic(key)
         changes = self._changes | {key: value.strip() for key, value in asked.items()}
-        changed = _changed(self._base, changes)
+        current = _with_changes(self._base, changes, "")
         if self._file is not None and changes:
             self._file.save(format_properties(changes))
         self._changes = changes
-        self.current = changed
+        self.current = current
 
     def listens_on(self, port: int) -> None:
         """Note the port that the system gave; only now is it known when any free one was asked."""
@@ -247,13 +236,7 @@ class Configuration:
 
     def text(self) -> str:
         """All settings, as upstream answers them."""
-        values: dict[str, object] = msgspec.to_builtins(self.current)
-        return format_properties(
-            {
-                key: str(value).lower() if isinstance(value, bool) else str(value)
-                for key, value in values.items()
-            }
-        )
+        return format_properties(to_properties(self.current))
 
     def _check_dynamic(self, key: str) -> None:
         black_list = {*_ALWAYS_BLACK_LISTED, *self._base.config_black_list.split(";")}

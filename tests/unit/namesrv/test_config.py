@@ -14,7 +14,6 @@ from roquet.namesrv.config import (
     KEYS_WITHOUT_EFFECT,
     Configuration,
     NamesrvConfig,
-    config_from_properties,
 )
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
@@ -34,36 +33,6 @@ def test_what_a_request_may_change_is_no_text() -> None:
 
 def test_keys_have_an_effect_or_none() -> None:
     assert FIELDS.keys() & KEYS_WITHOUT_EFFECT == set()
-
-
-def test_upstream_s_file_is_read() -> None:
-    config, warnings = config_from_properties(
-        parse_properties("listenPort=9877\nserverWorkerThreads=8\norderMessageEnable = TRUE\n")
-    )
-    assert (config.listen_port, config.order_message) == (9877, True)
-    assert [warning.message for warning in warnings] == ["serverWorkerThreads has no effect here."]
-
-
-def test_an_unknown_key_is_a_warning_with_the_nearest_name() -> None:
-    _, (warning,) = config_from_properties({"listenport": "1"})
-    assert warning.message == "There is no setting 'listenport'."
-    assert warning.hint == "Did you mean listenPort?"
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("listenPort", "70000"),
-        ("listenPort", ""),
-        ("orderMessageEnable", "maybe"),
-        ("scanNotActiveBrokerInterval", "0"),
-    ],
-)
-def test_a_bad_value_names_its_key(key: str, value: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config_from_properties({key: value})
-    assert caught.value.message == f"The value of {key} cannot be used."
-    assert repr(value) in (caught.value.detail or "")
 
 
 def test_changes_outlive_a_restart(tmp_path: Path) -> None:

@@ -1,0 +1,295 @@
+"""The settings of a broker: from its file, the environment and the command line.
+
+Owns the order in which the places are asked, and the checks that upstream makes at the start. Of
+the name servers' addresses:
+
+.. code-block:: text
+
+    -n flag  >  namesrvAddr in the file  >  $NAMESRV_ADDR  >  rocketmq.namesrv.addr
+
+Everything else comes from a flag, or else the file, or else the default.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from roquet.broker.config import MASTER_ID, BrokerConfig, replace
+from roquet.broker.settings_table import IMPORTANT_KEYS, UNSUPPORTED, WITHOUT_EFFECT
+from roquet.errors import ConfigError
+from roquet.remoting.client import split_address
+from roquet.remoting.tls import ServerTlsConfig
+from roquet.remoting.tls_settings import (
+    TLS_CONFIG_FILE,
+    TLS_UNSUPPORTED,
+    TLS_WITHOUT_EFFECT,
+    TlsSettings,
+    read_tls_settings,
+    shown_tls_settings,
+)
+from roquet.runtime.files import Files
+from roquet.runtime.network import host_name
+from roquet.runtime.settings import (
+    Setting,
+    SettingsTable,
+    changed,
+    from_command_line,
+    keys_of,
+    read_settings_file,
+    to_properties,
+)
+from roquet.store.config import BrokerRole, MessageStoreConfig
+
+__all__ = [
+    "BROKER_SETTINGS",
+    "BrokerSettings",
+    "broker_properties",
+    "load_broker_settings",
+]
+
+NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
+NAMESRV_ADDR_PROPERTY = "rocketmq.namesrv.addr"
+_COMMIT_LOG_PATH = "storePathCommitLog"
+_DEFAULT_NAME = "DEFAULT_BROKER"
+
+BROKER_SETTINGS = SettingsTable(
+    [BrokerConfig, MessageStoreConfig, TlsSettings],
+    also=[TLS_CONFIG_FILE, NAMESRV_ADDR_PROPERTY, _COMMIT_LOG_PATH],
+    without_effect=[*WITHOUT_EFFECT, *TLS_WITHOUT_EFFECT],
+    unsupported=[*UNSUPPORTED, *TLS_UNSUPPORTED],
+)
+"""What is known of the keys of a broker's file."""
+
+
+class BrokerSettings(Struct, frozen=True, kw_only=True):
+    """All that a broker is started with.
+
+    Attributes:
+        config: Its own settings.
+        store: Those of its files.
+        tls: How it speaks TLS.
+        tls_settings: The same under upstream's keys.
+        warnings: Keys that nobody knows, and values that were not taken as they are.
+        without_effect: Keys that change nothing.
+    """
+
+    config: BrokerConfig
+    store: MessageStoreConfig
+    tls: ServerTlsConfig
+    tls_settings: TlsSettings
+    warnings: list[ConfigError]
+    without_effect: list[str]
+
+
+def load_broker_settings(
+    path: Path | None,
+    overrides: Mapping[str, str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    base: BrokerConfig | None = None,
+    store_base: MessageStoreConfig | None = None,
+    files: Files | None = None,
+) -> BrokerSettings:
+    """Read and check the settings of a broker.
+
+    Args:
+        path: The file; ``None`` for the defaults.
+        overrides: What flags say, by upstream's keys.
+        environment: Variables of the environment.
+        base: The defaults, where they are others than upstream's.
+        store_base: The same for the store.
+        files: The door to the file system.
+
+    Raises:
+        ConfigError: The file cannot be read, or a value cannot be used.
+    """
+    files = files or Files()
+    settings = {} if path is None else read_settings_file(path, files)
+    settings |= from_command_line(overrides)
+    found = BROKER_SETTINGS.sort(_with_namesrv_address(settings, environment or {}))
+    known, warnings = found.known, found.warnings
+    config = changed(base or BrokerConfig(), _of(BrokerConfig, known))
+    store = changed(store_base or MessageStoreConfig(), _of(MessageStoreConfig, known))
+    tls = read_tls_settings(known, files)
+    if not config.broker_name or ("brokerName" not in known and base is None):
+        config = replace(config, broker_name=host_name() or _DEFAULT_NAME)
+    config = replace(config, namesrv_address=_checked_namesrv_address(config, known))
+    config = _with_role(config, store, known, warnings)
+    config = _with_bind_address(config, known, warnings)
+    _check_ports(config, known)
+    _check_address_server(config, known)
+    _check_commit_log_path(config, known.get(_COMMIT_LOG_PATH))
+    return BrokerSettings(
+        config=config,
+        store=store,
+        tls=tls.to_config(),
+        tls_settings=tls,
+        warnings=warnings,
+        without_effect=found.without_effect,
+    )
+
+
+def broker_properties(
+    config: BrokerConfig,
+    store: MessageStoreConfig,
+    tls: TlsSettings | None = None,
+    *,
+    only_important: bool = False,
+) -> dict[str, str]:
+    """Settings by upstream's keys, without secrets.
+
+    Args:
+        config: The broker's own settings.
+        store: Those of its files.
+        tls: Those of TLS.
+        only_important: Whether only what upstream marks as important is wanted.
+    """
+    shown = to_properties(config) | to_properties(store)
+    if tls is not None:
+        shown |= shown_tls_settings(tls)
+    if only_important:
+        return {key: text for key, text in shown.items() if key in IMPORTANT_KEYS}
+    return shown
+
+
+def _of(kind: type[Struct], known: Mapping[str, Setting]) -> list[Setting]:
+    return [known[key] for key in keys_of(kind) if key in known]
+
+
+def _with_namesrv_address(
+    settings: dict[str, Setting], environment: Mapping[str, str]
+) -> dict[str, Setting]:
+    key = "namesrvAddr"
+    places = [
+        settings.get(key),
+        Setting(key, environment.get(NAMESRV_ADDR_ENV, ""), f"${NAMESRV_ADDR_ENV}"),
+        settings.get(NAMESRV_ADDR_PROPERTY),
+        Setting(key, environment.get(NAMESRV_ADDR_PROPERTY, ""), f"${NAMESRV_ADDR_PROPERTY}"),
+    ]
+    chosen = next((each for each in places if each is not None and each.text.strip()), None)
+    if chosen is None:
+        return settings
+    return settings | {key: Setting(key, chosen.text.strip(), chosen.origin)}
+
+
+def _origin(known: Mapping[str, Setting], *keys: str) -> str | None:
+    told = dict.fromkeys(known[key].origin for key in keys if key in known)
+    return "; ".join(each for each in told if each) or None
+
+
+def _checked_namesrv_address(config: BrokerConfig, known: Mapping[str, Setting]) -> str:
+    text = config.namesrv_address
+    addresses = [each.strip() for each in text.split(";") if each.strip()]
+    try:
+        for address in addresses:
+            split_address(address)
+    except ConfigError:
+        raise ConfigError(
+            f"The Name Server Address[{text}] illegal, please set it as follows, "
+            '"127.0.0.1:9876;192.168.0.1:9876"',
+            code="namesrv_address",
+            detail=_origin(known, "namesrvAddr"),
+        ) from None
+    return ";".join(addresses)
+
+
+def _with_role(
+    config: BrokerConfig,
+    store: MessageStoreConfig,
+    known: Mapping[str, Setting],
+    warnings: list[ConfigError],
+) -> BrokerConfig:
+    """Let role and id agree as upstream does: a master's id is 0, a slave's is not."""
+    role = store.broker_role
+    if role is BrokerRole.SLAVE and config.broker_id <= MASTER_ID:
+        raise ConfigError(
+            "Slave's brokerId must be > 0",
+            code="broker_id",
+            detail=_origin(known, "brokerRole", "brokerId"),
+            hint="Give the slave a brokerId of 1 or more, or make it brokerRole=ASYNC_MASTER.",
+        )
+    if role is not BrokerRole.ASYNC_MASTER:
+        raise ConfigError(
+            f"brokerRole={role.value} cannot be had.",
+            code="config_unsupported",
+            detail=f"{_origin(known, 'brokerRole')}; there is no replication in this version",
+            hint="Set brokerRole=ASYNC_MASTER; flushDiskType=SYNC_FLUSH puts every acknowledged "
+            "message on the disk of this machine.",
+        )
+    if config.broker_id == MASTER_ID:
+        return config
+    warnings.append(
+        ConfigError(
+            f"A master's brokerId is 0, not {config.broker_id}.",
+            code="broker_id",
+            detail=_origin(known, "brokerId"),
+        )
+    )
+    return replace(config, broker_id=MASTER_ID)
+
+
+def _with_bind_address(
+    config: BrokerConfig, known: Mapping[str, Setting], warnings: list[ConfigError]
+) -> BrokerConfig:
+    """Listen where ``brokerIP1`` can be reached, unless it is said where to listen.
+
+    The address need not be this machine's own, so every address is listened on, as upstream does.
+    """
+    if "bindAddress" in known or not config.broker_ip1 or _is_loopback(config.broker_ip1):
+        return config
+    everywhere = "::" if ":" in config.broker_ip1 else "0.0.0.0"  # noqa: S104 - asked for
+    warnings.append(
+        ConfigError(
+            f"The ports listen on every address ({everywhere}), since brokerIP1 is "
+            f"{config.broker_ip1}.",
+            code="bind_address",
+            detail=_origin(known, "brokerIP1"),
+            hint="Set bindAddress to listen on one address only.",
+        )
+    )
+    return replace(config, bind_address=everywhere)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_ports(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
+    if config.listen_port in {1, 2}:
+        raise ConfigError(
+            f"listenPort={config.listen_port} leaves no room for the fast port.",
+            detail=_origin(known, "listenPort"),
+            hint="The fast port is two below: use 3 or more, or 0 for any free ports.",
+        )
+
+
+def _check_address_server(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
+    if config.fetch_namesrv_address_by_address_server and not config.address_server_domain:
+        raise ConfigError(
+            "fetchNamesrvAddrByAddressServer does not say which server to ask.",
+            detail=_origin(known, "fetchNamesrvAddrByAddressServer"),
+            hint="Set rmqAddressServerDomain to the host of the address server.",
+        )
+
+
+def _check_commit_log_path(config: BrokerConfig, asked: Setting | None) -> None:
+    if asked is None or not asked.text:
+        return
+    expected = Path(config.store_root) / "commitlog"
+    if Path(asked.text) != expected:
+        raise ConfigError(
+            f"{_COMMIT_LOG_PATH}={asked.text} cannot be had.",
+            code="config_unsupported",
+            detail="; ".join(
+                filter(None, [asked.origin, "the log lies in the store's own folder"])
+            ),
+            hint=f"Leave it out and mount the disk for the log at {expected}, "
+            "or choose another storePathRootDir.",
+        )

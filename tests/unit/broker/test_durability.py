@@ -1,0 +1,25 @@
+"""What is said of durability follows from the settings."""
+
+from __future__ import annotations
+
+from roquet.broker.durability import durability_of
+from roquet.store.config import FlushDiskType, MessageStoreConfig
+
+
+def test_async_flush_names_what_a_power_cut_may_take() -> None:
+    found = durability_of(MessageStoreConfig(flush_commit_log_interval_ms=700))
+    assert found.flush_disk_type == "ASYNC_FLUSH"
+    assert found.process_end == "nothing acknowledged is lost"
+    assert found.power_cut == "the last 0.7 s may be lost (up to 10 s if little was sent)"
+
+
+def test_sync_flush_loses_nothing() -> None:
+    found = durability_of(MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    assert "nothing" in found.process_end
+    assert "nothing" in found.power_cut
+    assert "lost" in found.disk_loss
+
+
+def test_buffers_of_the_process_end_with_it() -> None:
+    found = durability_of(MessageStoreConfig(transient_store_pool=True))
+    assert found.process_end == "the last 0.2 s may be lost"

@@ -1,0 +1,316 @@
+"""The settings of a broker: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.settings import (
+    BROKER_SETTINGS,
+    BrokerSettings,
+    broker_properties,
+    load_broker_settings,
+)
+from roquet.broker.settings_table import IMPORTANT_KEYS, UNSUPPORTED, WITHOUT_EFFECT
+from roquet.errors import ConfigError
+from roquet.model.properties_text import format_properties, parse_properties
+from roquet.remoting.tls import ClientAuth, TlsMode
+from roquet.remoting.tls_settings import TlsSettings
+from roquet.runtime.network import host_name
+from roquet.runtime.settings import keys_of
+from roquet.store.config import FlushDiskType, MessageStoreConfig
+from tests.unit.broker import upstream_keys
+
+BROKER_CLASSES = (
+    "BrokerConfig",
+    "BrokerIdentity",
+    "MessageStoreConfig",
+    "NettyServerConfig",
+    "NettyClientConfig",
+    "AuthConfig",
+)
+
+
+def load(
+    tmp_path: Path,
+    text: str = "",
+    *,
+    flags: dict[str, str] | None = None,
+    environment: dict[str, str] | None = None,
+) -> BrokerSettings:
+    path = tmp_path / "broker.conf"
+    path.write_text(text, "utf-8")
+    return load_broker_settings(path, flags or {}, environment=environment)
+
+
+def refusal(tmp_path: Path, text: str, **more: dict[str, str]) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, **more)
+    return caught.value
+
+
+# -- which keys there are -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BROKER_CLASSES)
+def test_every_key_of_upstream_is_known(name: str) -> None:
+    table = BROKER_SETTINGS
+    known = {*table.with_effect, *table.without_effect, *table.unsupported}
+    assert set(upstream_keys.UPSTREAM_KEYS[name]) - known == set()
+
+
+def test_a_key_has_one_meaning() -> None:
+    groups = [group.keys for group in WITHOUT_EFFECT]
+    without_effect = [key for group in groups for key in group]
+    assert len(without_effect) == len(set(without_effect))
+    unsupported = [each.key for each in UNSUPPORTED]
+    assert BROKER_SETTINGS.with_effect & {*without_effect, *unsupported} == set()
+    assert set(without_effect) & set(unsupported) == set()
+
+
+def test_keys_without_effect_are_upstream_s() -> None:
+    theirs = {key for name in BROKER_CLASSES for key in upstream_keys.UPSTREAM_KEYS[name]}
+    ours = {key for group in WITHOUT_EFFECT for key in group.keys} | {e.key for e in UNSUPPORTED}
+    assert ours - theirs == set()
+
+
+def test_what_is_important_is_what_upstream_marks() -> None:
+    effective = {*keys_of(BrokerConfig), *keys_of(MessageStoreConfig)}
+    assert effective & set(upstream_keys.IMPORTANT_KEYS) == IMPORTANT_KEYS
+
+
+# -- a file -------------------------------------------------------------------------------------
+
+
+def test_upstream_s_own_file_is_read(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\n"
+        "deleteWhen = 04\nfileReservedTime = 48\nbrokerRole = ASYNC_MASTER\n"
+        "flushDiskType = SYNC_FLUSH\nsendMessageThreadPoolNums=4\n",
+    )
+    assert settings.config.broker_name == "broker-a"
+    assert settings.store.file_reserved_hours == 48
+    assert settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert settings.without_effect == ["sendMessageThreadPoolNums"]
+    assert settings.warnings == []
+
+
+def test_the_defaults_need_no_file() -> None:
+    settings = load_broker_settings(None, {})
+    assert settings.config == BrokerConfig(broker_name=host_name())
+    assert settings.store == MessageStoreConfig()
+    assert settings.warnings == []
+
+
+def test_a_bad_value_is_told_with_its_place(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "# ports\nlistenPort = 70000\n")
+    assert error.exit_code == 2
+    assert error.message == "The value of listenPort cannot be used."
+    assert error.detail == (
+        f"{tmp_path / 'broker.conf'}, line 2: '70000', expected a whole number from 0 to 65535"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("flushDiskType=ASYNC", "one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ("autoCreateTopicEnable=yes", "true or false"),
+        ("maxMessageSize=4MB", "a whole number, 1 or more"),
+        ("brokerId=-1", "a whole number, 0 or more"),
+        ("tls.server.mode=strict", "one of disabled, permissive, enforcing"),
+    ],
+)
+def test_what_is_expected_is_said(tmp_path: Path, line: str, expected: str) -> None:
+    assert (refusal(tmp_path, line).detail or "").endswith(f"expected {expected}")
+
+
+def test_the_store_s_own_check_is_told_with_its_place(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "\n\nmappedFileSizeConsumeQueue=30\n")
+    assert "line 3" in (error.detail or "")
+    assert "no multiple of 20" in (error.detail or "")
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
+    settings = load(tmp_path, "brokerRol=ASYNC_MASTER\nxyzzy=1\n")
+    first, second = settings.warnings
+    assert first.message == "There is no setting 'brokerRol'."
+    assert (first.detail or "").endswith("line 1")
+    assert first.hint == "Did you mean brokerRole?"
+    assert second.hint is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "enableDLegerCommitLog=true",
+        "enableControllerMode=true",
+        "aclEnable=true",
+        "authenticationEnabled=TRUE",
+        "authorizationEnabled=true",
+        "storeType=defaultRocksDB",
+        "useTLS=true",
+        "tls.enable=true",
+        "brokerRole=SYNC_MASTER",
+        "brokerRole=SLAVE\nbrokerId=1",
+        "storePathCommitLog=elsewhere",
+        "readOnlyCommitLogStorePaths=a,b",
+    ],
+)
+def test_what_would_break_a_promise_is_refused(tmp_path: Path, line: str) -> None:
+    error = refusal(tmp_path, line)
+    assert error.code == "config_unsupported"
+    assert "line 1" in (error.detail or "")
+    assert error.hint
+
+
+def test_what_asks_for_nothing_is_accepted(tmp_path: Path) -> None:
+    text = "aclEnable=false\nenableControllerMode=False\nstoreType=default\nuseTLS=false\n"
+    settings = load(tmp_path, text)
+    assert (settings.warnings, settings.without_effect) == ([], [])
+
+
+def test_the_log_may_be_named_where_it_lies(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    settings = load(tmp_path, f"storePathRootDir={root}\nstorePathCommitLog={root / 'commitlog'}\n")
+    assert settings.config.store_root == str(root)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        load_broker_settings(tmp_path / "none.conf", {})
+    assert "none.conf: No such file or directory" in (caught.value.detail or "")
+
+
+def test_a_file_that_is_a_link_is_read(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("brokerName=linked\n")
+    (tmp_path / "link").symlink_to("real")
+    assert load_broker_settings(tmp_path / "link", {}).config.broker_name == "linked"
+
+
+# -- name servers -------------------------------------------------------------------------------
+
+
+def test_the_order_of_name_servers(tmp_path: Path) -> None:
+    file = "namesrvAddr=file:1\nrocketmq.namesrv.addr=property:1\n"
+    environment = {"NAMESRV_ADDR": "env:1", "rocketmq.namesrv.addr": "envproperty:1"}
+    flags = {"namesrvAddr": "flag:1"}
+
+    def chosen(text: str, **more: dict[str, str]) -> str:
+        return load(tmp_path, text, **more).config.namesrv_address
+
+    assert chosen(file, flags=flags, environment=environment) == "flag:1"
+    assert chosen(file, environment=environment) == "file:1"
+    rest = "rocketmq.namesrv.addr=property:1\n"
+    assert chosen(rest, environment=environment) == "env:1"
+    assert chosen(rest, environment={"rocketmq.namesrv.addr": "envproperty:1"}) == "property:1"
+    assert chosen("", environment={"rocketmq.namesrv.addr": "envproperty:1"}) == "envproperty:1"
+    assert chosen("namesrvAddr=\n", environment={"NAMESRV_ADDR": "env:1"}) == "env:1"
+    assert chosen("") == ""
+
+
+def test_several_name_servers(tmp_path: Path) -> None:
+    settings = load(tmp_path, "namesrvAddr=a:9876; [::1]:9877;\n")
+    assert settings.config.namesrv_address == "a:9876;[::1]:9877"
+
+
+@pytest.mark.parametrize("address", ["localhost", "a:b", "a:9876;b", ":9876", "a:0", "a:65536"])
+def test_a_bad_name_server_address_is_refused_in_upstream_s_words(
+    tmp_path: Path, address: str
+) -> None:
+    error = refusal(tmp_path, "", flags={"namesrvAddr": address})
+    assert error.message == (
+        f"The Name Server Address[{address}] illegal, please set it as follows, "
+        '"127.0.0.1:9876;192.168.0.1:9876"'
+    )
+    assert error.detail == "the command line"
+    assert error.exit_code == 2
+
+
+def test_an_address_server_needs_a_host(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "fetchNamesrvAddrByAddressServer=true\n")
+    assert "rmqAddressServerDomain" in (error.hint or "")
+    load(tmp_path, "fetchNamesrvAddrByAddressServer=true\nrmqAddressServerDomain=a.example\n")
+
+
+# -- identity and place -------------------------------------------------------------------------
+
+
+def test_a_slave_has_an_id(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "brokerRole=SLAVE\nbrokerId=0\n")
+    assert error.message == "Slave's brokerId must be > 0"
+    assert error.exit_code == 2
+
+
+def test_a_master_s_id_is_made_0(tmp_path: Path) -> None:
+    settings = load(tmp_path, "brokerId=3\n")
+    assert settings.config.broker_id == 0
+    assert [each.message for each in settings.warnings] == ["A master's brokerId is 0, not 3."]
+
+
+@pytest.mark.parametrize(
+    ("text", "bound", "warned"),
+    [
+        ("", "127.0.0.1", False),
+        ("brokerIP1=127.0.0.1", "127.0.0.1", False),
+        ("brokerIP1=::1", "127.0.0.1", False),
+        ("brokerIP1=192.0.2.7", "0.0.0.0", True),  # noqa: S104
+        ("brokerIP1=2001:db8::7", "::", True),
+        ("brokerIP1=192.0.2.7\nbindAddress=192.0.2.8", "192.0.2.8", False),
+    ],
+)
+def test_loopback_unless_an_address_is_given(
+    tmp_path: Path, text: str, bound: str, *, warned: bool
+) -> None:
+    settings = load(tmp_path, text)
+    assert settings.config.bind_address == bound
+    assert bool(settings.warnings) == warned
+
+
+@pytest.mark.parametrize("port", ["1", "2"])
+def test_the_fast_port_needs_room(tmp_path: Path, port: str) -> None:
+    assert "fast port" in refusal(tmp_path, f"listenPort={port}").message
+
+
+# -- TLS ----------------------------------------------------------------------------------------
+
+
+def test_tls_from_the_file_and_from_the_one_that_it_names(tmp_path: Path) -> None:
+    other = tmp_path / "tls.properties"
+    other.write_text(
+        "tls.server.certPath=a.pem\ntls.server.keyPath=a.key\ntls.test.mode.enable=false\n"
+        "tls.server.need.client.auth=require\ntls.server.trustCertPath=ca.pem\n"
+    )
+    tls = load(tmp_path, f"tls.config.file={other}\ntls.server.certPath=b.pem\n").tls
+    assert (tls.certificate_file, tls.key_file) == (Path("b.pem"), Path("a.key"))
+    assert tls.client_auth is ClientAuth.REQUIRE
+    assert tls.client_ca_file == Path("ca.pem")
+    assert tls.mode is TlsMode.PERMISSIVE
+
+
+# -- back to text -------------------------------------------------------------------------------
+
+
+def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
+    settings = load(tmp_path, "flushDiskType=SYNC_FLUSH\nautoCreateTopicEnable=false\n")
+    text = format_properties(broker_properties(settings.config, settings.store))
+    assert "flushDiskType=SYNC_FLUSH\n" in text
+    assert "autoCreateTopicEnable=false\n" in text
+    again = load(tmp_path, text)
+    assert (again.config, again.store) == (settings.config, settings.store)
+
+
+def test_only_what_is_important(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    shown = broker_properties(settings.config, settings.store, only_important=True)
+    assert shown.keys() == IMPORTANT_KEYS
+
+
+def test_secrets_are_not_shown() -> None:
+    secret = TlsSettings(key_password="hush")
+    shown = broker_properties(BrokerConfig(), MessageStoreConfig(), secret)
+    assert "hush" not in format_properties(shown)
+    assert parse_properties(format_properties(shown))["tls.server.keyPassword"] == "********"
