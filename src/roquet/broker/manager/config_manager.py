@@ -8,6 +8,8 @@ Invariants:
 
 * A change that somebody asked for is in the file before the call returns; if it cannot be
   written, nothing changed. Upstream logs the failure and goes on.
+* A change that the broker makes by itself so that somebody can go on reading is kept in memory
+  if it cannot be written, and every later save tries again.
 * Entries of a table are replaced, never altered in place, so that a copy of the table is a
   picture of one moment, which another thread may write.
 * Of two pictures the older never replaces the newer in the file.
@@ -17,6 +19,7 @@ Everything is called on the event loop, except the jobs of :meth:`ConfigManager.
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -31,10 +34,21 @@ from msgspec import Struct
 from roquet.errors import ConfigError, StoreError
 from roquet.model.data_version import DataVersion
 from roquet.model.fastjson import JsonSyntaxError, JsonValue, WritableJson, dumps, loads
+from roquet.remoting.endpoint import LogLimiter
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 
-__all__ = ["ConfigManager", "EntryTexts", "config_path", "decode_table", "pretty", "restorer"]
+__all__ = [
+    "ConfigManager",
+    "EntryTexts",
+    "config_path",
+    "decode_table",
+    "merge",
+    "pretty",
+    "restorer",
+]
+
+log = logging.getLogger(__name__)
 
 CONFIG_DIRECTORY = "config"
 
@@ -80,6 +94,16 @@ def _without_nulls(value: JsonValue) -> object:
 def pretty(value: WritableJson, *, level: int) -> str:
     """The text of a value that stands in a file at a level of TABs."""
     return dumps(value, pretty=True).replace("\n", "\n" + "\t" * level)
+
+
+def merge(table: dict[K, V], loaded: dict[K, V]) -> bool:
+    """Let what was loaded win over what ``table`` has; whether that has more than was loaded."""
+    own = dict(table)
+    table.clear()
+    table.update(loaded)
+    for key, value in own.items():
+        table.setdefault(key, value)
+    return len(table) > len(loaded)
 
 
 def restorer(table: dict[K, V]) -> Callable[[], None]:
@@ -133,6 +157,7 @@ class ConfigManager(ABC, Generic[T]):
 
     Attributes:
         data_version: Counts the changes.
+        changed: Called after every change.
     """
 
     def __init__(self, file: ConfigFile[T], clock: Clock) -> None:
@@ -140,6 +165,7 @@ class ConfigManager(ABC, Generic[T]):
         self._clock = clock
         self.data_version = DataVersion(timestamp_ms=clock.now_ms())
         self.changed: list[Callable[[], None]] = []
+        self._log_limiter = LogLimiter(clock)
         self._is_dirty = True
         self._pictures = 0
         self._written = 0
@@ -208,7 +234,7 @@ class ConfigManager(ABC, Generic[T]):
                 return
             try:
                 self._file.save(self._text(picture))
-            except StoreError:
+            except BaseException:
                 self._is_dirty = True
                 raise
             self._written = number
@@ -233,6 +259,17 @@ class ConfigManager(ABC, Generic[T]):
             for restore in restorers:
                 restore()
             raise
+        self._tell()
+
+    def _keep_if_possible(self, what: str) -> None:
+        """Keep a change that was just made to the table, at the latest with a later save."""
+        self._bump()
+        try:
+            self.persist()
+        except StoreError as error:
+            more = self._log_limiter.allow("not kept")
+            if more is not None:
+                log.warning("%s is not yet in %s: %s%s", what, self._file.path.name, error, more)
         self._tell()
 
     def _tell(self) -> None:

@@ -10,6 +10,8 @@ import enum
 import logging
 from collections.abc import Iterable
 
+import msgspec
+
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel
@@ -96,8 +98,8 @@ class ConsumerGroupInfo:
         if known is not None and known.client_id == channel.client_id:
             known.last_update_ns = now_ns
             return Change.NONE
-        channel.last_update_ns = now_ns
-        self.channels[channel.connection] = channel
+        # The caller's channel may be that of several groups, which expire one by one.
+        self.channels[channel.connection] = msgspec.structs.replace(channel, last_update_ns=now_ns)
         if known is None:
             log.info("Consumer %s of group %s is here", channel.client_id, self.group)
             return Change.MEMBERS

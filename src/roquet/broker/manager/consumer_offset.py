@@ -13,8 +13,8 @@ Invariants:
 * Committed offsets are written every few seconds, not at each commit, as upstream does: after a
   crash a group may get the messages of the last seconds again, never lose any.
 * An offset in ``reset`` wins over ``table`` until it is asked for and erased.
-* One ``topic@group`` holds at most :data:`QUEUES_MAX` queues, so that made-up queue ids cannot fill
-  the memory; who calls checks that topic and group exist.
+* All tables together hold at most :data:`OFFSETS_MAX` offsets, so that made-up queue ids cannot
+  fill the memory; who calls checks that topic and group exist.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
 
-__all__ = ["QUEUES_MAX", "UNKNOWN_OFFSET", "ConsumerOffsetManager", "offset_key"]
+__all__ = ["OFFSETS_MAX", "UNKNOWN_OFFSET", "ConsumerOffsetManager", "offset_key"]
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_OFFSET = -1
 
-QUEUES_MAX = 65_536
-"""No topic has more queues; commits for more are dropped."""
+OFFSETS_MAX = 2_000_000
+"""Commits of queues beyond these are dropped."""
 
 _FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
@@ -78,6 +78,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         self._reset: OffsetTable = {}
         self._pull: OffsetTable = {}
         self._commits = 0
+        self._count = 0
 
     @classmethod
     def at(cls, config: BrokerConfig, files: Files, clock: Clock) -> ConsumerOffsetManager:
@@ -89,16 +90,12 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note where a group goes on in a queue; going back is allowed, and logged."""
-        queues = self._queues(self.table, offset_key(topic, group), queue_id)
-        if queues is None:
-            return
-        old = queues.get(queue_id, UNKNOWN_OFFSET)
-        queues[queue_id] = queue_offset
-        if queue_offset < old:
+        key = offset_key(topic, group)
+        old = self._put(self.table, key, queue_id, queue_offset)
+        if queue_offset < old and (more := self._log_limiter.allow("back")) is not None:
             log.warning(
-                "Group %s went back in %s queue %d: %d after %d",
-                group, topic, queue_id, queue_offset, old,
-            )  # fmt: skip
+                "%s queue %d went back to %d from %d%s", key, queue_id, queue_offset, old, more
+            )
         self._is_dirty = True
         self._commits += 1
         if self._commits % self._config.consumer_offset_update_version_step == 0:
@@ -123,9 +120,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note the offset after what a group pulled."""
-        queues = self._queues(self._pull, offset_key(topic, group), queue_id)
-        if queues is not None:
-            queues[queue_id] = queue_offset
+        self._put(self._pull, offset_key(topic, group), queue_id, queue_offset)
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """The offset after what a group pulled, else where it goes on; -1 when unknown."""
@@ -134,7 +129,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
 
     def clear_pull(self, group: str, topic: str) -> None:
         """Forget what a group pulled of a topic."""
-        self._pull.pop(offset_key(topic, group), None)
+        self._count -= len(self._pull.pop(offset_key(topic, group), ()))
 
     # ------------------------------------------------------------------------------ reset
 
@@ -146,10 +141,8 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             )
             return
         key = offset_key(topic, group)
-        for table in (self._reset, self.table):
-            queues = self._queues(table, key, queue_id)
-            if queues is not None:
-                queues[queue_id] = queue_offset
+        self._put(self._reset, key, queue_id, queue_offset)
+        self._put(self.table, key, queue_id, queue_offset)
         self._is_dirty = True
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
@@ -165,6 +158,8 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         if queues is None:
             return None
         queue_offset = queues.pop(queue_id, None)
+        if queue_offset is not None:
+            self._count -= 1
         if not queues:
             del self._reset[key]
         return queue_offset
@@ -191,7 +186,10 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         """Let a group go on where another one is, if that one has offsets of the topic."""
         queues = self.table.get(offset_key(topic, source_group))
         if queues is not None:
-            self.table[offset_key(topic, target_group)] = dict(queues)
+            target = offset_key(topic, target_group)
+            self._count -= len(self.table.pop(target, ()))
+            for queue_id, queue_offset in queues.items():
+                self._put(self.table, target, queue_id, queue_offset)
             self._is_dirty = True
 
     def _pairs(self) -> list[tuple[str, str]]:
@@ -202,22 +200,29 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
     def _remove(self, matches: Callable[[list[str]], bool]) -> None:
         for table in (self.table, self._reset, self._pull):
             for key in [key for key in table if matches(key.split(_SEPARATOR))]:
-                del table[key]
+                self._count -= len(table.pop(key))
                 self._is_dirty = True
 
-    def _queues(self, table: OffsetTable, key: str, queue_id: int) -> dict[int, int] | None:
+    def _put(self, table: OffsetTable, key: str, queue_id: int, queue_offset: int) -> int:
+        """Set an offset; what it was, or -1."""
         queues = table.get(key)
-        if queues is None:
-            queues = table[key] = {}
-        if queue_id not in queues and len(queues) >= QUEUES_MAX:
-            log.warning("Offset of %.300r queue %d was dropped: too many queues", key, queue_id)
-            return None
-        return queues
+        old = None if queues is None else queues.get(queue_id)
+        if queues is not None and old is not None:
+            queues[queue_id] = queue_offset
+            return old
+        if self._count < OFFSETS_MAX:
+            self._count += 1
+            table.setdefault(key, {})[queue_id] = queue_offset
+        elif (more := self._log_limiter.allow("full")) is not None:
+            log.warning("%s queue %d was dropped: too many offsets%s", key, queue_id, more)
+        return UNKNOWN_OFFSET
 
     # ------------------------------------------------------------------------------- file
 
     def _take(self, loaded: ConsumerOffsetSerializeWrapper) -> bool:
-        self.table = loaded.offset_table
+        self.table.clear()
+        self.table.update(loaded.offset_table)
+        self._count = sum(map(len, self.table.values()))
         if loaded.data_version is not None:
             self.data_version = loaded.data_version
         return False

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.model.topic import GROUP_LENGTH_MAX
 from roquet.remoting.connection import Connection
+from roquet.remoting.endpoint import LogLimiter
 from roquet.runtime.clock import Clock
 
 __all__ = ["CHANNEL_EXPIRED_MS", "GROUPS_PER_CONNECTION_MAX", "ProducerManager"]
@@ -49,6 +52,7 @@ class ProducerManager:
         self.groups: dict[str, dict[Connection, ClientChannel]] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._turn = 0
+        self._log_limiter = LogLimiter(clock)
 
     def register(self, group: str, channel: ClientChannel) -> None:
         """Take a heartbeat."""
@@ -60,8 +64,9 @@ class ProducerManager:
             return
         if not self._may_register(group, connection):
             return
-        channel.last_update_ns = self._clock.monotonic_ns()
-        self.groups.setdefault(group, {})[connection] = channel
+        # The caller's channel may be that of several groups, which expire one by one.
+        own = msgspec.structs.replace(channel, last_update_ns=self._clock.monotonic_ns())
+        self.groups.setdefault(group, {})[connection] = own
         self._groups_of.setdefault(connection, set()).add(group)
         log.info("Producer %s of group %s is here", channel.client_id, group)
 
@@ -104,13 +109,14 @@ class ProducerManager:
         config = self._config
         if not config.register_producer and config.reject_transaction_message:
             return False
+        fault = None
         if not 0 < len(group) <= GROUP_LENGTH_MAX:
-            log.warning("Producer group %.300r was not taken: the name is too long or empty", group)
-            return False
-        if len(self._groups_of.get(connection, ())) >= GROUPS_PER_CONNECTION_MAX:
-            log.warning("Producer group %s was not taken: %r has too many", group, connection)
-            return False
-        return True
+            fault = "the name is empty or too long"
+        elif len(self._groups_of.get(connection, ())) >= GROUPS_PER_CONNECTION_MAX:
+            fault = "the connection has too many groups"
+        if fault is not None and (more := self._log_limiter.allow("refused")) is not None:
+            log.warning("Producer group %.300r was not taken: %s%s", group, fault, more)
+        return fault is None
 
     def _remove(self, group: str, connection: Connection) -> None:
         channels = self.groups.get(group)

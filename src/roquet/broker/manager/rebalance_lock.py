@@ -7,12 +7,11 @@ Invariants:
 
 * At one time at most one client of a group holds a queue.
 * Time is the monotonic clock: setting the machine's clock neither ends nor prolongs a lease.
-* There are at most :data:`LOCKS_MAX` locks; those that ran out make room.
+* There are at most :data:`LOCKS_MAX` locks; those that ran out make room, then none is given.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -22,10 +21,8 @@ from roquet.runtime.clock import Clock
 
 __all__ = ["LEASE_MS", "LOCKS_MAX", "RebalanceLockManager"]
 
-log = logging.getLogger(__name__)
-
 LEASE_MS = 60_000
-LOCKS_MAX = 1_000_000
+LOCKS_MAX = 200_000
 
 _LEASE_NS = LEASE_MS * 1_000_000
 
@@ -56,14 +53,15 @@ class RebalanceLockManager:
             Those of the queues that the client holds now.
         """
         now_ns = self._clock.monotonic_ns()
+        if self._count >= LOCKS_MAX:
+            self.scan_expired()
         locks = self._locks.setdefault(group, {})
         held: dict[MessageQueue, None] = {}
         for queue in queues:
             lock = locks.get(queue)
             if lock is None:
-                if self._count >= LOCKS_MAX and not self._make_room(group):
-                    log.warning("No queue is locked for group %s: too many locks", group)
-                    break
+                if self._count >= LOCKS_MAX:
+                    continue
                 locks[queue] = _Lock(client_id, now_ns)
                 self._count += 1
             elif lock.client_id == client_id or _has_run_out(lock, now_ns):
@@ -104,26 +102,19 @@ class RebalanceLockManager:
 
     def scan_expired(self) -> None:
         """Drop the locks that ran out."""
-        self._drop_expired(keep_group=None)
+        now_ns = self._clock.monotonic_ns()
+        for group, locks in list(self._locks.items()):
+            for queue in [queue for queue, lock in locks.items() if _has_run_out(lock, now_ns)]:
+                del locks[queue]
+                self._count -= 1
+            if not locks:
+                del self._locks[group]
 
     def _holder(self, group: str, queue: MessageQueue) -> str | None:
         lock = self._locks.get(group, {}).get(queue)
         if lock is None or _has_run_out(lock, self._clock.monotonic_ns()):
             return None
         return lock.client_id
-
-    def _make_room(self, group: str) -> bool:
-        self._drop_expired(keep_group=group)
-        return self._count < LOCKS_MAX
-
-    def _drop_expired(self, *, keep_group: str | None) -> None:
-        now_ns = self._clock.monotonic_ns()
-        for group, locks in list(self._locks.items()):
-            for queue in [queue for queue, lock in locks.items() if _has_run_out(lock, now_ns)]:
-                del locks[queue]
-                self._count -= 1
-            if not locks and group != keep_group:
-                del self._locks[group]
 
 
 def _has_run_out(lock: _Lock, now_ns: int) -> bool:

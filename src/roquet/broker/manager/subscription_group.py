@@ -31,6 +31,7 @@ from roquet.broker.manager.config_manager import (
     EntryTexts,
     config_path,
     decode_table,
+    merge,
     pretty,
     restorer,
 )
@@ -176,15 +177,11 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupWrapper]):
             self.forbidden.pop(group, None)
 
     def disable_consume(self, group: str) -> None:
-        """Let a group read no more, because it is so far behind that it harms others.
-
-        Raises:
-            StoreError: That could not be kept.
-        """
+        """Let a group read no more, because it is so far behind that it harms others."""
         known = self.table.get(group)
         if known is not None and known.consume_enable:
-            with self._changing(restorer(self.table)):
-                self.table[group] = msgspec.structs.replace(known, consume_enable=False)
+            self.table[group] = msgspec.structs.replace(known, consume_enable=False)
+            self._keep_if_possible(f"The end of group {group}")
 
     def forbidden_bits(self, group: str, topic: str) -> int:
         """The bits of what a group may not do with a topic."""
@@ -225,17 +222,16 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupWrapper]):
         fault = group_fault(group)
         if fault is None and len(self.table) >= GROUPS_MAX:
             fault = f"there are {GROUPS_MAX} groups"
-        if fault is not None:
-            log.warning("Group %.300r was not made: %s", group, fault)
+        if fault is not None and (more := self._log_limiter.allow("refused")) is not None:
+            log.warning("Group %.300r was not made: %.300s%s", group, fault, more)
         return fault is None
 
     def _take(self, loaded: SubscriptionGroupWrapper) -> bool:
         for name, group_config in loaded.subscription_group_table.items():
             group_config.group_name = name
-            self.table[name] = group_config
         self.forbidden.update(loaded.forbidden_table)
         self.data_version = loaded.data_version
-        return len(self.table) > len(loaded.subscription_group_table)
+        return merge(self.table, loaded.subscription_group_table)
 
     def _picture(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(

@@ -40,14 +40,16 @@ from roquet.broker.manager.config_manager import (
     EntryTexts,
     config_path,
     decode_table,
+    merge,
     pretty,
     restorer,
 )
-from roquet.errors import StoreError
 from roquet.model.topic import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
     OFFSET_MOVED_EVENT,
+    ROCKSDB_TRANS_HALF_TOPIC,
+    ROCKSDB_TRANS_OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TRANS_HALF_TOPIC,
@@ -72,8 +74,6 @@ BENCHMARK_QUEUES = 1024
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 SYNC_BROKER_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-ROCKSDB_TRANS_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-ROCKSDB_TRANS_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 
 _FILE_NAME = "topics.json"
 _ALL = PERM_READ | PERM_WRITE
@@ -183,7 +183,8 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
         new = _topic(topic, queues, default.perm & ~PERM_INHERIT)
         new.topic_sys_flag = sys_flag
         new.topic_filter_type = default.topic_filter_type
-        self._put(new)
+        with self._changing(restorer(self.table)):
+            self.table[topic] = new
         log.info("Topic %s was made by a send after %s: %s", topic, default_topic, new)
         return new
 
@@ -192,8 +193,7 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
     ) -> TopicConfig | None:
         """The topic of a group's retries or dead letters.
 
-        A disk that takes no more must not keep groups from consuming: the topic is then kept in
-        memory, and every later :meth:`persist` tries again.
+        If it cannot be written it is kept in memory, so that a full disk does not stop consumers.
 
         Returns:
             The topic, or None when it may not be made.
@@ -210,12 +210,7 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
         else:
             return None
         self.table[topic] = new
-        self._bump()
-        try:
-            self.persist()
-        except StoreError as error:
-            log.warning("Topic %s is not yet in the file: %s", topic, error)
-        self._tell()
+        self._keep_if_possible(f"Topic {topic}")
         return new
 
     def update(self, topic_config: TopicConfig) -> None:
@@ -292,21 +287,15 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
         fault = topic_fault(topic)
         if fault is None and len(self.table) >= TOPICS_MAX:
             fault = f"there are {TOPICS_MAX} topics"
-        if fault is not None:
-            log.warning("Topic %.300r was not made: %s", topic, fault)
+        if fault is not None and (more := self._log_limiter.allow("refused")) is not None:
+            log.warning("Topic %.300r was not made: %.300s%s", topic, fault, more)
         return fault is None
-
-    def _put(self, topic_config: TopicConfig) -> None:
-        assert topic_config.topic_name is not None
-        with self._changing(restorer(self.table)):
-            self.table[topic_config.topic_name] = topic_config
 
     def _take(self, loaded: TopicConfigSerializeWrapper) -> bool:
         for name, topic_config in loaded.topic_config_table.items():
             topic_config.topic_name = name
-            self.table[name] = topic_config
         self.data_version = loaded.data_version
-        return len(self.table) > len(loaded.topic_config_table)
+        return merge(self.table, loaded.topic_config_table)
 
     def _picture(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(
