@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml setup.py scripts/setup.sh $(wildcard src/roquet/_fast.p
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src tests $(wildcard benchmarks)
+	$(BIN)/mypy src tests $(wildcard benchmarks fuzz)
 	$(BIN)/lint-imports
 
 test: lint
@@ -45,4 +45,4 @@ bench: setup
 clean:
 	rm -rf build dist src/*.egg-info src/roquet/_fast.c src/roquet/*.so $(STAMP)
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests $(wildcard benchmarks fuzz) -name __pycache__ -type d -prune -exec rm -rf {} +
