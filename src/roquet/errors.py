@@ -68,7 +68,10 @@ class RoquetError(Exception):
     """Whether the same call may succeed later although nobody changed anything."""
 
     exit_code: ClassVar[int] = 1
-    """How the command ends: 1 failure, 2 bad usage or configuration, 3 unreachable, 4 refused."""
+    """How the command ends.
+
+    1 failure, 2 bad usage or configuration, 3 unreachable, 4 refused, 5 the disk failed.
+    """
 
     def __init__(
         self,
@@ -154,6 +157,7 @@ class FlushFailed(StoreError):
     """The kernel could not write data to the disk; nothing after it may be acknowledged."""
 
     default_code = "flush_failed"
+    exit_code = 5
 
 
 class AuthError(RoquetError):

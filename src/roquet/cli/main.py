@@ -23,6 +23,9 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS: dict[str, LazyCommand] = {
+    "broker": LazyCommand("roquet.cli.broker:broker", "Run a broker."),
+    "dev": LazyCommand("roquet.cli.dev:dev", "Run a name server and a broker in one process."),
+    "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
     "store": LazyCommand("roquet.cli.store:store", "Look into, check and repair a message store."),
 }
 

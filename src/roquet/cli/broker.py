@@ -1,0 +1,108 @@
+"""``roquet broker``: run a broker, as upstream's ``mqbroker``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from roquet.broker.settings import BrokerSettings, broker_properties, load_broker_settings
+from roquet.cli.output import json_option, print_json
+from roquet.cli.server import (
+    StopSignals,
+    config_option,
+    endpoint_options,
+    flush_failed,
+    given,
+    log_level_option,
+    print_properties,
+    refuse_store_in_use,
+    report_settings,
+    run_server,
+)
+from roquet.runtime.files import Files
+
+
+@click.command()
+@config_option
+@click.option(
+    "-n",
+    "--namesrvAddr",
+    "namesrv_address",
+    metavar="ADDRESSES",
+    help="Name servers, as 127.0.0.1:9876;192.168.0.1:9876.",
+)
+@endpoint_options
+@click.option(
+    "-p", "--printConfigItem", "print_all", is_flag=True, help="Print all settings and exit."
+)
+@click.option(
+    "-m",
+    "--printImportantConfig",
+    "print_important",
+    is_flag=True,
+    help="Print the important settings and exit.",
+)
+@log_level_option("info")
+@json_option
+def broker(
+    config_file: Path | None,
+    namesrv_address: str | None,
+    host: str | None,
+    port: int | None,
+    log_level: str,
+    *,
+    print_all: bool,
+    print_important: bool,
+    as_json: bool,
+) -> None:
+    """Run a broker.
+
+    It listens on loopback, port 10911, and keeps its files in ~/store, until it is told otherwise.
+    Without -n, name servers are those of namesrvAddr in FILE or of the variable NAMESRV_ADDR.
+
+    \b
+    roquet broker -n 127.0.0.1:9876
+    roquet broker -c broker.conf
+    roquet broker -c broker.conf -p
+    """  # noqa: D301 - click keeps lines behind this mark as they are
+    settings = load_broker_settings(
+        config_file,
+        given(namesrvAddr=namesrv_address, bindAddress=host, listenPort=port),
+        environment=os.environ,
+    )
+    if print_all or print_important:
+        _print_settings(settings, only_important=not print_all, as_json=as_json)
+        return
+
+    async def main(stop: StopSignals) -> None:
+        await _serve(settings, stop, as_json=as_json)
+
+    run_server(main, log_level)
+
+
+def _print_settings(settings: BrokerSettings, *, only_important: bool, as_json: bool) -> None:
+    shown = broker_properties(
+        settings.config, settings.store, settings.tls_settings, only_important=only_important
+    )
+    if as_json:
+        print_json(shown)
+    else:
+        print_properties(shown)
+
+
+async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) -> None:
+    from roquet.broker.broker import Broker
+    from roquet.cli.facts import broker_facts, print_broker
+
+    report_settings(settings.warnings, settings.without_effect)
+    root = settings.config.store_root
+    refuse_store_in_use(Path(root), Files())
+    async with Broker(settings.config, settings.store, tls=settings.tls) as server:
+        print_broker(broker_facts(server, settings), as_json=as_json)
+        failure = await stop.wait(server.wait_failed())
+    if failure is not None:
+        raise flush_failed(root, failure)
+    if not as_json:
+        click.echo("The broker stopped; its store is clean.")

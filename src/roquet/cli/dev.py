@@ -1,0 +1,188 @@
+"""``roquet dev``: a name server and a broker in one process, for the first steps and for tests.
+
+Both run on one event loop. Segments are small, so that a fresh data folder takes little disk.
+
+.. code-block:: text
+
+    DATA_FOLDER/store     the broker's files
+    DATA_FOLDER/namesrv   the name server's
+"""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import click
+import msgspec
+
+from roquet.broker.config import BrokerConfig, replace
+from roquet.broker.settings import BrokerSettings, load_broker_settings
+from roquet.cli.output import json_option
+from roquet.cli.server import (
+    StopSignals,
+    config_option,
+    flush_failed,
+    given,
+    log_level_option,
+    refuse_store_in_use,
+    report_settings,
+    run_server,
+)
+from roquet.errors import ConfigError
+from roquet.namesrv.config import NamesrvConfig
+from roquet.remoting.tls import ServerTlsConfig, TlsMode
+from roquet.runtime.files import Files
+from roquet.store.config import MessageStoreConfig
+
+DEFAULT_FOLDER = Path("roquet-data")
+SMALL_SEGMENTS = MessageStoreConfig(
+    commit_log_file_bytes=32 << 20,
+    index_slots=100_000,
+    index_entries=400_000,
+)
+"""One segment in use and one ahead are 64 MiB, an index file is 8.4 MB."""
+
+
+@click.command()
+@click.argument(
+    "data_folder", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_FOLDER
+)
+@config_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=10911,
+    show_default=True,
+    help="The broker's port; 0 for any free one.",
+)
+@click.option(
+    "--namesrv-port",
+    type=click.IntRange(0, 65535),
+    default=9876,
+    show_default=True,
+    help="The name server's port; 0 for any free one.",
+)
+@click.option(
+    "--sync-flush",
+    is_flag=True,
+    help="Acknowledge a message only when it is on disk (flushDiskType=SYNC_FLUSH).",
+)
+@log_level_option("warning")
+@json_option
+def dev(
+    data_folder: Path,
+    config_file: Path | None,
+    host: str,
+    *,
+    port: int,
+    namesrv_port: int,
+    log_level: str,
+    sync_flush: bool,
+    as_json: bool,
+) -> None:
+    """Run a name server and a broker in one process, on DATA_FOLDER (./roquet-data).
+
+    \b
+    roquet dev
+    roquet dev /var/tmp/play --sync-flush
+    roquet dev --port 0 --namesrv-port 0 --json
+    """  # noqa: D301 - click keeps lines behind this mark as they are
+    folder = data_folder.absolute()
+    settings = load_broker_settings(
+        config_file,
+        given(
+            bindAddress=host,
+            listenPort=port,
+            storePathRootDir=folder / "store",
+            flushDiskType="SYNC_FLUSH" if sync_flush else None,
+        ),
+        base=BrokerConfig(broker_name="dev"),
+        store_base=SMALL_SEGMENTS,
+    )
+    namesrv_config = NamesrvConfig(
+        bind_address=host,
+        listen_port=namesrv_port,
+        kv_config_path=str(folder / "namesrv" / "kvConfig.json"),
+        config_store_path=str(folder / "namesrv" / "namesrv.properties"),
+    )
+
+    async def main(stop: StopSignals) -> None:
+        await _serve(folder, settings, namesrv_config, stop, as_json=as_json)
+
+    run_server(main, log_level)
+
+
+async def _serve(
+    folder: Path,
+    settings: BrokerSettings,
+    namesrv_config: NamesrvConfig,
+    stop: StopSignals,
+    *,
+    as_json: bool,
+) -> None:
+    from roquet.broker.broker import Broker
+    from roquet.cli import facts
+    from roquet.namesrv.namesrv import Namesrv
+    from roquet.runtime.memory import process_id
+
+    report_settings(settings.warnings, settings.without_effect)
+    root = settings.config.store_root
+    refuse_store_in_use(Path(root), Files())
+    async with AsyncExitStack() as running:
+        try:
+            tls = _namesrv_tls(settings.tls)
+            namesrv = await running.enter_async_context(Namesrv(namesrv_config, tls=tls))
+            found = facts.namesrv_facts(namesrv, namesrv_config, tls)
+            config = replace(settings.config, namesrv_address=found.address)
+            settings = msgspec.structs.replace(settings, config=config)
+            broker = await running.enter_async_context(
+                Broker(config, settings.store, tls=settings.tls)
+            )
+        except ConfigError as error:
+            raise _with_port_hint(error) from None
+        facts.print_dev(
+            facts.DevFacts(
+                process_id=process_id(),
+                data_folder=str(folder),
+                namesrv=found,
+                broker=facts.broker_facts(broker, settings),
+                next_commands=_next_commands(root, found.address),
+            ),
+            as_json=as_json,
+        )
+        failure = await stop.wait(broker.wait_failed())
+    if failure is not None:
+        raise flush_failed(root, failure)
+    if not as_json:
+        click.echo("Stopped; the store is clean.")
+
+
+def _namesrv_tls(tls: ServerTlsConfig) -> ServerTlsConfig:
+    """TLS as the broker has it, but not enforced: the broker itself comes in plain text."""
+    if tls.mode is TlsMode.ENFORCING:
+        return msgspec.structs.replace(tls, mode=TlsMode.PERMISSIVE)
+    return tls
+
+
+def _with_port_hint(error: ConfigError) -> ConfigError:
+    if error.code != "listen":
+        return error
+    return ConfigError(
+        error.message,
+        code=error.code,
+        detail=error.detail,
+        hint="Is another name server or broker running? Other ports are chosen by --namesrv-port "
+        "and --port, any free ones by --namesrv-port 0 --port 0.",
+    )
+
+
+def _next_commands(store_root: str, namesrv_address: str) -> list[str]:
+    root = shlex.quote(store_root)
+    return [
+        f"roquet store info {root}",
+        f"roquet store dump {root} --limit 10",
+        f"mqadmin clusterList -n {namesrv_address}    # Apache RocketMQ's own tool",
+    ]

@@ -1,0 +1,203 @@
+"""What the commands that run a server share: loop, log, signals and how they end.
+
+Exit codes, which scripts may rely on:
+
+==== =======================================================================================
+code meaning
+==== =======================================================================================
+0    stopped by a signal, everything is on disk; or nothing was to be started (``-p``, ``-m``)
+1    failed, for example because another process uses the store
+2    bad flag or setting, or an address that cannot be listened on
+5    data could not be put on disk: nothing was acknowledged after that
+130  second SIGINT: ended at once, the next start recovers the store
+143  the same for SIGTERM
+==== =======================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
+from roquet.runtime.files import Files
+from roquet.runtime.process import exit_at_once, raise_open_files_limit
+from roquet.store.store_lock import LOCK_FILE
+
+__all__ = [
+    "StopSignals",
+    "config_option",
+    "endpoint_options",
+    "flush_failed",
+    "given",
+    "log_level_option",
+    "print_properties",
+    "refuse_store_in_use",
+    "report_settings",
+    "run_server",
+]
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EXIT_BY_SIGNAL = 128
+
+config_option = click.option(
+    "-c",
+    "--configFile",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File of settings, as Apache RocketMQ has them: key=value a line.",
+)
+
+
+def log_level_option(default: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Give a command the flag ``--log-level``."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS),
+        default=default,
+        show_default=True,
+        help="What is worth a line on standard error.",
+    )
+
+
+def endpoint_options(command: Callable[P, T]) -> Callable[P, T]:
+    """Give a command the flags ``--host`` and ``--port``."""
+    host = click.option(
+        "--host",
+        metavar="ADDRESS",
+        help="Address of this machine to listen on (bindAddress); loopback if nothing is said.",
+    )
+    port = click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        help="Port to listen on (listenPort); 0 for any free one.",
+    )
+    return host(port(command))
+
+
+def given(**overrides: object) -> dict[str, str]:
+    """What flags say, by upstream's keys, without those that were not given."""
+    return {key: str(value) for key, value in overrides.items() if value is not None}
+
+
+def print_properties(properties: Mapping[str, str]) -> None:
+    """Print settings as upstream does, one a line."""
+    for key, text in properties.items():
+        click.echo(f"{key}={text}")
+
+
+def report_settings(warnings: Sequence[ConfigError], without_effect: Sequence[str]) -> None:
+    """Log what is strange about the settings."""
+    for warning in warnings:
+        place = f"({warning.detail})" if warning.detail else ""
+        log.warning("%s", " ".join(filter(None, [warning.message, place, warning.hint])))
+    if without_effect:
+        log.info("These settings change nothing here: %s", ", ".join(sorted(without_effect)))
+
+
+def refuse_store_in_use(root: Path, files: Files) -> None:
+    """Say early, and before any port is opened, that another process has the store.
+
+    Raises:
+        StoreLocked: It has.
+    """
+    lock = root / LOCK_FILE
+    holder = files.lock_holder(lock) if files.exists(lock) else None
+    if holder is not None:
+        raise StoreLocked(
+            f"{root} is in use",
+            detail=f"process {holder or 'unknown'} holds the lock",
+            hint="stop the broker that runs on it, or choose another folder",
+        )
+
+
+def flush_failed(root: str, error: object) -> FlushFailed:
+    """The error that ends a server whose data can no longer be put on disk."""
+    return FlushFailed(
+        "Data could not be put on disk, so the broker stopped.",
+        detail=f"{root}: {error}; nothing was acknowledged after that",
+        hint="Look at the disk and the system's log; the next start recovers what is on disk.",
+    )
+
+
+class StopSignals:
+    """Hears SIGINT and SIGTERM: the first asks for a clean stop, the second ends the process."""
+
+    def __init__(self) -> None:
+        self._heard = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._hear, number)
+
+    def _hear(self, number: signal.Signals) -> None:
+        if self._heard.is_set():
+            exit_at_once(_EXIT_BY_SIGNAL + number)
+        self._heard.set()
+
+    async def wait(self, *failures: Awaitable[object]) -> object | None:
+        """Wait for the first signal, or for the first of some failures.
+
+        Returns:
+            What the failure gave; ``None`` after a signal.
+        """
+        signalled = asyncio.ensure_future(self._heard.wait())
+        failed = [asyncio.ensure_future(each) for each in failures]
+        try:
+            await asyncio.wait([signalled, *failed], return_when=asyncio.FIRST_COMPLETED)
+            return next((each.result() for each in failed if each.done()), None)
+        finally:
+            for each in (signalled, *failed):
+                each.cancel()
+            await asyncio.gather(signalled, *failed, return_exceptions=True)
+
+
+def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_level: str) -> None:
+    """Run a server until it ends.
+
+    Args:
+        main: Starts the server, waits for the signals, and stops it.
+        log_level: What is worth a line on standard error.
+
+    Raises:
+        RoquetError: It could not start, or failed.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+    )
+    raise_open_files_limit()
+
+    async def whole() -> None:
+        await main(StopSignals())
+
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(whole())
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise RoquetError(
+            "The server cannot go on.", detail=f"{place}{error.strerror or error}"
+        ) from error
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,90 @@
+"""Servers as real processes: started, heard of, and always ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+END_TIMEOUT_S = 60
+
+
+class ServerProcess:
+    """A ``roquet`` command that keeps running."""
+
+    def __init__(
+        self, *arguments: str, home: Path, environment: dict[str, str] | None = None
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "roquet", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=home,
+            env=clean_environment(home) | (environment or {}),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The line that it prints once it is ready; only with ``--json``."""
+        line = self.first_line()
+        facts: dict[str, Any] = json.loads(line)
+        return facts
+
+    def first_line(self) -> str:
+        """The first line on standard output."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.ended()
+        return line
+
+    def ended(self) -> tuple[int, str, str]:
+        """Wait for the end: exit code, the rest of standard output, standard error."""
+        out, err = self.process.communicate(timeout=END_TIMEOUT_S)
+        return self.process.returncode, out, err
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        return self.ended()
+
+
+@contextmanager
+def server(
+    *arguments: str, home: Path, environment: dict[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """A running command, killed at the end if it still runs."""
+    running = ServerProcess(*arguments, home=home, environment=environment)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.communicate()
+
+
+def run(
+    *arguments: str, home: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command that is expected to end by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "roquet", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env=clean_environment(home) | (environment or {}),
+        timeout=END_TIMEOUT_S,
+        check=False,
+    )
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """This process's variables, with another home and none of RocketMQ's."""
+    kept = {
+        key: text for key, text in os.environ.items() if not key.startswith(("NAMESRV", "ROCK"))
+    }
+    return kept | {"HOME": str(home)}
