@@ -15,6 +15,11 @@ from enum import Enum
 from typing import Protocol, TypeVar
 
 from roquet.model import properties as prop
+from roquet.model.topic import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    is_system_topic,
+)
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.hooks import RequestRefused
 
@@ -26,6 +31,7 @@ __all__ = [
     "SendMessageHook",
     "StatsType",
     "message_type",
+    "namespace_of",
     "run_after",
     "run_before",
 ]
@@ -205,3 +211,17 @@ def message_type(properties: Mapping[str, str]) -> MessageType:
     if properties.get(prop.TRANSACTION_PREPARED, "").lower() == "true":
         return MessageType.TRANSACTION_HALF
     return MessageType.NORMAL
+
+
+def namespace_of(resource: str) -> str:
+    """The namespace in the name of a topic or group, empty for none.
+
+    Example:
+        >>> namespace_of("%RETRY%team%group")
+        'team'
+    """
+    if is_system_topic(resource):
+        return ""
+    name = resource.removeprefix(RETRY_GROUP_TOPIC_PREFIX).removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+    namespace, separator, _ = name.partition("%")
+    return namespace if separator else ""

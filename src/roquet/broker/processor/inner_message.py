@@ -1,0 +1,200 @@
+"""What the broker makes of a message before it stores it; upstream's MessageExtBrokerInner.
+
+Owns the properties that the broker reads, replaces and adds, and the places of messages that are
+not delivered at once: the schedule topic of delayed ones, the half topic of transactions.
+
+Properties are stored in this order. The compiled lane writes the same bytes, so the order is part
+of the format here, although readers take it as a map:
+
+==== ========================================== ==========================================
+#    what                                       when
+==== ========================================== ==========================================
+1    the producer's pairs, in its order         always, without what is replaced below
+2    UNIQ_KEY                                   the producer gave none
+3    MSG_REGION, TRACE_ON, CLUSTER              always, see :func:`added_properties`
+4    __transactionId__                          half messages
+5    REAL_TOPIC, REAL_QID                       half messages and delayed ones
+==== ========================================== ==========================================
+
+A producer's string is stored as it came when it is a list of different names, each with a value;
+otherwise it is written anew from the map that upstream would read: the last of equal names counts,
+empty names and values do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from roquet.broker.config import BrokerConfig
+from roquet.errors import ProtocolError
+from roquet.model import properties as prop
+from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+
+__all__ = [
+    "POP_CHECKPOINT",
+    "PRIORITY",
+    "REPLACED",
+    "SPECIAL",
+    "TIMER_REQUESTS",
+    "Placement",
+    "added_properties",
+    "delay_level",
+    "delayed_placement",
+    "encoded",
+    "half_placement",
+    "is_true",
+    "priority",
+    "read_properties",
+]
+
+POP_CHECKPOINT = "POP_CK"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+TRANSACTION_ID = "__transactionId__"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_REQUESTS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+"""Properties by which a producer asks for delivery at a time of its own."""
+
+REPLACED = (POP_CHECKPOINT, prop.MSG_REGION, prop.TRACE_SWITCH, prop.CLUSTER)
+"""Properties that only the broker sets; a producer's are dropped."""
+
+SPECIAL = frozenset(
+    {
+        *REPLACED,
+        *TIMER_REQUESTS,
+        PRIORITY,
+        prop.DELAY_TIME_LEVEL,
+        prop.TRANSACTION_PREPARED,
+        prop.INNER_NUM,
+    }
+)
+"""Properties that make more of a message than its body in its queue."""
+
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+
+
+class Placement(NamedTuple):
+    """Where a message is stored instead, and what it must then carry."""
+
+    topic: str
+    queue_id: int
+    added: dict[str, str]
+
+
+def added_properties(config: BrokerConfig) -> bytes:
+    r"""What every stored message of a single send ends with, unless it is placed elsewhere.
+
+    Example:
+        >>> added_properties(BrokerConfig())
+        b'MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02'
+    """
+    return prop.encode_properties(
+        {
+            prop.MSG_REGION: config.region_id,
+            prop.TRACE_SWITCH: "true" if config.trace_on else "false",
+            prop.CLUSTER: config.cluster_name,
+        }
+    )
+
+
+def read_properties(text: str) -> tuple[dict[str, str], bool]:
+    r"""The map of a producer's string, and whether the string can be stored as it is.
+
+    Example:
+        >>> read_properties("TAGS\x01A\x02KEYS\x01k\x02")
+        ({'TAGS': 'A', 'KEYS': 'k'}, True)
+        >>> read_properties("TAGS\x01A\x02TAGS\x01B\x02=\x02KEYS\x01\x02")
+        ({'TAGS': 'B'}, False)
+    """
+    pairs = text.split(prop.PROPERTY_SEPARATOR)
+    if not pairs.pop():
+        try:
+            properties = dict([pair.split(prop.NAME_VALUE_SEPARATOR) for pair in pairs])
+        except ValueError:
+            properties = {}
+        is_whole = len(properties) == len(pairs) and "" not in properties
+        if is_whole and "" not in properties.values():
+            return properties, True
+    return _read_patiently(text), False
+
+
+def _read_patiently(text: str) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    for pair in text.split(prop.PROPERTY_SEPARATOR):
+        name, _, value = pair.partition(prop.NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def encoded(text: str) -> bytes:
+    """A string as it is stored; half a surrogate pair becomes a question mark, as in Java."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def is_true(text: str | None) -> bool:
+    """``Boolean.parseBoolean``."""
+    return text is not None and text.lower() == "true"
+
+
+def delay_level(properties: Mapping[str, str]) -> int:
+    """The delay level of a message, 0 for none.
+
+    Raises:
+        ProtocolError: It is no number.
+    """
+    text = properties.get(prop.DELAY_TIME_LEVEL)
+    if text is None:
+        return 0
+    level = _java_int(text)
+    if level is None:
+        raise ProtocolError(
+            f'the property <{prop.DELAY_TIME_LEVEL}> is no number. For input string: "{text[:40]}"',
+            code="bad_property",
+            hint="a delay level is a number from 1 on",
+        )
+    return level
+
+
+def priority(properties: Mapping[str, str]) -> int:
+    """The priority of a message, -1 for none that is a number."""
+    level = _java_int(properties.get(PRIORITY, ""))
+    return -1 if level is None else level
+
+
+def _java_int(text: str) -> int | None:
+    """``Integer.parseInt``; ``None`` for what it does not take."""
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    if not digits.isdecimal() or len(digits) > 10:
+        return None
+    value = int(text)
+    return value if _INT_MIN <= value <= _INT_MAX else None
+
+
+def delayed_placement(topic: str, queue_id: int, level: int) -> Placement:
+    """Where a message of a delay level waits: every level has a queue.
+
+    Example:
+        >>> delayed_placement("T", 0, 3)[:2]
+        ('SCHEDULE_TOPIC_XXXX', 2)
+    """
+    real = {prop.REAL_TOPIC: topic, prop.REAL_QUEUE_ID: str(queue_id)}
+    return Placement(SCHEDULE_TOPIC, level - 1, real)
+
+
+def half_placement(topic: str, queue_id: int, unique_key: str) -> Placement:
+    """Where a message waits for the end of its transaction.
+
+    Example:
+        >>> half_placement("T", 2, "ID").added
+        {'__transactionId__': 'ID', 'REAL_TOPIC': 'T', 'REAL_QID': '2'}
+    """
+    added = {
+        TRANSACTION_ID: unique_key,
+        prop.REAL_TOPIC: topic,
+        prop.REAL_QUEUE_ID: str(queue_id),
+    }
+    return Placement(TRANS_HALF_TOPIC, 0, added)

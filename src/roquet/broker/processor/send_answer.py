@@ -1,0 +1,148 @@
+"""Answers to sends: every status of the store as a response code, with upstream's remark.
+
+Owns the ext fields of send answers, in the order in which Apache RocketMQ writes them:
+
+.. code-block:: text
+
+    stored    queueId, transactionId, msgId, TRACE_ON, MSG_REGION, queueOffset
+    refused   TRACE_ON, MSG_REGION
+
+transactionId is left out for a batch without a unique key. Requests that are refused before they
+are looked at (flow control, hooks, a header that cannot be read) carry no fields.
+"""
+
+from __future__ import annotations
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.processor.send_check import Refusal
+from roquet.model.host import Host
+from roquet.remoting.codes import ResponseCode
+from roquet.remoting.command import RemotingCommand, create_response
+from roquet.runtime.clock import Clock
+from roquet.store.message_store import MessageStore
+from roquet.store.results import PutMessageResult, PutMessageStatus
+
+__all__ = ["TIMER_NOT_ENABLED", "SendAnswers"]
+
+TIMER_NOT_ENABLED = Refusal(
+    ResponseCode.SYSTEM_ERROR,
+    "accurate timer message is not enabled, timerWheelEnable is false",
+    is_of_store=True,
+)
+
+_PUT_OK = PutMessageStatus.PUT_OK
+_STORED = {
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+_SUCCESS = int(ResponseCode.SUCCESS)
+_DISK_NEWS_NS = 1_000_000_000
+
+
+class SendAnswers:
+    """Makes answers to sends.
+
+    Args:
+        config: What answers say of the broker.
+        store: What refusals say of the store.
+        clock: The time.
+        store_host: The broker's address in message ids.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, *, store: MessageStore, clock: Clock, store_host: Host
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._trace_on = "true" if config.trace_on else "false"
+        self._region_id = config.region_id
+        self._id_prefix = store_host.pack().hex().upper()
+        self._disk_remark = ("", 0)
+
+    def refused(self, request: RemotingCommand, refusal: Refusal) -> RemotingCommand:
+        """The answer to a message that is not taken."""
+        answer = create_response(request, refusal.code, remark=refusal.remark)
+        answer.ext_fields = {"TRACE_ON": self._trace_on, "MSG_REGION": self._region_id}
+        return answer
+
+    def of(
+        self,
+        request: RemotingCommand,
+        result: PutMessageResult,
+        queue_id: int,
+        unique_key: str | None,
+    ) -> RemotingCommand:
+        """The answer to a message that was given to the store.
+
+        Args:
+            request: The send.
+            result: What the store says.
+            queue_id: The queue that the producer knows, which may not be the one of the record.
+            unique_key: The producer's id of the message.
+        """
+        status = result.status
+        appended = result.append
+        code = _SUCCESS if status is _PUT_OK else _STORED.get(status)
+        if code is None or appended is None:
+            return self.refused(request, self.refusal(status))
+        offsets = appended.physical_offsets
+        prefix = self._id_prefix
+        msg_id = (
+            f"{prefix}{offsets[0]:016X}"
+            if len(offsets) == 1
+            else ",".join([f"{prefix}{offset:016X}" for offset in offsets])
+        )
+        fields = {"queueId": str(queue_id)}
+        if unique_key is not None:
+            fields["transactionId"] = unique_key
+        fields["msgId"] = msg_id
+        fields["TRACE_ON"] = self._trace_on
+        fields["MSG_REGION"] = self._region_id
+        fields["queueOffset"] = str(appended.queue_offset)
+        answer = create_response(request, code)
+        answer.ext_fields = fields
+        return answer
+
+    def refusal(self, status: PutMessageStatus) -> Refusal:
+        """What a producer hears when the store does not take a message."""
+        match status:
+            case PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
+                code, remark = (
+                    ResponseCode.SYSTEM_ERROR,
+                    "create mapped file failed, server is busy or broken.",
+                )
+            case PutMessageStatus.MESSAGE_ILLEGAL | PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:
+                code, remark = (
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "the message is illegal, maybe msg body or properties length not matched. "
+                    f"msg body length limit {self._store.config.max_message_bytes}B, "
+                    "msg properties length limit 32KB.",
+                )
+            case PutMessageStatus.SERVICE_NOT_AVAILABLE:
+                code, remark = (
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    "service not available now. It may be caused by one of the following reasons: "
+                    f"the broker's disk is full [{self._disk()}], "
+                    "messages are put to the slave, message store has been shut down, etc.",
+                )
+            case PutMessageStatus.OS_PAGE_CACHE_BUSY:
+                code, remark = (
+                    ResponseCode.SYSTEM_BUSY,
+                    "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+                )
+            case _:
+                code, remark = ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
+        return Refusal(code, remark, is_of_store=True)
+
+    def _disk(self) -> str:
+        """How full the disk is; asked at most once a second, because a full disk refuses a lot."""
+        remark, until_ns = self._disk_remark
+        now_ns = self._clock.monotonic_ns()
+        if not remark or now_ns >= until_ns:
+            info = self._store.runtime_info()
+            log = float(info.get("commitLogDiskRatio", "1"))
+            queues = float(info.get("consumeQueueDiskRatio", "1"))
+            remark = f"CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}"
+            self._disk_remark = (remark, now_ns + _DISK_NEWS_NS)
+        return remark

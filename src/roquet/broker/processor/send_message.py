@@ -1,0 +1,394 @@
+"""Sends: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+
+Owns the way of a message from its request to the store, and of the store's word back to the
+producer. Two ways lead to the store. Nearly all messages are plain: a known topic without rules,
+properties without a meaning to the broker; their checks are one look at the plan of the topic. All
+others go step by step, in the order in which upstream does it, because the first fault is the one
+that the producer hears of:
+
+1. the broker takes sends (flow control, role), there is a body, the hooks agree
+2. the broker takes sends by now, the topic exists or may be made, the queue exists
+3. a retry that was tried too often becomes a dead letter
+4. the unique key, the priority's queue, the key that compaction needs
+5. transactions are allowed
+6. the store takes writes; batches, timers and delays
+7. the place: the half topic for a transaction, the schedule topic for a delay
+
+Invariants:
+
+* An answer says that a message is stored only when the store has said so.
+* A send that waits for the disk or a slave is counted by flow control until it is answered, and
+  does not keep its body.
+* One-way sends are not answered.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from functools import partial
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.hooks import (
+    SendMessageContext,
+    SendMessageHook,
+    StatsType,
+    message_type,
+    namespace_of,
+    run_after,
+    run_before,
+)
+from roquet.broker.manager.rebalance_lock import RebalanceLockManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.processor.inner_message import (
+    SPECIAL,
+    added_properties,
+    encoded,
+    read_properties,
+)
+from roquet.broker.processor.send_answer import SendAnswers
+from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan, describe_topic
+from roquet.broker.processor.send_prepare import Prepared, SendPreparation, is_waiting
+from roquet.broker.service.flow_control import REJECT_REQUEST, FlowControl
+from roquet.model import sys_flag as flags
+from roquet.model.host import Host
+from roquet.model.message import BrokerMessage
+from roquet.model.properties import PROPERTIES_BYTES_MAX, UNIQ_CLIENT_MESSAGE_ID_KEYIDX
+from roquet.model.topic_config import PERM_WRITE
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.connection import Connection
+from roquet.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import Action, Permission, RequestContext, Resource, processor
+from roquet.runtime.clock import Clock, stamp_of
+from roquet.runtime.randomness import Randomness
+from roquet.store.config import BrokerRole
+from roquet.store.message_store import MessageStore
+from roquet.store.results import PutMessageResult, PutMessageStatus
+
+__all__ = ["SendMessageProcessor"]
+
+_MAY_SEND = Permission(Action.PUB, Resource.TOPIC)
+_SPECIAL_FLAGS = flags.TRANSACTION_MASK | flags.INNER_BATCH
+_BORN_HOST = "born_host"
+_UNKNOWN_HOST = Host(bytes(4), 0)
+
+
+class SendMessageProcessor:
+    """Takes messages of producers.
+
+    Args:
+        config: What the broker allows and says of itself.
+        store: What keeps the messages.
+        topics: The topics; may make new ones.
+        groups: The groups, whose retries come in like other messages.
+        clock: The time.
+        store_host: The broker's address in records and message ids.
+        flow: What keeps the broker from taking more than it can.
+        random: Chooses queues for those who do not.
+        locks: Which groups consume in order.
+
+    Attributes:
+        send_hooks: Called around every send; with any, no send is plain.
+        approve_topic: Told of a topic, with its number of write queues, when a plan without rules
+            is made for it; holds until :meth:`forget_topics`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        clock: Clock,
+        store_host: Host,
+        flow: FlowControl,
+        random: Randomness,
+        locks: RebalanceLockManager | None = None,
+    ) -> None:
+        self.send_hooks: list[SendMessageHook] = []
+        self.approve_topic: Callable[[str, int], None] | None = None
+        self._config = config
+        self._store = store
+        self._submit = store.submit
+        self._clock = clock
+        self._store_host = store_host
+        self._flow = flow
+        self._random = random
+        self._suffix = added_properties(config)
+        self._plans: dict[str, TopicPlan] = {}
+        self._starts_ms = config.start_accept_send_timestamp_ms
+        self._is_slave = store.config.broker_role is BrokerRole.SLAVE
+        self._is_guarded = self._is_slave or self._starts_ms > 0
+        broker_ip = config.broker_ip1 or str(ipaddress.ip_address(store_host.ip))
+        self._check = TopicCheck(config, topics, broker_ip=broker_ip)
+        self._answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
+        self._prepare = SendPreparation(
+            config,
+            answers=self._answers,
+            store=store,
+            topics=topics,
+            groups=groups,
+            locks=locks,
+            clock=clock,
+            store_host=store_host,
+            broker_ip=broker_ip,
+            random=random,
+        )
+        topics.changed.append(self.forget_topics)
+
+    def forget_topics(self) -> None:
+        """Check every topic anew."""
+        self._plans.clear()
+
+    @processor(RequestCode.SEND_MESSAGE, header=SendMessageRequestHeader, permission=_MAY_SEND)
+    @processor(
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        header=SendMessageRequestHeaderV2,
+        permission=_MAY_SEND,
+    )
+    def send(
+        self, context: RequestContext, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """Store one message, or all messages of a batch."""
+        remark = self._flow.refusal_of_send()
+        if remark is not None:
+            return context.response(ResponseCode.SYSTEM_BUSY, remark=remark)
+        request = context.request
+        plan = self._plans.get(header.topic)
+        if (
+            plan is None
+            or not plan.is_plain
+            or self._is_guarded
+            or self.send_hooks
+            or header.batch
+            or not request.body
+            or not 0 <= header.queue_id < plan.queue_id_limit
+            or header.sys_flag & _SPECIAL_FLAGS
+        ):
+            return self._send_carefully(context, header)
+        text = header.properties
+        if not text or len(text) > PROPERTIES_BYTES_MAX:
+            return self._send_carefully(context, header)
+        properties, is_verbatim = read_properties(text)
+        unique_key = properties.get(UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        if not is_verbatim or unique_key is None or not SPECIAL.isdisjoint(properties):
+            return self._send_carefully(context, header)
+        message = BrokerMessage(
+            header.topic,
+            header.queue_id,
+            request.body,
+            encoded(text) + self._suffix,
+            header.flag,
+            header.sys_flag,
+            header.born_timestamp_ms,
+            _born_host(context.connection),
+            self._store_host,
+            header.reconsume_times or 0,
+            0,
+            is_waiting(properties),
+        )
+        if request.is_oneway:
+            self._submit(message)
+            return None
+        self._submit(message, partial(self._stored, context, header.queue_id, unique_key))
+        self._flow.sends_waiting += 1
+        request.body = b""
+        return None
+
+    def _stored(
+        self,
+        context: RequestContext,
+        queue_id: int,
+        unique_key: str | None,
+        result: PutMessageResult,
+    ) -> None:
+        self._flow.sends_waiting -= 1
+        context.reply(self._answers.of(context.request, result, queue_id, unique_key))
+
+    # ------------------------------------------------------------------------ step by step
+
+    def _send_carefully(
+        self, context: RequestContext, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        request = context.request
+        if self._is_slave and not self._config.slave_acting_master:
+            return context.response(ResponseCode.SYSTEM_BUSY, remark=REJECT_REQUEST)
+        if not request.body:
+            raise RequestRefused("the message body is null")
+        hooked = None
+        if self.send_hooks:
+            hooked = self._hook_context(context, header)
+            run_before(self.send_hooks, hooked)
+        prepared = self._prepared(context, header)
+        if isinstance(prepared, Refusal):
+            answer = self._answers.refused(request, prepared)
+            if hooked is not None and prepared.is_of_store:
+                self._after(hooked, answer, None)
+            return answer
+        self._submit_prepared(context, prepared, hooked)
+        return None
+
+    def _prepared(
+        self, context: RequestContext, header: SendMessageRequestHeader
+    ) -> Prepared | Refusal:
+        if self._starts_ms and not self._is_open():
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {_human(self._starts_ms)}",
+            )
+        plan = self._plan(header)
+        if isinstance(plan, Refusal):
+            return plan
+        queue_id = self._queue_id(context, header, plan)
+        if isinstance(queue_id, Refusal):
+            return queue_id
+        if self._is_slave:
+            return self._answers.refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        prepare = self._prepare.batch if header.batch else self._prepare.single
+        born_host = _born_host(context.connection)
+        return prepare(context.request, header, plan, queue_id, born_host)
+
+    def _is_open(self) -> bool:
+        """Whether sends are taken by now; once they are, nobody asks any more."""
+        if self._clock.now_ms() < self._starts_ms:
+            return False
+        self._starts_ms = 0
+        self._is_guarded = self._is_slave
+        return True
+
+    def _plan(self, header: SendMessageRequestHeader) -> TopicPlan | Refusal:
+        plan = self._plans.get(header.topic)
+        if plan is not None:
+            return plan
+        checked = self._check.check(header)
+        if isinstance(checked, TopicPlan) and self._config.broker_permission & PERM_WRITE:
+            self._plans[header.topic] = checked
+            if checked.is_plain and not self._is_guarded and self.approve_topic is not None:
+                self.approve_topic(header.topic, checked.write_queue_nums)
+        return checked
+
+    def _queue_id(
+        self, context: RequestContext, header: SendMessageRequestHeader, plan: TopicPlan
+    ) -> int | Refusal:
+        queue_id = header.queue_id
+        if queue_id >= plan.queue_id_limit:
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {describe_topic(plan.config)} "
+                f"Producer: {context.connection.remote_address}",
+            )
+        if queue_id >= 0:
+            return queue_id
+        if plan.write_queue_nums <= 0:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR, f"topic[{header.topic}] has no queue to write to"
+            )
+        return self._random.randrange(plan.write_queue_nums)
+
+    def _submit_prepared(
+        self, context: RequestContext, prepared: Prepared, hooked: SendMessageContext | None
+    ) -> None:
+        message, queue_id, unique_key = prepared
+        is_oneway = context.request.is_oneway
+        if hooked is not None:
+            self._submit(message, partial(self._stored_hooked, context, prepared, hooked))
+        elif is_oneway:
+            self._submit(message)
+        else:
+            self._submit(message, partial(self._stored, context, queue_id, unique_key))
+        if not is_oneway:
+            self._flow.sends_waiting += 1
+        context.request.body = b""
+
+    # ------------------------------------------------------------------------------- hooks
+
+    def _hook_context(
+        self, context: RequestContext, header: SendMessageRequestHeader
+    ) -> SendMessageContext:
+        properties, _ = read_properties((header.properties or "")[: PROPERTIES_BYTES_MAX + 1])
+        return SendMessageContext(
+            namespace=namespace_of(header.topic),
+            producer_group=header.producer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            body_bytes=len(context.request.body),
+            properties=header.properties or "",
+            born_host=context.connection.remote_address,
+            broker_address=str(self._store_host),
+            broker_region_id=self._config.region_id,
+            born_timestamp_ms=header.born_timestamp_ms,
+            request_timestamp_ms=self._clock.now_ms(),
+            unique_key=properties.get(UNIQ_CLIENT_MESSAGE_ID_KEYIDX, ""),
+            message_type=message_type(properties),
+            ext_fields=context.request.ext_fields or {},
+        )
+
+    def _stored_hooked(
+        self,
+        context: RequestContext,
+        prepared: Prepared,
+        hooked: SendMessageContext,
+        result: PutMessageResult,
+    ) -> None:
+        answer = self._answers.of(context.request, result, prepared.queue_id, prepared.unique_key)
+        if not context.request.is_oneway:
+            self._flow.sends_waiting -= 1
+            context.reply(answer)
+        self._after(hooked, answer, result)
+
+    def _after(
+        self,
+        hooked: SendMessageContext,
+        answer: RemotingCommand,
+        result: PutMessageResult | None,
+    ) -> None:
+        hooked.code = answer.code
+        hooked.error_message = answer.remark
+        appended = None if result is None else result.append
+        if appended is None:
+            hooked.message_count = 1
+            hooked.wrote_bytes = hooked.body_bytes
+            hooked.stats_type = StatsType.SEND_FAILURE
+        else:
+            fields = answer.ext_fields or {}
+            hooked.msg_id = fields.get("msgId")
+            hooked.queue_id = int(fields.get("queueId", hooked.queue_id))
+            hooked.queue_offset = appended.queue_offset
+            hooked.is_success = True
+            hooked.message_count = len(appended.physical_offsets)
+            hooked.wrote_bytes = appended.wrote_bytes
+            hooked.stats_type = StatsType.SEND_SUCCESS
+        run_after(self.send_hooks, hooked)
+
+
+def _born_host(connection: Connection) -> Host:
+    """The producer's address, read once a connection."""
+    known = connection.attributes.get(_BORN_HOST)
+    if isinstance(known, Host):
+        return known
+    try:
+        host = Host.parse(connection.remote_address)
+    except ValueError:
+        host = _UNKNOWN_HOST
+    address = ipaddress.ip_address(host.ip)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        host = Host(address.ipv4_mapped.packed, host.port)
+    connection.attributes[_BORN_HOST] = host
+    return host
+
+
+def _human(timestamp_ms: int) -> str:
+    """A time as upstream writes it for people.
+
+    Example:
+        >>> len(_human(0))
+        23
+    """
+    stamp = stamp_of(timestamp_ms)
+    date = f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]}"
+    return f"{date} {stamp[8:10]}:{stamp[10:12]}:{stamp[12:14]},{stamp[14:]}"

@@ -1,0 +1,194 @@
+"""A send processor with a real store and no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.config import replace as replace_config
+from roquet.broker.manager.rebalance_lock import RebalanceLockManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.processor.send_message import SendMessageProcessor
+from roquet.broker.service.flow_control import FlowControl
+from roquet.errors import RoquetError
+from roquet.model.host import Host
+from roquet.model.message import StoredMessage
+from roquet.model.topic_config import TopicConfig
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand, create_request, create_response
+from roquet.remoting.connection import Connection
+from roquet.remoting.headers.base import Header
+from roquet.remoting.headers.send import SendMessageRequestHeaderV2
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import Answer, Port, ProcessorRegistry, RequestContext
+from roquet.runtime.clock import ManualClock
+from roquet.runtime.files import Files
+from roquet.runtime.randomness import seeded
+from roquet.store.config import MessageStoreConfig
+from roquet.store.default_message_store import DefaultMessageStore
+
+STORE_HOST = Host.parse("127.0.0.1:10911")
+SMALL = MessageStoreConfig(
+    commit_log_file_bytes=1 << 16, index_slots=100, index_entries=200, consume_queue_file_bytes=600
+)
+UNIQUE_KEY = "7F00000171E15FFD2B2749B877600000"
+PLAIN = f"TAGS\x01A\x02UNIQ_KEY\x01{UNIQUE_KEY}\x02WAIT\x01true\x02"
+SUFFIX = "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
+
+
+class FakeConnection:
+    """A producer's connection, with the answers that were sent on it."""
+
+    def __init__(self, remote_address: str = "10.1.2.3:4567") -> None:
+        self.remote_address = remote_address
+        self.attributes: dict[str, object] = {}
+        self.answers: list[RemotingCommand] = []
+
+    def answer(self, context: RequestContext, answer: Answer | None) -> None:
+        assert isinstance(answer, RemotingCommand)
+        assert not context.request.is_oneway
+        self.answers.append(answer)
+
+
+class SendBroker:
+    """What a broker has for sends."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        *,
+        store: DefaultMessageStore | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.config = replace_config(config, store_root=str(root))
+        self.store = store or DefaultMessageStore(root, store_config, clock=self.clock)
+        self.topics = TopicConfigManager.at(self.config, Files(), self.clock)
+        self.groups = SubscriptionGroupManager.at(self.config, Files(), self.clock)
+        self.locks = RebalanceLockManager(self.clock)
+        self.busy = False
+        self.flow = FlowControl(self.config, self.clock, is_page_cache_busy=lambda: self.busy)
+        self.store.load()
+        self.store.start(threads=False)
+        self.processor = SendMessageProcessor(
+            self.config,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            clock=self.clock,
+            store_host=STORE_HOST,
+            flow=self.flow,
+            random=seeded(7),
+            locks=self.locks,
+        )
+        self.registry = ProcessorRegistry(self.processor)
+        self.connection = FakeConnection()
+
+    def take(
+        self, request: RemotingCommand, connection: FakeConnection | None = None
+    ) -> RemotingCommand | None:
+        """Hand a request in, with failures as a connection answers them; its burst goes on."""
+        registration = self.registry.find(request.code, Port.MAIN)
+        assert registration is not None
+        link = cast("Connection", connection or self.connection)
+        context = RequestContext(link, request, registration.permission)
+        try:
+            answer = registration.handle(context)
+        except RequestRefused as error:
+            return create_response(request, error.response_code, remark=error.message)
+        except RoquetError as error:
+            return create_response(request, ResponseCode.SYSTEM_ERROR, remark=error.message)
+        assert answer is None or isinstance(answer, RemotingCommand)
+        return answer
+
+    def end_burst(self) -> None:
+        """What a server does when all frames of a read were taken."""
+        self.store.finish_burst()
+        self.flow.end_burst()
+
+    def handle(
+        self, request: RemotingCommand, connection: FakeConnection | None = None
+    ) -> RemotingCommand | None:
+        """The answer to a request that is a burst of its own; ``None`` while it waits."""
+        link = connection or self.connection
+        before = len(link.answers)
+        answer = self.take(request, link)
+        self.end_burst()
+        later = link.answers[before:]
+        assert len(later) + (answer is not None) <= 1, "a request is answered once"
+        return answer if answer is not None else (later[0] if later else None)
+
+    def send(
+        self,
+        properties: str = PLAIN,
+        *,
+        topic: str = "T",
+        code: int = RequestCode.SEND_MESSAGE_V2,
+        body: bytes = b"body",
+        oneway: bool = False,
+        version: int = 493,
+        header: Header | None = None,
+        **fields: object,
+    ) -> RemotingCommand:
+        """Send a message; the answer, or an empty command when there is none."""
+        request = create_request(
+            code, header or send_header(properties, topic=topic, **fields), opaque=3, body=body
+        )
+        request.flag = 2 if oneway else 0
+        request.version = version
+        return self.handle(request) or RemotingCommand(code=-1)
+
+    def stored(self, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> StoredMessage:
+        """A message that must be there."""
+        offset = self.store.physical_offset_in_queue(topic, queue_id, queue_offset)
+        found = self.store.look_message(offset)
+        assert found is not None, f"nothing at {topic}-{queue_id}:{queue_offset}"
+        return found
+
+    def count(self, topic: str = "T", queue_id: int = 0) -> int:
+        """How many messages a queue has."""
+        return self.store.max_offset_in_queue(topic, queue_id)
+
+
+def send_header(
+    properties: str = PLAIN, *, topic: str = "T", **fields: object
+) -> SendMessageRequestHeaderV2:
+    values: dict[str, object] = {
+        "producer_group": "P",
+        "topic": topic,
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "queue_id": 0,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1_699_999_999_000,
+        "flag": 5,
+        "properties": properties,
+        "reconsume_times": 0,
+        "unit_mode": False,
+        "batch": False,
+        **fields,
+    }
+    return SendMessageRequestHeaderV2(**values)  # type: ignore[arg-type]
+
+
+@contextmanager
+def broker(
+    root: Path,
+    *,
+    store_config: MessageStoreConfig = SMALL,
+    with_topic: bool = True,
+    **settings: object,
+) -> Iterator[SendBroker]:
+    """A broker with topic T of four queues."""
+    made = SendBroker(root, replace_config(BrokerConfig(), **settings), store_config)
+    if with_topic:
+        made.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    try:
+        yield made
+    finally:
+        made.store.shutdown()
