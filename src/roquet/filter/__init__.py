@@ -1,0 +1,4 @@
+"""Which messages a consumer wants: by tags.
+
+May import ``roquet.model`` only.
+"""

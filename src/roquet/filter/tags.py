@@ -1,0 +1,107 @@
+"""Filters by tags.
+
+Owns the grammar of a tag expression and the test of a queue entry against it. An expression is
+``*`` or nothing for every message, or tags with ``||`` between. A queue entry holds the Java hash
+of a message's tags and not the tags, so a filter may let through what another tag with the same
+hash has; consumers compare the tags themselves once more.
+
+Follows upstream's FilterAPI, ExpressionType and, for tags, ExpressionMessageFilter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from roquet.errors import ProtocolError
+from roquet.model.java_string import java_hash
+from roquet.model.subscription import EXPRESSION_TYPE_TAG, SUBSCRIBE_ALL, SubscriptionData
+
+__all__ = ["QueueFilter", "build_subscription", "is_tag_type", "tag_filter"]
+
+QueueFilter: TypeAlias = Callable[[int, object], bool]
+"""Tells by a queue entry's tags code, and its ext unit if it has one, whether it is wanted."""
+
+_SEPARATOR = "||"
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What ``String.trim`` takes away."""
+
+_CACHED_CHARACTERS_MAX = 256
+"""Longer expressions are read each time: whoever sends them must not fill our memory."""
+
+
+class _Tags(NamedTuple):
+    names: tuple[str, ...]
+    codes: tuple[int, ...]
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether an expression of that type is one of tags."""
+    return not expression_type or expression_type == EXPRESSION_TYPE_TAG
+
+
+def build_subscription(
+    topic: str, expression: str | None, expression_type: str | None = None
+) -> SubscriptionData:
+    """Read an expression; one that is not of tags is taken as it is.
+
+    Raises:
+        ProtocolError: There is no expression where one is needed, or it has separators only.
+
+    Example:
+        >>> found = build_subscription("Orders", "paid || sent")
+        >>> found.tags_set, found.code_set
+        (['paid', 'sent'], [3433164, 3526552])
+        >>> build_subscription("Orders", None).sub_string
+        '*'
+    """
+    if expression_type is not None and expression_type != EXPRESSION_TYPE_TAG:
+        if not expression:
+            raise ProtocolError(
+                f"Expression can't be null! {expression_type}", code="empty_expression"
+            )
+        return SubscriptionData(topic=topic, sub_string=expression, expression_type=expression_type)
+    if not expression or expression == SUBSCRIBE_ALL:
+        return SubscriptionData(topic=topic, sub_string=SUBSCRIBE_ALL)
+    is_short = len(expression) <= _CACHED_CHARACTERS_MAX
+    tags = _parse_cached(expression) if is_short else _parse(expression)
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=list(tags.names),
+        code_set=list(tags.codes),
+    )
+
+
+def tag_filter(subscription: SubscriptionData) -> QueueFilter | None:
+    """What tells wanted queue entries from others; ``None`` when all are wanted.
+
+    The type of the expression must be that of tags.
+    """
+    if subscription.class_filter_mode or subscription.sub_string == SUBSCRIBE_ALL:
+        return None
+    codes = frozenset(subscription.code_set)
+
+    def is_wanted(tags_code: int, _ext: object) -> bool:
+        # Upstream compares the low 32 bits of an entry's 64, as a signed number.
+        return (tags_code + 0x80000000 & 0xFFFFFFFF) - 0x80000000 in codes
+
+    return is_wanted
+
+
+def _parse(expression: str) -> _Tags:
+    parts = expression.split(_SEPARATOR)
+    if not any(parts):
+        # Java's split drops empty parts at the end, and here leaves nothing at all.
+        raise ProtocolError(
+            "subString split error",
+            code="bad_tag_expression",
+            detail=f"{expression[:40]!r} has separators only",
+            hint="Write tags with || between, or * for all messages.",
+        )
+    names = dict.fromkeys(tag for part in parts if (tag := part.strip(_JAVA_BLANKS)))
+    return _Tags(tuple(names), tuple(dict.fromkeys(map(java_hash, names))))
+
+
+_parse_cached = lru_cache(maxsize=1024)(_parse)
