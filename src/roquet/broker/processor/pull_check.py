@@ -1,0 +1,253 @@
+"""Who may pull what: everything that is checked before a queue is read.
+
+Owns the checks of upstream's PullMessageProcessor in their order, with its codes, remarks and
+forbidden types, and the way from a subscription to a filter. A pull that passes is described by
+:class:`Admitted`.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+from typing import NamedTuple
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager, is_system_group
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.errors import ProtocolError
+from roquet.filter.tags import build_subscription, is_tag_type, tag_filter
+from roquet.model.subscription import (
+    EXPRESSION_TYPE_SQL92,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from roquet.model.topic_config import PERM_READ, TopicConfig
+from roquet.remoting.bodies.client import ConsumeType, MessageModel
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.pull import PullMessageRequestHeader
+from roquet.remoting.processor import RequestContext
+from roquet.store.reader import MessageFilter
+
+__all__ = ["Admitted", "ForbiddenType", "PullCheck", "PullFlag"]
+
+log = logging.getLogger(__name__)
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+READ_BIT = 2
+"""The bit of a forbidden table that stands for reading."""
+
+SYSTEM_PULL_GROUPS = frozenset(
+    {
+        "DEFAULT_CONSUMER",
+        "TOOLS_CONSUMER",
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+    }
+)
+"""Groups that may pull where pull consumers are refused."""
+
+
+class PullFlag(IntEnum):
+    """Bits of a pull's system flag."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+class ForbiddenType(IntEnum):
+    """Why a pull has no permission, as its answer says."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING_DISABLED = 4
+    SUBSCRIPTION = 5
+
+
+class Admitted(NamedTuple):
+    """A pull that may read.
+
+    Attributes:
+        topic: The settings of its topic.
+        group: The settings of its group.
+        message_filter: What it wants; ``None`` for every message.
+    """
+
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    message_filter: MessageFilter | None
+
+
+class PullCheck:
+    """Checks pulls.
+
+    Args:
+        config: The broker's settings.
+        topics: The topics.
+        groups: The consumer groups' settings.
+        consumers: The consumers that are there.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+
+    def admit(
+        self, context: RequestContext, header: PullMessageRequestHeader
+    ) -> Admitted | RemotingCommand:
+        """Let a pull through, or give the answer that refuses it."""
+        named = self._named(context, header)
+        if isinstance(named, RemotingCommand):
+            return named
+        topic, group = named
+        if header.sys_flag & PullFlag.SUBSCRIPTION:
+            subscription = self._own_subscription(context, header)
+        else:
+            subscription = self._heartbeat_subscription(context, header, group)
+        if isinstance(subscription, RemotingCommand):
+            return subscription
+        if not is_tag_type(subscription.expression_type):
+            kind = subscription.expression_type
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if self._config.reject_pull_consumer:
+            refused = self._reject_pull_consumer(context, header)
+            if refused is not None:
+                return refused
+        is_wanted = tag_filter(subscription)
+        return Admitted(topic, group, None if is_wanted is None else MessageFilter(is_wanted))
+
+    def _named(
+        self, context: RequestContext, header: PullMessageRequestHeader
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig] | RemotingCommand:
+        """The topic and the group that a pull names, if both may be read by."""
+        config = self._config
+        if not config.broker_permission & PERM_READ:
+            remark = f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            return _forbidden(context, ForbiddenType.BROKER, remark)
+        if not config.lite_pull_message and context.request.code == RequestCode.LITE_PULL_MESSAGE:
+            remark = f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+            return _forbidden(context, ForbiddenType.BROKER, remark)
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
+            return context.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {header.consumer_group}"
+            return _forbidden(context, ForbiddenType.GROUP, remark)
+        topic = self._topics.select(header.topic)
+        if topic is None:
+            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            return context.response(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{header.topic}] pulling message is forbidden"
+            return _forbidden(context, ForbiddenType.TOPIC, remark)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[/{context.connection.remote_address}]"
+            )
+            return context.response(ResponseCode.INVALID_PARAMETER, remark=remark)
+        return topic, group
+
+    def _own_subscription(
+        self, context: RequestContext, header: PullMessageRequestHeader
+    ) -> SubscriptionData | RemotingCommand:
+        """The subscription that the pull brings itself."""
+        try:
+            subscription = build_subscription(
+                header.topic, header.subscription, header.expression_type
+            )
+        except ProtocolError as error:
+            log.debug("subscription of %s: %s", header.consumer_group, error)
+            return context.response(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                remark="parse the consumer's subscription failed",
+            )
+        self._consumers.compensate_subscription(header.consumer_group, header.topic, subscription)
+        return subscription
+
+    def _heartbeat_subscription(
+        self,
+        context: RequestContext,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+    ) -> SubscriptionData | RemotingCommand:
+        """The subscription that the group's heartbeats brought."""
+        consumers = self._consumers.find(header.consumer_group)
+        if consumers is None:
+            remark = f"the consumer's group info not exist{FAQ}"
+            return context.response(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
+        is_broadcasting = consumers.message_model is MessageModel.BROADCASTING
+        if is_broadcasting and not group.consume_broadcast_enable:
+            remark = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            return _forbidden(context, ForbiddenType.BROADCASTING_DISABLED, remark)
+        if self._groups.is_forbidden(header.consumer_group, header.topic, READ_BIT):
+            remark = (
+                f"the consumer group[{header.consumer_group}] is forbidden "
+                f"for topic[{header.topic}]"
+            )
+            return _forbidden(context, ForbiddenType.SUBSCRIPTION, remark)
+        subscription = consumers.subscriptions.get(header.topic)
+        if subscription is None:
+            remark = f"the consumer's subscription not exist{FAQ}"
+            return context.response(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
+        if subscription.sub_version < header.sub_version:
+            return context.response(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                remark="the consumer's subscription not latest",
+            )
+        if subscription.expression_type == EXPRESSION_TYPE_SQL92 or is_tag_type(
+            subscription.expression_type
+        ):
+            return subscription
+        return context.response(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            remark="The broker's consumer filter data is not exist!Your expression may be wrong!",
+        )
+
+    def _reject_pull_consumer(
+        self, context: RequestContext, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """Refuse a pull consumer that sends no heartbeats, unless the broker's own tools ask."""
+        name = header.consumer_group
+        consumers = self._consumers.find(name)
+        if consumers is not None and (
+            consumers.consume_type is not ConsumeType.CONSUME_ACTIVELY
+            or context.connection in consumers.channels
+        ):
+            return None
+        if name in SYSTEM_PULL_GROUPS or is_system_group(name):
+            return None
+        remark = (
+            f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}"
+        )
+        return context.response(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
+
+
+def _forbidden(context: RequestContext, why: ForbiddenType, remark: str) -> RemotingCommand:
+    answer = context.response(ResponseCode.NO_PERMISSION, remark=remark)
+    answer.ext_fields = {"forbiddenType": str(int(why))}
+    return answer

@@ -1,0 +1,100 @@
+"""Single messages: by key, by unique key, by their place in the log.
+
+Upstream's QueryMessageProcessor. Owns no state. Both searches may touch any page of the log, so
+they run in a thread, and their answers are copies.
+"""
+
+from __future__ import annotations
+
+from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.pull import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Answer,
+    AnswerInParts,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+from roquet.store.message_store import MessageStore
+from roquet.store.results import QueryMessageResult
+
+__all__ = ["QueryMessageProcessor"]
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+"""The ext field that says that the key is a unique one."""
+
+UNIQUE_KEY_QUERY_MAX = 32
+"""How many messages a search by unique key gives, whatever it asks for."""
+
+
+class QueryMessageProcessor:
+    """Finds single messages.
+
+    Args:
+        store: The messages.
+        flow: The threads.
+    """
+
+    def __init__(self, *, store: MessageStore, flow: FlowControl) -> None:
+        self._store = store
+        self._flow = flow
+
+    @processor(
+        RequestCode.QUERY_MESSAGE,
+        header=QueryMessageRequestHeader,
+        permission=Permission(Action.GET, Resource.TOPIC),
+        ports=ALL_PORTS,
+    )
+    async def query(self, context: RequestContext, header: QueryMessageRequestHeader) -> Answer:
+        """Messages of a topic by key and time."""
+        ext_fields = context.request.ext_fields or {}
+        is_unique_key = ext_fields.get(UNIQUE_KEY_QUERY) == "true"
+        max_messages = UNIQUE_KEY_QUERY_MAX if is_unique_key else header.max_num
+
+        def search() -> QueryMessageResult:
+            found = self._store.query_message(
+                header.topic,
+                header.key,
+                max_messages,
+                header.begin_timestamp_ms,
+                header.end_timestamp_ms,
+            )
+            found.records = [bytes(record) for record in found.records]
+            return found
+
+        found = await self._flow.run(RequestClass.QUERY, search)
+        answer = QueryMessageResponseHeader(
+            index_last_update_timestamp_ms=found.index_last_update_timestamp_ms,
+            index_last_update_physical_offset=found.index_last_update_physical_offset,
+        )
+        if not found.records:
+            remark = "can not find message, maybe time range not correct"
+            return context.response(ResponseCode.QUERY_NOT_FOUND, answer, remark=remark)
+        return AnswerInParts(context.response(ResponseCode.SUCCESS, answer), found.records)
+
+    @processor(
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        header=ViewMessageRequestHeader,
+        permission=Permission(Action.GET, Resource.TOPIC),
+        ports=ALL_PORTS,
+    )
+    async def view(self, context: RequestContext, header: ViewMessageRequestHeader) -> Answer:
+        """The message whose id says where it lies in the log."""
+
+        def look() -> bytes | None:
+            record = self._store.select_one(header.physical_offset)
+            return None if record is None else bytes(record)
+
+        record = await self._flow.run(RequestClass.QUERY, look)
+        if record is None:
+            remark = f"can not find message by the offset, {header.physical_offset}"
+            return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+        return context.response(ResponseCode.SUCCESS, body=record)
