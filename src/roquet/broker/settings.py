@@ -121,7 +121,6 @@ def load_broker_settings(
     config = _with_role(config, store, known, warnings)
     config = _with_bind_address(config, known, warnings)
     _check_ports(config, known)
-    _check_address_server(config, known)
     _check_commit_log_path(config, known.get(_COMMIT_LOG_PATH))
     return BrokerSettings(
         config=config,
@@ -267,15 +266,6 @@ def _check_ports(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
             f"listenPort={config.listen_port} leaves no room for the fast port.",
             detail=_origin(known, "listenPort"),
             hint="The fast port is two below: use 3 or more, or 0 for any free ports.",
-        )
-
-
-def _check_address_server(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
-    if config.fetch_namesrv_address_by_address_server and not config.address_server_domain:
-        raise ConfigError(
-            "fetchNamesrvAddrByAddressServer does not say which server to ask.",
-            detail=_origin(known, "fetchNamesrvAddrByAddressServer"),
-            hint="Set rmqAddressServerDomain to the host of the address server.",
         )
 
 

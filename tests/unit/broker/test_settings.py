@@ -230,10 +230,14 @@ def test_a_bad_name_server_address_is_refused_in_upstream_s_words(
     assert error.exit_code == 2
 
 
-def test_an_address_server_needs_a_host(tmp_path: Path) -> None:
-    error = refusal(tmp_path, "fetchNamesrvAddrByAddressServer=true\n")
-    assert "rmqAddressServerDomain" in (error.hint or "")
-    load(tmp_path, "fetchNamesrvAddrByAddressServer=true\nrmqAddressServerDomain=a.example\n")
+def test_the_address_server_is_named_by_its_host(tmp_path: Path) -> None:
+    assert load(tmp_path).config.address_server_url is None
+    config = load(tmp_path, "rmqAddressServerDomain=localhost\n").config
+    assert config.address_server_url == "http://localhost:8080/rocketmq/nsaddr"
+    config = load(
+        tmp_path, "rmqAddressServerDomain=localhost:80\nrmqAddressServerSubGroup=x\n"
+    ).config
+    assert config.address_server_url == "http://localhost:80/rocketmq/x"
 
 
 # -- identity and place -------------------------------------------------------------------------
