@@ -1,0 +1,80 @@
+"""Locks of queues, by which one client at a time consumes a queue in order.
+
+The part of upstream's AdminBrokerProcessor that is about locks; the leases are the lock manager's.
+Locks are this broker's own: with ``lockInStrictMode`` upstream also asks the replicas.
+"""
+
+from __future__ import annotations
+
+from roquet.broker.manager.rebalance_lock import RebalanceLockManager
+from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX, read_body
+from roquet.remoting.bodies.client import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.client import LockBatchMqRequestHeader, UnlockBatchMqRequestHeader
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+
+__all__ = ["QueueLockAdmin"]
+
+_CONSUME = Permission(Action.SUB, Resource.GROUP)
+
+
+class QueueLockAdmin:
+    """Gives and takes locks.
+
+    Args:
+        locks: Who has which queue.
+    """
+
+    def __init__(self, *, locks: RebalanceLockManager) -> None:
+        self._locks = locks
+
+    @processor(
+        RequestCode.LOCK_BATCH_MQ,
+        header=LockBatchMqRequestHeader,
+        permission=_CONSUME,
+        ports=ALL_PORTS,
+    )
+    def lock(self, context: RequestContext, header: LockBatchMqRequestHeader) -> RemotingCommand:
+        """Lock queues for a client; the answer has those that it has now."""
+        del header
+        body = read_body(context, LockBatchRequestBody, max_bytes=CLIENT_BODY_BYTES_MAX)
+        group, client_id = _owner(body)
+        locked = self._locks.try_lock_batch(group, body.queues, client_id)
+        answer = LockBatchResponseBody(locked_queues=list(locked))
+        return context.response(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    @processor(
+        RequestCode.UNLOCK_BATCH_MQ,
+        header=UnlockBatchMqRequestHeader,
+        permission=_CONSUME,
+        ports=ALL_PORTS,
+    )
+    def unlock(
+        self, context: RequestContext, header: UnlockBatchMqRequestHeader
+    ) -> RemotingCommand:
+        """Let go of queues that a client has."""
+        del header
+        body = read_body(context, UnlockBatchRequestBody, max_bytes=CLIENT_BODY_BYTES_MAX)
+        group, client_id = _owner(body)
+        self._locks.unlock_batch(group, body.queues, client_id)
+        return context.response(ResponseCode.SUCCESS)
+
+
+def _owner(body: LockBatchRequestBody) -> tuple[str, str]:
+    if body.consumer_group is None or body.client_id is None:
+        raise RequestRefused("a lock needs a consumer group and a client id")
+    return body.consumer_group, body.client_id

@@ -1,0 +1,260 @@
+"""Clients that come, stay and go: heartbeat, farewell, and the check of an expression.
+
+Upstream's ClientManageProcessor. Owns the fingerprints of heartbeats by consumer group, by which a
+client learns whether it may leave its subscriptions out of the next one; everything else about
+clients is the managers'.
+
+Heartbeats of the second kind carry a fingerprint, a hash of the subscriptions. The answer's
+``IS_SUB_CHANGE`` says whether the broker wants them in full:
+
+======================= ============================ ==========================================
+fingerprint of the body known fingerprint            IS_SUB_CHANGE
+======================= ============================ ==========================================
+0, first kind           any                          true
+not 0                   the same                     false
+not 0                   another                      true
+not 0                   none, with subscriptions     false
+not 0                   none, without subscriptions  true: a broker that was restarted knows none
+======================= ============================ ==========================================
+
+Upstream answers false in the last row, and such a group stays without subscriptions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.client_channel import ClientChannel
+from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.producer import ProducerManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX, read_body
+from roquet.errors import RoquetError
+from roquet.model.subscription import EXPRESSION_TYPE_TAG
+from roquet.model.topic import retry_topic
+from roquet.model.topic_config import PERM_READ, PERM_WRITE
+from roquet.remoting.bodies.client import (
+    CheckClientRequestBody,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+)
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers import client as headers
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+from roquet.runtime.clock import Clock
+
+__all__ = ["ClientManageProcessor"]
+
+log = logging.getLogger(__name__)
+
+SYS_FLAG_UNIT_SUB = 2
+"""The topic of a group whose clients live in units."""
+
+FINGERPRINTS_PRUNED_AT = 1_024
+"""Fingerprints of groups that are gone are looked for when there are at least so many."""
+
+CompileExpression = Callable[[str, str], None]
+"""Takes the type of an expression and its text; raises RoquetError for a bad one."""
+
+
+class ClientManageProcessor:
+    """Answers what clients say of themselves.
+
+    Args:
+        config: The broker's settings.
+        topics: Where the retry topics of groups are made.
+        groups: The settings of groups.
+        producers: Who produces.
+        consumers: Who consumes.
+        clock: The time.
+        compile_expression: Tries an expression that is no list of tags; ``None`` when the broker
+            knows tags only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        producers: ProducerManager,
+        consumers: ConsumerManager,
+        clock: Clock,
+        compile_expression: CompileExpression | None = None,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._producers = producers
+        self._consumers = consumers
+        self._clock = clock
+        self._compile_expression = compile_expression
+        self._fingerprints: dict[str, int] = {}
+        self._prune_at = FINGERPRINTS_PRUNED_AT
+
+    @processor(
+        RequestCode.HEART_BEAT,
+        header=headers.HeartbeatRequestHeader,
+        permission=Permission(Action.SUB, Resource.GROUP),
+        ports=ALL_PORTS,
+    )
+    def heart_beat(
+        self, context: RequestContext, header: headers.HeartbeatRequestHeader
+    ) -> RemotingCommand:
+        """A client is here, with these groups."""
+        del header
+        data = read_body(context, HeartbeatData, max_bytes=CLIENT_BODY_BYTES_MAX)
+        consumers = [(_name(each.group_name), each) for each in data.consumer_data_set]
+        producers = [_name(each.group_name) for each in data.producer_data_set]
+        channel = self._channel(context, data.client_id)
+        is_sub_change = data.heartbeat_fingerprint == 0
+        for group, consumer in consumers:
+            if (
+                self._config.reject_pull_consumer
+                and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
+            ):
+                continue
+            if self._is_news(group, data):
+                is_sub_change = True
+            self._remember(group, data.heartbeat_fingerprint)
+            self._register_consumer(group, consumer, channel, without_sub=_is_without_sub(data))
+        for group in producers:
+            self._producers.register(group, channel)
+        answer = headers.HeartbeatResponseHeader(
+            is_support_heart_beat_v2=True, is_sub_change=is_sub_change
+        )
+        return context.response(ResponseCode.SUCCESS, answer)
+
+    def _is_news(self, group: str, data: HeartbeatData) -> bool:
+        """Whether a heartbeat of the second kind shows that subscriptions have changed."""
+        if data.heartbeat_fingerprint == 0:
+            return False
+        known = self._fingerprints.get(group)
+        if known is None:
+            return data.without_sub
+        return known != data.heartbeat_fingerprint
+
+    def _remember(self, group: str, fingerprint: int) -> None:
+        self._fingerprints[group] = fingerprint
+        if len(self._fingerprints) >= self._prune_at:
+            self._fingerprints = {
+                name: value
+                for name, value in self._fingerprints.items()
+                if name == group or self._consumers.find(name) is not None
+            }
+            self._prune_at = max(FINGERPRINTS_PRUNED_AT, 2 * len(self._fingerprints))
+
+    def _register_consumer(
+        self, group: str, consumer: ConsumerData, channel: ClientChannel, *, without_sub: bool
+    ) -> None:
+        settings = self._groups.find(group)
+        if settings is None:
+            return
+        subscriptions = consumer.subscription_data_set
+        has_order_topic = any(
+            each.topic is not None and self._topics.is_order_topic(each.topic)
+            for each in subscriptions
+        )
+        self._topics.create_in_send_back(
+            retry_topic(group),
+            queue_nums=settings.retry_queue_nums,
+            perm=PERM_READ | PERM_WRITE,
+            sys_flag=SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0,
+            order=has_order_topic,
+        )
+        changed = self._consumers.register(
+            group,
+            channel,
+            consume_type=consumer.consume_type,
+            message_model=consumer.message_model,
+            consume_from_where=consumer.consume_from_where,
+            subscriptions=() if without_sub else subscriptions,
+            notify_enabled=settings.notify_consumer_ids_changed_enable,
+            update_subscriptions=not without_sub,
+        )
+        if changed:
+            log.info("group %s changed by %s", group, channel.connection.remote_address)
+
+    @processor(
+        RequestCode.UNREGISTER_CLIENT,
+        header=headers.UnregisterClientRequestHeader,
+        permission=Permission(Action.SUB, Resource.GROUP),
+        ports=ALL_PORTS,
+    )
+    def unregister_client(
+        self, context: RequestContext, header: headers.UnregisterClientRequestHeader
+    ) -> RemotingCommand:
+        """A client leaves a producer group, a consumer group, or both."""
+        channel = self._channel(context, header.client_id)
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, channel)
+        group = header.consumer_group
+        if group is not None:
+            settings = self._groups.table.get(group)
+            notify = settings is None or settings.notify_consumer_ids_changed_enable
+            self._consumers.unregister(group, channel, notify_enabled=notify)
+            if self._consumers.find(group) is None:
+                self._fingerprints.pop(group, None)
+        return context.response(ResponseCode.SUCCESS, headers.UnregisterClientResponseHeader())
+
+    @processor(
+        RequestCode.CHECK_CLIENT_CONFIG,
+        permission=Permission(Action.SUB, Resource.GROUP),
+        ports=ALL_PORTS,
+    )
+    def check_client_config(self, context: RequestContext) -> RemotingCommand:
+        """Whether an expression can be used to filter with."""
+        if not context.request.body:
+            return context.response(ResponseCode.SUCCESS)
+        body = read_body(context, CheckClientRequestBody, max_bytes=CLIENT_BODY_BYTES_MAX)
+        subscription = body.subscription_data
+        if subscription is None or _is_tag_type(subscription.expression_type):
+            return context.response(ResponseCode.SUCCESS)
+        kind = subscription.expression_type
+        if not self._config.property_filter or self._compile_expression is None:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+        try:
+            self._compile_expression(kind, subscription.sub_string or "")
+        except RoquetError as error:
+            return context.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=error.message)
+        return context.response(ResponseCode.SUCCESS)
+
+    def _channel(self, context: RequestContext, client_id: str | None) -> ClientChannel:
+        if client_id is None:
+            raise RequestRefused("the client id is null")
+        request = context.request
+        return ClientChannel(
+            connection=context.connection,
+            client_id=client_id,
+            language=request.language,
+            version=request.version,
+            last_update_ns=self._clock.monotonic_ns(),
+        )
+
+
+def _name(group: str | None) -> str:
+    if group is None:
+        raise RequestRefused("the group name is null")
+    return group
+
+
+def _is_without_sub(data: HeartbeatData) -> bool:
+    return data.without_sub and data.heartbeat_fingerprint != 0
+
+
+def _is_tag_type(expression_type: str) -> bool:
+    return not expression_type or expression_type == EXPRESSION_TYPE_TAG

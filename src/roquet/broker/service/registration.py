@@ -1,0 +1,411 @@
+"""Registration at the name servers.
+
+Upstream's BrokerOuterAPI and BrokerController.registerBrokerAll. Owns, for each name server, a task
+that keeps it informed, and what is known about it: whether it has taken the broker in, and up to
+which change of the topics.
+
+.. code-block:: text
+
+    start ──► register ──► taken in ──► period passed, topics changed, or connection lost ──┐
+                  ▲            └────────────────────────────────────────────────────────────┤
+                  └── failed: wait 1 s, 2 s, 4 s … up to the period ◄────────────────────────┘
+
+Invariants:
+
+* Name servers do not wait for each other, and the broker waits for none: one that is down or hangs
+  costs its own task only.
+* A change of the topics is told at once. Changes that come while a registration is under way are
+  told together by the next one.
+* Every registration names all topics, so a name server that was away misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.service.namesrv_address import NamesrvAddresses
+from roquet.broker.service.register_body import RegisterBody
+from roquet.errors import ProtocolError, RoquetError
+from roquet.model.data_version import DataVersion
+from roquet.remoting.bodies.broker import KVTable
+from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.remoting.client import RemotingClient
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.connection import Connection
+from roquet.remoting.endpoint import LogLimiter
+from roquet.remoting.headers import namesrv as headers
+from roquet.remoting.headers.base import decode_header
+from roquet.runtime.clock import Clock
+
+__all__ = ["NamesrvRegistration"]
+
+log = logging.getLogger(__name__)
+
+PERIOD_MS_MIN = 10_000
+PERIOD_MS_MAX = 60_000
+RETRY_MS_MIN = 1_000
+WAIT_TIMEOUT_MS = 3_000
+HEARTBEAT_INTERVAL_MS = 1_000
+"""Upstream's ``brokerHeartbeatInterval``."""
+
+UNREGISTER_TIMEOUT_MS = 3_000
+ANSWER_BYTES_MAX = 1 << 20
+"""Order configurations of some ten thousand topics."""
+
+_LOG_INTERVAL_MS = 30_000
+_CRC_MASK = 0x7FFFFFFF
+
+
+class _Namesrv:
+    """One name server.
+
+    Attributes:
+        address: Where it is.
+        generation: The last change of the topics that it was told of.
+        is_registered: Whether it has taken the broker in, as far as is known.
+        is_waited_for: Whether it is worth waiting for: it was not seen to fail or to hang.
+        failures: Registrations in a row that failed.
+        wake: Set to register now.
+        ended: Set, and replaced, when a registration has ended in whatever way.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.generation = -1
+        self.is_registered = False
+        self.is_waited_for = True
+        self.failures = 0
+        self.wake = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.connection: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def forget(self) -> None:
+        """Keep it informed no more, and let nobody wait for it."""
+        self.is_registered = self.is_waited_for = False
+        self.ended.set()
+        if self.task is not None:
+            self.task.cancel()
+
+
+class NamesrvRegistration:
+    """Keeps name servers informed about the broker.
+
+    Args:
+        config: The broker's settings.
+        client: Sends the requests; its owner closes it.
+        topics: What is registered.
+        address: Where clients find the broker.
+        ha_address: Where slaves find it.
+        clock: The time.
+        master_found: Told the HA address and the address of the master, if the broker is a slave.
+
+    Raises:
+        ConfigError: The settings do not say where the name servers are, or say it badly.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        client: RemotingClient,
+        topics: TopicConfigManager,
+        address: Callable[[], str],
+        ha_address: Callable[[], str],
+        clock: Clock,
+        master_found: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._topics = topics
+        self._address = address
+        self._ha_address = ha_address
+        self._master_found = master_found
+        self._addresses = NamesrvAddresses(config, clock=clock)
+        self._body = RegisterBody(config, topics, clock)
+        self._log_limiter = LogLimiter(clock, interval_ms=_LOG_INTERVAL_MS)
+        self._period_ms = min(max(config.register_namesrv_period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
+        self._generation = 0
+        self._namesrvs: dict[str, _Namesrv] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._is_running = False
+
+    @property
+    def addresses(self) -> list[str]:
+        """The name servers."""
+        return list(self._namesrvs)
+
+    @property
+    def registered_at(self) -> list[str]:
+        """The name servers that have taken the broker in."""
+        return [each.address for each in self._namesrvs.values() if each.is_registered]
+
+    async def start(self) -> None:
+        """Begin to register; does not wait for any name server."""
+        self._is_running = True
+        self._topics.changed.append(self._topics_changed)
+        self._use(self._addresses.current)
+        loop = asyncio.get_running_loop()
+        if self._addresses.refresh_interval_ms is not None:
+            self._refreshing = loop.create_task(self._refresh())
+        if self._config.slave_acting_master:
+            self._beating = loop.create_task(self._beat())
+
+    async def stop(self, *, timeout_ms: int = UNREGISTER_TIMEOUT_MS) -> None:
+        """Leave all name servers; safe to call twice.
+
+        Args:
+            timeout_ms: How long that may take. A name server that does not answer in time drops
+                the broker by itself when the connection closes.
+        """
+        if not self._is_running:
+            return
+        self._is_running = False
+        self._topics.changed.remove(self._topics_changed)
+        namesrvs = list(self._namesrvs.values())
+        self._namesrvs.clear()
+        for namesrv in namesrvs:
+            namesrv.forget()
+        await _cancel([self._refreshing, self._beating, *(each.task for each in namesrvs)])
+        if not namesrvs:
+            return
+        leaving = [asyncio.ensure_future(self._unregister(each, timeout_ms)) for each in namesrvs]
+        _, late = await asyncio.wait(leaving, timeout=timeout_ms / 1000)
+        await _cancel(list(late))
+
+    async def register_now(self) -> None:
+        """Register at all name servers, also those that are down, and wait as below."""
+        self._generation += 1
+        for namesrv in self._namesrvs.values():
+            namesrv.wake.set()
+        await self.wait_registered()
+
+    async def wait_registered(self, *, timeout_ms: int = WAIT_TIMEOUT_MS) -> None:
+        """Wait until the name servers know the topics as they are now.
+
+        Those that failed last time are not waited for, and one that makes somebody wait for too
+        long is not waited for again before it has answered.
+        """
+        generation = self._generation
+        waiting = {
+            each: asyncio.ensure_future(_told(each, generation))
+            for each in self._namesrvs.values()
+            if each.is_waited_for
+        }
+        if not waiting:
+            return
+        try:
+            _, late = await asyncio.wait(waiting.values(), timeout=timeout_ms / 1000)
+        finally:
+            await _cancel(list(waiting.values()))
+        for namesrv, task in waiting.items():
+            if task in late:
+                namesrv.is_waited_for = False
+
+    # ---------------------------------------------------------------- which name servers
+
+    async def _refresh(self) -> None:
+        interval_ms = self._addresses.refresh_interval_ms
+        assert interval_ms is not None, "only lists that change are looked up again"
+        while True:
+            await self._addresses.refresh()
+            self._use(self._addresses.current)
+            await asyncio.sleep(interval_ms / 1000)
+
+    def _use(self, addresses: list[str]) -> None:
+        for address in [known for known in self._namesrvs if known not in addresses]:
+            self._namesrvs.pop(address).forget()
+        for address in addresses:
+            if address not in self._namesrvs:
+                namesrv = self._namesrvs[address] = _Namesrv(address)
+                namesrv.task = asyncio.get_running_loop().create_task(self._serve(namesrv))
+
+    # ------------------------------------------------------------------ one name server
+
+    def _topics_changed(self) -> None:
+        self._generation += 1
+        for namesrv in self._namesrvs.values():
+            # One that fails is tried again when its time has come, not at every change.
+            if namesrv.is_registered:
+                namesrv.wake.set()
+
+    async def _serve(self, namesrv: _Namesrv) -> None:
+        while True:
+            namesrv.wake.clear()
+            generation = self._generation
+            is_registered = await self._attempt(namesrv)
+            if is_registered and not namesrv.is_registered:
+                log.info("registered at name server %s", namesrv.address)
+            namesrv.is_registered = namesrv.is_waited_for = is_registered
+            delay_ms = self._period_ms
+            if is_registered:
+                namesrv.generation = generation
+                namesrv.failures = 0
+            else:
+                delay_ms = min(RETRY_MS_MIN << min(namesrv.failures, 16), self._period_ms)
+                namesrv.failures += 1
+            ended, namesrv.ended = namesrv.ended, asyncio.Event()
+            ended.set()
+            if is_registered and generation != self._generation:
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_ms / 1000):
+                    await namesrv.wake.wait()
+
+    async def _attempt(self, namesrv: _Namesrv) -> bool:
+        try:
+            await self._watch(namesrv)
+            if await self._needs_registration(namesrv):
+                await self._register(namesrv)
+        except RoquetError as error:
+            self._warn(namesrv, str(error).replace("\n", "; "))
+            return False
+        except Exception:
+            # Whatever it is, the next attempt must come.
+            more = self._log_limiter.allow(namesrv.address)
+            if more is not None:
+                log.exception("registration at %s failed%s", namesrv.address, more)
+            return False
+        return True
+
+    async def _needs_registration(self, namesrv: _Namesrv) -> bool:
+        """Whether a name server has other topics than there are; asking is a sign of life."""
+        is_routine = namesrv.is_registered and namesrv.generation == self._generation
+        if self._config.force_register or not is_routine:
+            return True
+        header = headers.QueryDataVersionRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_address=self._address(),
+            cluster_name=self._config.cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        ours = self._topics.data_version
+        answer = await self._client.invoke(
+            namesrv.address,
+            RequestCode.QUERY_DATA_VERSION,
+            header,
+            body=encode_body(ours),
+            timeout_ms=self._config.register_broker_timeout_ms,
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return True
+        said = decode_header(headers.QueryDataVersionResponseHeader, answer.ext_fields)
+        known = decode_body(DataVersion, answer.body) if answer.body else ours
+        return said.changed or known != ours
+
+    async def _register(self, namesrv: _Namesrv) -> None:
+        body, compressed = await self._body.encode()
+        config = self._config
+        acting = config.slave_acting_master
+        header = headers.RegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_address=self._address(),
+            cluster_name=config.cluster_name,
+            ha_server_address=self._ha_address(),
+            broker_id=config.broker_id,
+            heartbeat_timeout_ms=config.broker_not_active_timeout_ms if acting else None,
+            enable_acting_master=acting,
+            compressed=compressed,
+            body_crc32=zlib.crc32(body) & _CRC_MASK,
+        )
+        answer = await self._client.invoke(
+            namesrv.address,
+            RequestCode.REGISTER_BROKER,
+            header,
+            body=body,
+            timeout_ms=config.register_broker_timeout_ms,
+        )
+        self._take(namesrv, answer)
+
+    def _take(self, namesrv: _Namesrv, answer: RemotingCommand) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            detail = f"code {answer.code}: {(answer.remark or '')[:200]}"
+            raise ProtocolError("the name server refused the broker", detail=detail)
+        if len(answer.body) > ANSWER_BYTES_MAX:
+            detail = f"{len(answer.body)} bytes, more than {ANSWER_BYTES_MAX}"
+            raise ProtocolError("the name server answered too much", detail=detail)
+        said = decode_header(headers.RegisterBrokerResponseHeader, answer.ext_fields)
+        ordered = decode_body(KVTable, answer.body).table if answer.body else {}
+        if self._master_found is not None and said.ha_server_address and said.master_address:
+            self._master_found(said.ha_server_address, said.master_address)
+        try:
+            self._topics.update_order_config(ordered)
+        except RoquetError as error:
+            # The broker is registered all the same; the next answer brings the list again.
+            self._warn(namesrv, f"order configuration not kept: {error.message}")
+
+    async def _watch(self, namesrv: _Namesrv) -> None:
+        """Register anew as soon as the connection is lost: the name server drops the broker."""
+        connection = await self._client.connect(namesrv.address)
+        if connection is not namesrv.connection:
+            namesrv.connection = connection
+            connection.on_close(partial(self._lost, namesrv))
+
+    async def _beat(self) -> None:
+        """Show name servers every second that the broker lives, where it has to be quick."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+            taken_in = [each for each in self._namesrvs.values() if each.is_registered]
+            await asyncio.gather(*(self._beat_at(each) for each in taken_in))
+
+    async def _beat_at(self, namesrv: _Namesrv) -> None:
+        header = headers.BrokerHeartbeatRequestHeader(
+            cluster_name=self._config.cluster_name,
+            broker_address=self._address(),
+            broker_name=self._config.broker_name,
+        )
+        # Registration finds out and says what is wrong.
+        with suppress(RoquetError):
+            await self._client.invoke_oneway(
+                namesrv.address,
+                RequestCode.BROKER_HEARTBEAT,
+                header,
+                timeout_ms=HEARTBEAT_INTERVAL_MS,
+            )
+
+    def _lost(self, namesrv: _Namesrv, connection: Connection) -> None:
+        if self._is_running and namesrv.connection is connection:
+            namesrv.connection = None
+            namesrv.is_registered = namesrv.is_waited_for = False
+            namesrv.wake.set()
+
+    async def _unregister(self, namesrv: _Namesrv, timeout_ms: int) -> None:
+        header = headers.UnregisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_address=self._address(),
+            cluster_name=self._config.cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        try:
+            await self._client.invoke(
+                namesrv.address, RequestCode.UNREGISTER_BROKER, header, timeout_ms=timeout_ms
+            )
+        except RoquetError as error:
+            self._warn(namesrv, f"not unregistered: {error.message}")
+
+    def _warn(self, namesrv: _Namesrv, reason: str) -> None:
+        more = self._log_limiter.allow(namesrv.address)
+        if more is not None:
+            log.warning("name server %s: %s%s", namesrv.address, reason, more)
+
+
+async def _told(namesrv: _Namesrv, generation: int) -> None:
+    """Return when a name server knows a change, or has failed."""
+    while namesrv.generation < generation and namesrv.is_waited_for:
+        await namesrv.ended.wait()
+
+
+async def _cancel(tasks: list[asyncio.Task[None] | None]) -> None:
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
