@@ -19,7 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -144,13 +144,15 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupWrapper]):
         """
         self.update_all([group_config])
 
-    def update_all(self, group_configs: Iterable[SubscriptionGroupConfig]) -> None:
+    def update_all(self, group_configs: Sequence[SubscriptionGroupConfig]) -> None:
         """As :meth:`update`, for several at once: all or none.
 
         Raises:
             ConfigError: An attribute is refused.
             StoreError: They could not be kept.
         """
+        if not group_configs:
+            return
         with self._changing(restorer(self.table)):
             for given in group_configs:
                 name = given.group_name

@@ -21,7 +21,8 @@ heartbeat makes a new one.
 
 Invariants:
 
-* A topic is in the file before a message of it is acknowledged.
+* A topic is in the file before a message of it is acknowledged, except topics of retries, which
+  the heartbeats of their groups make again.
 * Names that cannot be a directory never get in, and senders cannot make more than
   :data:`TOPICS_MAX` topics.
 """
@@ -29,7 +30,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -54,6 +55,7 @@ from roquet.model.topic import (
     SELF_TEST_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    is_retry_topic,
     is_system_topic,
     topic_fault,
 )
@@ -193,7 +195,10 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
     ) -> TopicConfig | None:
         """The topic of a group's retries or dead letters.
 
-        If it cannot be written it is kept in memory, so that a full disk does not stop consumers.
+        A topic of retries is in the file after the next :meth:`persist`: the heartbeats of its
+        group make it again at any time, and a thousand groups that come at once should not have
+        to wait for a thousand syncs. Another topic is in the file at once, if that is possible;
+        a full disk does not stop consumers.
 
         Returns:
             The topic, or None when it may not be made.
@@ -210,7 +215,11 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
         else:
             return None
         self.table[topic] = new
-        self._keep_if_possible(f"Topic {topic}")
+        if is_retry_topic(topic):
+            self._bump()
+            self._tell()
+        else:
+            self._keep_if_possible(f"Topic {topic}")
         return new
 
     def update(self, topic_config: TopicConfig) -> None:
@@ -222,13 +231,15 @@ class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
         """
         self.update_all([topic_config])
 
-    def update_all(self, topic_configs: Iterable[TopicConfig]) -> None:
+    def update_all(self, topic_configs: Sequence[TopicConfig]) -> None:
         """As :meth:`update`, for several at once: all or none.
 
         Raises:
             ConfigError: An attribute is refused.
             StoreError: They could not be kept.
         """
+        if not topic_configs:
+            return
         with self._changing(restorer(self.table)):
             for given in topic_configs:
                 name = given.topic_name
