@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.config import BrokerConfig
+from roquet.broker.service.namesrv_address import NamesrvAddresses
 from roquet.broker.settings import (
     BROKER_SETTINGS,
     BrokerSettings,
@@ -18,6 +19,7 @@ from roquet.errors import ConfigError
 from roquet.model.properties_text import format_properties, parse_properties
 from roquet.remoting.tls import ClientAuth, TlsMode
 from roquet.remoting.tls_settings import TlsSettings
+from roquet.runtime.clock import ManualClock
 from roquet.runtime.network import host_name
 from roquet.runtime.settings import keys_of
 from roquet.store.config import FlushDiskType, MessageStoreConfig
@@ -238,6 +240,18 @@ def test_the_address_server_is_named_by_its_host(tmp_path: Path) -> None:
         tmp_path, "rmqAddressServerDomain=localhost:80\nrmqAddressServerSubGroup=x\n"
     ).config
     assert config.address_server_url == "http://localhost:80/rocketmq/x"
+
+
+def test_the_address_server_of_the_settings_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ROCKETMQ_NAMESRV_DOMAIN", "rocketmq.namesrv.domain"):
+        monkeypatch.delenv(name, raising=False)
+    text = "fetchNamesrvAddrByAddressServer=true\n"
+    with pytest.raises(ConfigError, match="address server"):
+        NamesrvAddresses(load(tmp_path, text).config, clock=ManualClock())
+    known = load(tmp_path, f"{text}rmqAddressServerDomain=localhost\n").config
+    assert NamesrvAddresses(known, clock=ManualClock()).current == []
 
 
 # -- identity and place -------------------------------------------------------------------------
