@@ -1,0 +1,387 @@
+"""The broker as a whole: store, tables, processors and ports on one event loop.
+
+Upstream's BrokerController. Owns the order of start and stop, and the wiring: which part hears of
+what. The parts know nothing of each other beyond what they are given here.
+
+.. code-block:: text
+
+    start   tables ─► store (recovery in a thread) ─► ports ─► timers ─► name servers
+    stop    name servers ─► ports ─► timers ─► tables ─► store
+
+Invariants:
+
+* Nothing is answered before the store is recovered, and no name server knows of the broker before
+  it answers.
+* At stop the broker first leaves the name servers, so that clients turn away while it still
+  answers; the store is the last to go, and is left as a clean one.
+* A log that can no longer be put on disk ends the broker: :meth:`Broker.wait_failed` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from roquet.broker.admin.connection import ConnectionAdmin
+from roquet.broker.admin.group import GroupAdmin
+from roquet.broker.admin.offset import OffsetAdmin
+from roquet.broker.admin.queue_lock import QueueLockAdmin
+from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
+from roquet.broker.admin.topic import TopicAdmin
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.client_channel import ClientChannel
+from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.manager.producer import ProducerManager
+from roquet.broker.manager.rebalance_lock import RebalanceLockManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.processor.client_manage import ClientManageProcessor
+from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
+from roquet.broker.processor.pull_message import PullMessageProcessor
+from roquet.broker.processor.query_message import QueryMessageProcessor
+from roquet.broker.processor.send_message import SendMessageProcessor
+from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.service.housekeeping import PeriodicTasks, keep_house, persist_tables
+from roquet.broker.service.pull_request_hold import PullRequestHoldService
+from roquet.broker.service.registration import NamesrvRegistration
+from roquet.errors import ConfigError, SendFailed
+from roquet.model.delay_level import DelayLevels
+from roquet.model.host import Host
+from roquet.remoting.client import RemotingClient
+from roquet.remoting.codes import RequestCode
+from roquet.remoting.connection import Connection
+from roquet.remoting.endpoint import RemotingLimits
+from roquet.remoting.headers.client import NotifyConsumerIdsChangedRequestHeader
+from roquet.remoting.processor import Port, ProcessorRegistry
+from roquet.remoting.server import RemotingServer, ServerConfig, fast_port
+from roquet.remoting.tls_settings import TlsSettings
+from roquet.runtime.clock import Clock, SystemClock
+from roquet.runtime.files import Files
+from roquet.runtime.network import advertised_ip
+from roquet.runtime.randomness import Randomness, seeded
+from roquet.store.config import MessageStoreConfig
+from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.plugin import build_store
+
+__all__ = ["Broker"]
+
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGE_GRACE_MS = 3_000
+"""How long sends that wait for the disk or a slave may delay the stop."""
+
+
+class Broker:
+    """A broker.
+
+    Args:
+        config: Who it is and what it allows.
+        store_config: How it keeps messages.
+        tls: How it speaks TLS.
+        clock: The time.
+        files: The door to the file system.
+        random: Chooses queues for producers that do not.
+
+    Attributes:
+        topics: The topics.
+        groups: The consumer groups.
+        offsets: How far groups have consumed.
+        producers: Who produces.
+        consumers: Who consumes.
+        store: The messages.
+        port: Where it listens, once started.
+        fast_port: The second port, without pulls.
+
+    Raises:
+        ConfigError: The settings cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig | None = None,
+        *,
+        tls: TlsSettings | None = None,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        random: Randomness | None = None,
+    ) -> None:
+        self.config = config
+        self._clock = clock = clock or SystemClock()
+        self._files = files = files or Files()
+        self._random = random or seeded()
+        self._tls = tls or TlsSettings()
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[OSError] = self._loop.create_future()
+        store_config = store_config or MessageStoreConfig()
+        self._log_store = DefaultMessageStore(
+            Path(config.store_root),
+            store_config,
+            files=files,
+            clock=clock,
+            post=self._post,
+            on_fatal=self._store_failed,
+        )
+        self.store = build_store(store_config, self._log_store)
+        levels = DelayLevels(store_config.message_delay_levels).max_level
+        self.topics = TopicConfigManager.at(config, files, clock, delay_level_count=levels)
+        self.groups = SubscriptionGroupManager.at(config, files, clock)
+        self.offsets = ConsumerOffsetManager.at(config, files, clock)
+        self.producers = ProducerManager(config, clock)
+        self.consumers = ConsumerManager(config, clock, notify=_notify_consumers)
+        self.locks = RebalanceLockManager(clock)
+        self.port = 0
+        self.fast_port = 0
+        self._registry = ProcessorRegistry()
+        self._server = self._make_server()
+        self._client = RemotingClient(clock=clock)
+        self._tasks = PeriodicTasks()
+        self._flow = FlowControl(
+            config, clock, is_page_cache_busy=self._log_store.is_os_page_cache_busy
+        )
+        self._registration: NamesrvRegistration | None = None
+        self._is_stopped = False
+
+    def _make_server(self) -> RemotingServer:
+        limits = RemotingLimits(idle_timeout_ms=self.config.channel_idle_seconds_max * 1000)
+        server = RemotingServer(
+            self._registry,
+            ServerConfig(limits=limits, tls=self._tls.to_config()),
+            clock=self._clock,
+            files=self._files,
+        )
+        server.add_burst_listener(self._burst_ended)
+        server.add_close_listener(self._connection_closed)
+        return server
+
+    # ---------------------------------------------------------------------- start and stop
+
+    async def start(self) -> list[ConfigError]:
+        """Read the tables, recover the store, listen, and register.
+
+        Returns:
+            What is wrong with files whose backup was used.
+
+        Raises:
+            ConfigError: A file cannot be used, or a port.
+            StoreError: The store cannot be opened.
+        """
+        tables = (self.topics, self.groups, self.offsets)
+        problems = [table.load() for table in tables]
+        await asyncio.to_thread(self.store.load)
+        try:
+            self.store.start()
+            await self._listen()
+            self._start_tasks()
+            await self._register()
+        except BaseException:
+            await self.stop()
+            raise
+        return [problem for problem in problems if problem is not None]
+
+    async def _listen(self) -> None:
+        bind_address = self.config.bind_address
+        self.port = await self._server.start(bind_address, self.config.listen_port)
+        # Nothing is awaited until all processors are known, so no request meets a broker
+        # that has but half of them.
+        self._add_processors()
+        fast = fast_port(self.config.listen_port)
+        self.fast_port = await self._server.start(bind_address, fast, kind=Port.FAST)
+
+    def _add_processors(self) -> None:
+        config, store, clock, flow = self.config, self.store, self._clock, self._flow
+        topics, groups, offsets = self.topics, self.groups, self.offsets
+        hold = PullRequestHoldService(clock, max_offset=store.max_offset_in_queue)
+        self._log_store.dispatcher.arriving.append(hold.notify_arriving)
+        self._tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
+        for source in (
+            SendMessageProcessor(
+                config,
+                store=store,
+                topics=topics,
+                groups=groups,
+                clock=clock,
+                store_host=Host.parse(self.address),
+                flow=flow,
+                random=self._random,
+                locks=self.locks,
+            ),
+            PullMessageProcessor(
+                config,
+                store=store,
+                topics=topics,
+                groups=groups,
+                consumers=self.consumers,
+                offsets=offsets,
+                hold=hold,
+                clock=clock,
+                flow=flow,
+            ),
+            QueryMessageProcessor(store=store, flow=flow),
+            ClientManageProcessor(
+                config,
+                topics=topics,
+                groups=groups,
+                producers=self.producers,
+                consumers=self.consumers,
+                clock=clock,
+            ),
+            ConsumerManageProcessor(
+                config,
+                store=store,
+                topics=topics,
+                groups=groups,
+                consumers=self.consumers,
+                offsets=offsets,
+            ),
+            OffsetAdmin(store=store, offsets=offsets, flow=flow),
+            QueueLockAdmin(locks=self.locks),
+            TopicAdmin(
+                config,
+                store=store,
+                topics=topics,
+                offsets=offsets,
+                flow=flow,
+                registered=self._wait_registered,
+            ),
+            GroupAdmin(groups=groups, offsets=offsets, flow=flow),
+            ConnectionAdmin(producers=self.producers, consumers=self.consumers, clock=clock),
+            RuntimeInfoAdmin(
+                config, store=store, flow=flow, clock=clock, files=self._files, tls=self._tls
+            ),
+        ):
+            self._registry.add(source)
+
+    def _start_tasks(self) -> None:
+        keep_house(
+            self._tasks,
+            self.config,
+            producers=self.producers,
+            consumers=self.consumers,
+            locks=self.locks,
+            tables=(self.offsets, self.topics, self.groups),
+        )
+        self._tasks.start()
+
+    async def _register(self) -> None:
+        self._registration = NamesrvRegistration(
+            self.config,
+            client=self._client,
+            topics=self.topics,
+            address=lambda: self.address,
+            ha_address=lambda: self.ha_address,
+            clock=self._clock,
+        )
+        await self._registration.start()
+
+    async def stop(self) -> None:
+        """Leave the name servers, answer what was asked, and close the store; safe to call twice.
+
+        Raises:
+            StoreError: A table cannot be written.
+        """
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        if self._registration is not None:
+            await self._registration.stop()
+        await self._wait_acknowledged()
+        await self._server.stop()
+        await self._tasks.stop()
+        self._flow.close()
+        await self._client.close()
+        try:
+            await persist_tables((self.offsets, self.topics, self.groups))
+        finally:
+            await asyncio.to_thread(self.store.shutdown)
+
+    async def __aenter__(self) -> Self:
+        for problem in await self.start():
+            log.warning("%s", problem)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _wait_acknowledged(self) -> None:
+        """Let sends that wait for the disk or a slave get their answers."""
+        acks = self._log_store.acks
+        if not acks:
+            return
+        done = asyncio.Event()
+        acks.wait(self._log_store.commit_log.wrote_offset, lambda _: done.set())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), ACKNOWLEDGE_GRACE_MS / 1000)
+
+    async def wait_failed(self) -> OSError:
+        """Wait until the log can no longer be put on disk; what the disk said."""
+        return await asyncio.shield(self._failed)
+
+    # ------------------------------------------------------------------------------ places
+
+    @property
+    def address(self) -> str:
+        """Where clients find the broker."""
+        return self._address(self.config.broker_ip1, self.port)
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves find it: the port above the one for clients."""
+        return self._address(self.config.broker_ip2, self.port + 1)
+
+    def _address(self, ip: str, port: int) -> str:
+        ip = advertised_ip(ip or self.config.bind_address)
+        return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """The open connections."""
+        return self._server.connections
+
+    # ------------------------------------------------------------------------------ wiring
+
+    def _burst_ended(self) -> None:
+        self.store.finish_burst()
+        self._flow.end_burst()
+
+    def _connection_closed(self, connection: Connection) -> None:
+        self.producers.connection_closed(connection)
+        self.consumers.connection_closed(connection)
+
+    async def _wait_registered(self) -> None:
+        if self._registration is not None:
+            await self._registration.wait_registered()
+
+    def _post(self, function: Callable[[], None]) -> None:
+        """Called by threads of the store that have something for the loop."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(function)
+
+    def _store_failed(self, error: OSError) -> None:
+        """Called by a thread of the store."""
+
+        def fail() -> None:
+            if not self._failed.done():
+                self._failed.set_result(error)
+
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(fail)
+
+
+def _notify_consumers(group: str, channels: Sequence[ClientChannel]) -> None:
+    """Tell the clients of a group that it changed; those who cannot be told are about to go."""
+    header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+    for channel in channels:
+        with suppress(SendFailed):
+            channel.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
