@@ -143,6 +143,12 @@ class SendBroker:
         request.version = version
         return self.handle(request) or RemotingCommand(code=-1)
 
+    def flush(self) -> None:
+        """What the store's flusher does, and what follows from it."""
+        self.store.flush()
+        self.store.acks.flushed_offset = self.store.flushed_offset
+        self.store.acks.release()
+
     def stored(self, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> StoredMessage:
         """A message that must be there."""
         offset = self.store.physical_offset_in_queue(topic, queue_id, queue_offset)
