@@ -1,0 +1,318 @@
+"""Clients that come, stay and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.processor import client_manage
+from roquet.errors import ProtocolError
+from roquet.model.subscription import SubscriptionData, SubscriptionGroupConfig
+from roquet.model.topic_config import TopicConfig
+from roquet.remoting.bodies.client import (
+    CheckClientRequestBody,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+)
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers import client as headers
+from tests.unit.broker.admin.kit import Desk, FakeConnection, desk
+
+HEARTBEAT = headers.HeartbeatRequestHeader()
+
+
+@pytest.fixture(name="at")
+def _at(tmp_path: Path) -> Iterator[Desk]:
+    with desk(tmp_path) as made:
+        yield made
+
+
+def consumer(
+    group: str | None = "G",
+    *topics: str,
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
+    unit_mode: bool = False,
+) -> ConsumerData:
+    return ConsumerData(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_type=consume_type,
+        group_name=group,
+        message_model=MessageModel.CLUSTERING,
+        subscription_data_set=[
+            SubscriptionData(topic=topic, sub_string="*", sub_version=1) for topic in topics
+        ],
+        unit_mode=unit_mode,
+    )
+
+
+async def beat(
+    at: Desk,
+    *consumers: ConsumerData,
+    producers: tuple[str, ...] = (),
+    client_id: str | None = "c1",
+    fingerprint: int = 0,
+    without_sub: bool = False,
+    connection: object = None,
+) -> bool:
+    """Send a heartbeat; whether the broker wants subscriptions in full."""
+    data = HeartbeatData(
+        client_id=client_id,
+        consumer_data_set=list(consumers),
+        producer_data_set=[ProducerData(group_name=name) for name in producers],
+        heartbeat_fingerprint=fingerprint,
+        without_sub=without_sub,
+    )
+    answer = await at.ask(
+        RequestCode.HEART_BEAT, HEARTBEAT, body=encode_body(data), connection=connection
+    )
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    assert answer.ext_fields is not None
+    assert answer.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    return answer.ext_fields["IS_SUB_CHANGE"] == "true"
+
+
+def subscriptions(at: Desk, group: str = "G") -> set[str]:
+    info = at.consumers.find(group)
+    assert info is not None
+    return set(info.subscriptions)
+
+
+# -- heartbeats ---------------------------------------------------------------------------------
+
+
+async def test_producers_and_consumers_are_registered(at: Desk) -> None:
+    assert await beat(at, consumer("G", "T"), producers=("P", "Q"))
+    assert set(at.producers.groups) == {"P", "Q"}
+    info = at.consumers.find("G")
+    assert info is not None
+    assert info.client_ids() == ["c1"]
+    assert info.consume_type is ConsumeType.CONSUME_PASSIVELY
+    assert info.consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    assert info.message_model is MessageModel.CLUSTERING
+    assert subscriptions(at) == {"T"}
+
+
+async def test_others_of_the_group_are_told(at: Desk) -> None:
+    await beat(at, consumer("G", "T"))
+    await beat(at, consumer("G", "T"), client_id="c2", connection=FakeConnection())
+    assert at.notified[-1] == ("G", ["c1", "c2"])
+
+
+async def test_a_group_may_not_want_to_be_told(at: Desk) -> None:
+    at.groups.update(
+        SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
+    )
+    await beat(at, consumer("G", "T"))
+    assert at.notified == []
+
+
+async def test_the_retry_topic_is_made(at: Desk) -> None:
+    at.groups.update(SubscriptionGroupConfig(group_name="G", retry_queue_nums=3))
+    await beat(at, consumer("G", "T"))
+    assert at.topics.table["%RETRY%G"] == TopicConfig(
+        topic_name="%RETRY%G", read_queue_nums=3, write_queue_nums=3, perm=6
+    )
+
+
+async def test_the_retry_topic_of_units_and_of_ordered_topics(at: Desk) -> None:
+    at.topics.update(TopicConfig(topic_name="Ordered", order=True))
+    await beat(at, consumer("U", "T", unit_mode=True), consumer("O", "T", "Ordered"))
+    assert at.topics.table["%RETRY%U"].topic_sys_flag == 2
+    assert not at.topics.table["%RETRY%U"].order
+    assert at.topics.table["%RETRY%O"].order
+
+
+async def test_an_unknown_group_is_passed_over(tmp_path: Path) -> None:
+    with desk(tmp_path, auto_create_subscription_group=False) as at:
+        await beat(at, consumer("G", "T"), producers=("P",))
+        assert at.consumers.find("G") is None
+        assert "%RETRY%G" not in at.topics.table
+        assert set(at.producers.groups) == {"P"}
+
+
+async def test_a_bad_group_name_makes_no_topic(at: Desk) -> None:
+    await beat(at, consumer("../x", "T"))
+    assert at.consumers.find("../x") is None
+    assert not [name for name in at.topics.table if "x" in name and "RETRY" in name]
+
+
+async def test_pull_consumers_can_be_rejected(tmp_path: Path) -> None:
+    pulls = consumer("Pull", "T", consume_type=ConsumeType.CONSUME_ACTIVELY)
+    with desk(tmp_path, reject_pull_consumer=True) as at:
+        await beat(at, pulls, consumer("Push", "T"))
+        assert at.consumers.find("Pull") is None
+        assert at.consumers.find("Push") is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "remark"),
+    [
+        (HeartbeatData(consumer_data_set=[consumer("G", "T")]), "the client id is null"),
+        (
+            HeartbeatData(client_id="c", consumer_data_set=[consumer("G", "T"), consumer(None)]),
+            "the group name is null",
+        ),
+        (
+            HeartbeatData(
+                client_id="c",
+                consumer_data_set=[consumer("G", "T")],
+                producer_data_set=[ProducerData()],
+            ),
+            "the group name is null",
+        ),
+    ],
+)
+async def test_half_a_heartbeat_registers_nobody(
+    at: Desk, data: HeartbeatData, remark: str
+) -> None:
+    answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=encode_body(data))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert at.consumers.find("G") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"clientID":3}', b'{"consumerDataSet":[{}]'])
+async def test_a_body_that_is_no_heartbeat(at: Desk, body: bytes) -> None:
+    answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_heartbeat_that_is_too_long_is_not_read(at: Desk) -> None:
+    answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=b"[" * ((1 << 20) + 1))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+# -- heartbeats with a fingerprint --------------------------------------------------------------
+
+
+async def test_the_same_fingerprint_needs_no_subscriptions(at: Desk) -> None:
+    full = consumer("G", "T")
+    assert not await beat(at, full, fingerprint=7)
+    assert not await beat(at, consumer("G"), fingerprint=7, without_sub=True)
+    assert subscriptions(at) == {"T"}
+
+
+async def test_another_fingerprint_wants_them(at: Desk) -> None:
+    await beat(at, consumer("G", "T"), fingerprint=7)
+    assert await beat(at, consumer("G", "T", "U"), fingerprint=8)
+    assert subscriptions(at) == {"T", "U"}
+    assert not await beat(at, consumer("G", "T", "U"), fingerprint=8)
+
+
+async def test_a_first_kind_heartbeat_counts_as_another_fingerprint(at: Desk) -> None:
+    assert await beat(at, consumer("G", "T"))
+    assert await beat(at, consumer("G", "T"), fingerprint=7)
+
+
+async def test_a_broker_that_knows_nothing_wants_subscriptions(at: Desk) -> None:
+    """As after a restart: the client thinks that its subscriptions are known."""
+    assert await beat(at, consumer("G"), fingerprint=7, without_sub=True)
+    assert subscriptions(at) == set()
+    assert not await beat(at, consumer("G", "T"), fingerprint=7)
+    assert subscriptions(at) == {"T"}
+
+
+async def test_without_a_fingerprint_subscriptions_always_count(at: Desk) -> None:
+    await beat(at, consumer("G", "T"), without_sub=True)
+    assert subscriptions(at) == {"T"}
+
+
+async def test_a_group_that_is_gone_is_forgotten(at: Desk) -> None:
+    await beat(at, consumer("G", "T"), fingerprint=7)
+    header = headers.UnregisterClientRequestHeader(client_id="c1", consumer_group="G")
+    await at.ask_ok(RequestCode.UNREGISTER_CLIENT, header)
+    assert await beat(at, consumer("G"), fingerprint=7, without_sub=True)
+
+
+async def test_fingerprints_do_not_pile_up(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_manage, "FINGERPRINTS_PRUNED_AT", 4)
+    at.clients._prune_at = 4
+    for number in range(20):
+        connection = FakeConnection()
+        await beat(
+            at, consumer(f"G{number}", "T"), fingerprint=1, client_id="c", connection=connection
+        )
+        at.consumers.connection_closed(connection)  # type: ignore[arg-type]
+        assert len(at.clients._fingerprints) <= 4
+
+
+# -- farewell -----------------------------------------------------------------------------------
+
+
+async def test_a_client_leaves(at: Desk) -> None:
+    await beat(at, consumer("G", "T"), producers=("P",))
+    await beat(at, consumer("G", "T"), client_id="c2", connection=FakeConnection())
+    at.notified.clear()
+    header = headers.UnregisterClientRequestHeader(
+        client_id="c1", producer_group="P", consumer_group="G"
+    )
+    answer = await at.ask_ok(RequestCode.UNREGISTER_CLIENT, header)
+    assert answer.ext_fields == {}
+    assert at.producers.groups == {}
+    info = at.consumers.find("G")
+    assert info is not None
+    assert info.client_ids() == ["c2"]
+    assert at.notified == [("G", ["c2"])]
+
+
+async def test_a_client_leaves_quietly(at: Desk) -> None:
+    at.groups.update(
+        SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
+    )
+    await beat(at, consumer("G", "T"))
+    await beat(at, consumer("G", "T"), client_id="c2", connection=FakeConnection())
+    header = headers.UnregisterClientRequestHeader(client_id="c1", consumer_group="G")
+    await at.ask_ok(RequestCode.UNREGISTER_CLIENT, header)
+    assert at.notified == []
+
+
+async def test_leaving_what_is_not_there_makes_nothing(at: Desk) -> None:
+    header = headers.UnregisterClientRequestHeader(
+        client_id="c1", producer_group="P", consumer_group="New"
+    )
+    await at.ask_ok(RequestCode.UNREGISTER_CLIENT, header)
+    assert "New" not in at.groups.table
+
+
+# -- expressions --------------------------------------------------------------------------------
+
+
+def compiled(kind: str, text: str) -> None:
+    assert kind == "SQL92"
+    if text != "a > 1":
+        raise ProtocolError("no expression")
+
+
+def checked(expression_type: str, text: str | None = "a > 1") -> bytes:
+    subscription = SubscriptionData(topic="T", expression_type=expression_type, sub_string=text)
+    return encode_body(CheckClientRequestBody(client_id="c", subscription_data=subscription))
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", checked("TAG"), checked("")])
+async def test_tags_need_no_check(at: Desk, body: bytes) -> None:
+    answer = await at.ask_ok(RequestCode.CHECK_CLIENT_CONFIG, body=body)
+    assert (answer.remark, answer.ext_fields) == (None, None)
+
+
+async def test_expressions_may_be_off(tmp_path: Path) -> None:
+    remark = "The broker does not support consumer to filter message by SQL92"
+    with desk(tmp_path / "a", compile_expression=compiled) as at:
+        answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
+        assert (answer.code, answer.remark) == (1, remark)
+    with desk(tmp_path / "b", property_filter=True) as at:
+        answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
+        assert (answer.code, answer.remark) == (1, remark)
+
+
+async def test_expressions_are_compiled(tmp_path: Path) -> None:
+    with desk(tmp_path, compile_expression=compiled, property_filter=True) as at:
+        await at.ask_ok(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
+        for bad in ("a >", None):
+            answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92", bad))
+            assert (answer.code, answer.remark) == (23, "no expression")
