@@ -56,7 +56,7 @@ from roquet.model.host import Host
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.connection import Connection
-from roquet.remoting.endpoint import RemotingLimits
+from roquet.remoting.endpoint import RemotingLimits, RemotingStatistics
 from roquet.remoting.headers.client import NotifyConsumerIdsChangedRequestHeader
 from roquet.remoting.processor import Port, ProcessorRegistry
 from roquet.remoting.server import RemotingServer, ServerConfig, fast_port
@@ -248,7 +248,7 @@ class Broker:
                 topics=topics,
                 offsets=offsets,
                 flow=flow,
-                registered=self._wait_registered,
+                registered=self.wait_registered,
             ),
             GroupAdmin(groups=groups, offsets=offsets, flow=flow),
             ConnectionAdmin(producers=self.producers, consumers=self.consumers, clock=clock),
@@ -349,6 +349,11 @@ class Broker:
         """The open connections."""
         return self._server.connections
 
+    @property
+    def statistics(self) -> RemotingStatistics:
+        """What happened on the connections so far."""
+        return self._server.statistics
+
     # ------------------------------------------------------------------------------ wiring
 
     def _burst_ended(self) -> None:
@@ -359,7 +364,8 @@ class Broker:
         self.producers.connection_closed(connection)
         self.consumers.connection_closed(connection)
 
-    async def _wait_registered(self) -> None:
+    async def wait_registered(self) -> None:
+        """Wait until the name servers that answer know all topics, or for a while."""
         if self._registration is not None:
             await self._registration.wait_registered()
 

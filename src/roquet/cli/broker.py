@@ -99,7 +99,7 @@ async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) 
     report_settings(settings.warnings, settings.without_effect)
     root = settings.config.store_root
     refuse_store_in_use(Path(root), Files())
-    async with Broker(settings.config, settings.store, tls=settings.tls) as server:
+    async with Broker(settings.config, settings.store, tls=settings.tls_settings) as server:
         print_broker(broker_facts(server, settings), as_json=as_json)
         failure = await stop.wait(server.wait_failed())
     if failure is not None:

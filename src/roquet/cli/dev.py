@@ -139,7 +139,7 @@ async def _serve(
             config = replace(settings.config, namesrv_address=found.address)
             settings = msgspec.structs.replace(settings, config=config)
             broker = await running.enter_async_context(
-                Broker(config, settings.store, tls=settings.tls)
+                Broker(config, settings.store, tls=settings.tls_settings)
             )
         except ConfigError as error:
             raise _with_port_hint(error) from None

@@ -1,0 +1,325 @@
+"""The broker as a whole, over loopback: what its parts do together."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig
+from roquet.errors import ConfigError, StoreLocked
+from roquet.format.commit_log import decode_record
+from roquet.model.subscription import SubscriptionData
+from roquet.namesrv.config import NamesrvConfig
+from roquet.namesrv.namesrv import Namesrv
+from roquet.remoting.bodies.client import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+)
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.client import RemotingClient
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from roquet.remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from roquet.remoting.headers.pull import PullMessageRequestHeader
+from roquet.remoting.headers.send import SendMessageRequestHeaderV2
+from roquet.remoting.processor import PUBLIC, ProcessorRegistry, RequestContext, processor
+from roquet.store.config import FlushDiskType, MessageStoreConfig
+from roquet.testing.hooked_files import HookedFiles, QuickFiles
+
+TIMEOUT_MS = 10_000
+TOPIC = "Orders"
+GROUP = "billing"
+
+
+def store_config(flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH) -> MessageStoreConfig:
+    return MessageStoreConfig(
+        commit_log_file_bytes=1 << 20,
+        consume_queue_file_bytes=20_000,
+        index_slots=1000,
+        index_entries=4000,
+        flush_disk_type=flush,
+    )
+
+
+def config(root: Path, *, namesrv: str = "") -> BrokerConfig:
+    return BrokerConfig(
+        broker_name="broker-a",
+        listen_port=0,
+        store_root=str(root / "store"),
+        namesrv_address=namesrv,
+    )
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with Broker(config(tmp_path), store_config(), files=QuickFiles()) as running:
+        yield running
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    async with RemotingClient() as made:
+        yield made
+
+
+@asynccontextmanager
+async def name_server(folder: Path) -> AsyncIterator[Namesrv]:
+    settings = NamesrvConfig(
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(folder / "kvConfig.json"),
+        config_store_path=str(folder / "namesrv.properties"),
+    )
+    async with Namesrv(settings) as running:
+        yield running
+
+
+async def send(
+    client: RemotingClient, broker: Broker, body: bytes, *, queue_id: int = 0
+) -> RemotingCommand:
+    header = SendMessageRequestHeaderV2(
+        producer_group="shop",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp_ms=1_700_000_000_000,
+        flag=0,
+        properties="TAGS\x01paid\x02",
+    )
+    return await client.invoke(
+        broker.address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_ms=TIMEOUT_MS
+    )
+
+
+async def pull(
+    client: RemotingClient, broker: Broker, queue_offset: int, *, suspend_ms: int = 0
+) -> RemotingCommand:
+    header = PullMessageRequestHeader(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=0,
+        queue_offset=queue_offset,
+        max_msg_nums=32,
+        sys_flag=4 | (2 if suspend_ms else 0),
+        commit_offset=0,
+        suspend_timeout_ms=suspend_ms,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    return await client.invoke(
+        broker.address, RequestCode.PULL_MESSAGE, header, timeout_ms=TIMEOUT_MS
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so; the test's time-out bounds it."""
+    while not condition():  # noqa: ASYNC110 - counters have no event to wait for
+        await asyncio.sleep(0)
+
+
+def bodies(answer: RemotingCommand) -> Iterator[bytes]:
+    position = 0
+    while position < len(answer.body):
+        record = decode_record(memoryview(answer.body), position, len(answer.body))
+        yield record.body
+        position += record.store_size
+
+
+async def test_what_is_sent_is_pulled(broker: Broker, client: RemotingClient) -> None:
+    for number in range(3):
+        answer = await send(client, broker, b"%d" % number)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert answer.ext_fields is not None
+        assert answer.ext_fields["queueOffset"] == str(number)
+    pulled = await pull(client, broker, 0)
+    assert pulled.code == ResponseCode.SUCCESS, pulled.remark
+    assert list(bodies(pulled)) == [b"0", b"1", b"2"]
+
+
+async def test_a_held_pull_is_answered_when_a_message_arrives(
+    broker: Broker, client: RemotingClient
+) -> None:
+    await send(client, broker, b"first")
+    async with RemotingClient() as consumer:
+        waiting = asyncio.create_task(pull(consumer, broker, 1, suspend_ms=9_000))
+        await until(lambda: consumer.statistics.requests_sent > 0)
+        # An answer to a later request on the same connection shows that the pull was taken.
+        offset = UpdateConsumerOffsetRequestHeader(
+            consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=1
+        )
+        await consumer.invoke(
+            broker.address, RequestCode.UPDATE_CONSUMER_OFFSET, offset, timeout_ms=TIMEOUT_MS
+        )
+        assert not waiting.done()
+        await send(client, broker, b"second")
+        assert list(bodies(await waiting)) == [b"second"]
+
+
+class Told:
+    """A consumer's ear."""
+
+    def __init__(self) -> None:
+        self.groups: asyncio.Queue[str] = asyncio.Queue()
+
+    @processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, permission=PUBLIC)
+    def changed(self, context: RequestContext) -> None:
+        fields = context.request.ext_fields or {}
+        self.groups.put_nowait(fields["consumerGroup"])
+
+
+async def join(client: RemotingClient, broker: Broker, client_id: str) -> None:
+    data = HeartbeatData(
+        client_id=client_id,
+        consumer_data_set=[
+            ConsumerData(
+                group_name=GROUP,
+                consume_type=ConsumeType.CONSUME_PASSIVELY,
+                message_model=MessageModel.CLUSTERING,
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                subscription_data_set=[SubscriptionData(topic=TOPIC, sub_string="*")],
+            )
+        ],
+    )
+    answer = await client.invoke(
+        broker.address, RequestCode.HEART_BEAT, body=encode_body(data), timeout_ms=TIMEOUT_MS
+    )
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def test_consumers_hear_of_each_other_coming_and_going(broker: Broker) -> None:
+    told = Told()
+    async with RemotingClient(ProcessorRegistry(told)) as first:
+        await join(first, broker, "first")
+        assert await told.groups.get() == GROUP
+        async with RemotingClient() as second:
+            await join(second, broker, "second")
+            assert await told.groups.get() == GROUP
+            group = broker.consumers.find(GROUP)
+            assert group is not None
+            assert sorted(group.client_ids()) == ["first", "second"]
+        assert await told.groups.get() == GROUP
+        group = broker.consumers.find(GROUP)
+        assert group is not None
+        assert list(group.client_ids()) == ["first"]
+    assert broker.topics.select(f"%RETRY%{GROUP}") is not None
+
+
+async def test_tables_and_messages_outlive_the_broker(
+    tmp_path: Path, client: RemotingClient
+) -> None:
+    offset = UpdateConsumerOffsetRequestHeader(
+        consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=1
+    )
+    asked = QueryConsumerOffsetRequestHeader(consumer_group=GROUP, topic=TOPIC, queue_id=0)
+    async with Broker(config(tmp_path), store_config(), files=QuickFiles()) as broker:
+        await send(client, broker, b"kept")
+        await pull(client, broker, 0)  # makes the group
+        committed = await client.invoke(
+            broker.address, RequestCode.UPDATE_CONSUMER_OFFSET, offset, timeout_ms=TIMEOUT_MS
+        )
+        assert committed.code == ResponseCode.SUCCESS, committed.remark
+        assert (tmp_path / "store" / "abort").exists()
+    assert not (tmp_path / "store" / "abort").exists()
+    async with Broker(config(tmp_path), store_config(), files=QuickFiles()) as broker:
+        assert broker.topics.select(TOPIC) is not None
+        assert list(bodies(await pull(client, broker, 0))) == [b"kept"]
+        answer = await client.invoke(
+            broker.address, RequestCode.QUERY_CONSUMER_OFFSET, asked, timeout_ms=TIMEOUT_MS
+        )
+        assert (answer.ext_fields or {})["offset"] == "1"
+
+
+async def test_a_second_broker_on_the_same_store_is_refused(
+    broker: Broker, tmp_path: Path, client: RemotingClient
+) -> None:
+    with pytest.raises(StoreLocked):
+        async with Broker(config(tmp_path), store_config(), files=QuickFiles()):
+            pytest.fail("it started")
+    assert (await send(client, broker, b"still here")).code == ResponseCode.SUCCESS
+
+
+async def test_a_port_in_use_leaves_a_clean_store(broker: Broker, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    taken = BrokerConfig(listen_port=broker.port, store_root=str(other))
+    with pytest.raises(ConfigError):
+        async with Broker(taken, store_config(), files=QuickFiles()):
+            pytest.fail("it started")
+    assert not (other / "abort").exists()
+
+
+async def test_the_name_server_knows_it_while_it_runs(
+    tmp_path: Path, client: RemotingClient
+) -> None:
+    async with name_server(tmp_path) as namesrv:
+        address = f"127.0.0.1:{namesrv.port}"
+        async with Broker(
+            config(tmp_path, namesrv=address), store_config(), files=QuickFiles()
+        ) as broker:
+            await broker.wait_registered()
+            await send(client, broker, b"makes the topic")
+            await broker.wait_registered()
+            answer = await client.invoke(
+                address,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                GetRouteInfoRequestHeader(topic=TOPIC),
+                timeout_ms=TIMEOUT_MS,
+            )
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            assert broker.address.encode() in answer.body
+        answer = await client.invoke(
+            address,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=TOPIC),
+            timeout_ms=TIMEOUT_MS,
+        )
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+class BrokenDisk(HookedFiles):
+    """Files whose syncs fail once somebody says so."""
+
+    is_broken = False
+
+    def before(self, name: str, path: Path) -> None:
+        if self.is_broken and name == "data_sync" and path.parent.name == "commitlog":
+            raise OSError(errno.EIO, "input/output error")
+
+
+async def test_a_disk_that_fails_ends_the_broker(tmp_path: Path, client: RemotingClient) -> None:
+    files = BrokenDisk()
+    sync = store_config(FlushDiskType.SYNC_FLUSH)
+    async with Broker(config(tmp_path), sync, files=files) as broker:
+        assert (await send(client, broker, b"good")).code == ResponseCode.SUCCESS
+        files.is_broken = True
+        answer = await send(client, broker, b"lost")
+        assert answer.code != ResponseCode.SUCCESS
+        assert (await broker.wait_failed()).errno == errno.EIO
+        refused = await send(client, broker, b"refused")
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE, refused.remark
+
+
+async def test_stopping_waits_for_sends_that_wait_for_the_disk(tmp_path: Path) -> None:
+    sync = store_config(FlushDiskType.SYNC_FLUSH)
+    async with RemotingClient() as client:
+        async with Broker(config(tmp_path), sync) as broker:
+            await send(client, broker, b"makes the topic")
+            sends = [asyncio.create_task(send(client, broker, b"x")) for _ in range(50)]
+            await until(lambda: broker.statistics.requests > len(sends))
+        answers = await asyncio.gather(*sends)
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
