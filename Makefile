@@ -1,6 +1,7 @@
 # make setup   .venv with everything that development needs
 # make test    lint, types, layers, then all tests in both lanes
 # make lint    ruff, mypy, import-linter
+# make demo    start a broker, send and pull messages, crash it, recover, look into its files
 # make bench   the benchmarks of the store and of the broker
 # make clean   remove what the other targets made, except .venv itself
 
@@ -15,7 +16,7 @@ PYTEST_ARGS ?= -n auto
 PURE_SUITES := $(wildcard tests/unit tests/golden tests/property tests/crash)
 
 .DELETE_ON_ERROR:
-.PHONY: setup test lint bench clean
+.PHONY: setup test lint demo bench clean
 
 setup: $(STAMP)
 
@@ -37,6 +38,9 @@ test: lint
 	else \
 	    echo 'The fast lane is not built, so the tests above ran in the pure lane.'; \
 	fi
+
+demo: setup
+	$(BIN)/python scripts/demo.py
 
 bench: setup
 	$(BIN)/python -m benchmarks.store

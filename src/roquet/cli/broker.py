@@ -100,6 +100,7 @@ async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) 
     root = settings.config.store_root
     refuse_store_in_use(Path(root), Files())
     async with Broker(settings.config, settings.store, tls=settings.tls_settings) as server:
+        await server.wait_registered()
         print_broker(broker_facts(server, settings), as_json=as_json)
         failure = await stop.wait(server.wait_failed())
     if failure is not None:

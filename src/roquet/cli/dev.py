@@ -143,6 +143,7 @@ async def _serve(
             )
         except ConfigError as error:
             raise _with_port_hint(error) from None
+        await broker.wait_registered()
         facts.print_dev(
             facts.DevFacts(
                 process_id=process_id(),

@@ -208,4 +208,4 @@ def _print_rows(rows: Iterable[Sequence[str]]) -> None:
 def _tls_in_force(tls: ServerTlsConfig) -> str:
     if tls.mode is TlsMode.DISABLED or tls.certificate_file is None:
         return "disabled"
-    return tls.mode.value
+    return str(tls.mode.value)

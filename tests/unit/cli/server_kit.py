@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,11 @@ class ServerProcess:
     def __init__(
         self, *arguments: str, home: Path, environment: dict[str, str] | None = None
     ) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "roquet", *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             cwd=home,
             env=clean_environment(home) | (environment or {}),
@@ -45,8 +47,20 @@ class ServerProcess:
 
     def ended(self) -> tuple[int, str, str]:
         """Wait for the end: exit code, the rest of standard output, standard error."""
-        out, err = self.process.communicate(timeout=END_TIMEOUT_S)
-        return self.process.returncode, out, err
+        assert self.process.stdout is not None
+        code = self.process.wait(END_TIMEOUT_S)
+        out = self.process.stdout.read()
+        self._errors.seek(0)
+        return code, out, self._errors.read()
+
+    def close(self) -> None:
+        """End it if it still runs, and let go of its output."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
         self.process.send_signal(number)
@@ -62,9 +76,7 @@ def server(
     try:
         yield running
     finally:
-        if running.process.poll() is None:
-            running.process.kill()
-        running.process.communicate()
+        running.close()
 
 
 def run(
