@@ -1,13 +1,16 @@
-"""Fixtures of the Java oracle: built once, one name server and one client a test process."""
+"""Fixtures of the real clients and servers: built once, started once a test process."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interop import javabuild
+from tests.interop.agents import AgentPool
+from tests.interop.cluster import APACHE, ROQUET, Cluster
 from tests.interop.javabroker import JavaNamesrv, start_namesrv
 from tests.interop.javaclient import JavaClient
 from tests.interop.oracle import JavaOracle
@@ -51,3 +54,29 @@ def java(
 ) -> JavaOracle:
     """Starts Java brokers for this test and asks them through the Java client."""
     return JavaOracle(java_toolkit, java_namesrv, java_client, tmp_path / "java")
+
+
+@pytest.fixture(scope="session")
+def server_side() -> str:
+    """Whose servers the clients are tried against.
+
+    ROQUET_INTEROP_SERVERS=apache runs every scenario against Apache RocketMQ, which shows that the
+    scenario itself is right.
+    """
+    side = os.environ.get("ROQUET_INTEROP_SERVERS", ROQUET)
+    assert side in {APACHE, ROQUET}, side
+    return side
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPool]:
+    pool = AgentPool(tmp_path_factory.mktemp("agents"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A name server and a broker that scenarios share; topics keep them apart."""
+    with Cluster(server_side, server_side, tmp_path_factory.mktemp("cluster")) as started:
+        yield started

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.interop.javabuild import JavaToolkit
-from tests.interop.javaprocess import QUICK_JVM, JavaProcess, find_free_port
+from tests.interop.javaprocess import QUICK_JVM, JavaProcess
+from tests.interop.process import Listening, find_free_port
 
 NAMESRV_CLASS = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_CLASS = "org.apache.rocketmq.broker.BrokerStartup"
@@ -50,18 +51,19 @@ class JavaBroker(JavaProcess):
         self,
         toolkit: JavaToolkit,
         folder: Path,
-        namesrv: JavaNamesrv,
+        namesrv: Listening,
         store: Path,
         config: Mapping[str, str | int],
         *,
+        port: int | None = None,
         jvm_options: Sequence[str] = QUICK_JVM,
     ) -> None:
         self.store = store
-        port = find_free_port(-2, 1)
+        port = find_free_port(-2, 1) if port is None else port
         self.address = f"127.0.0.1:{port}"
         self.broker_name = f"java-{port}"
         home = folder / self.broker_name
-        home.mkdir(parents=True)
+        home.mkdir(parents=True, exist_ok=True)
         values: dict[str, str | int] = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": self.broker_name,
@@ -94,9 +96,11 @@ def start_namesrv(toolkit: JavaToolkit, folder: Path) -> JavaNamesrv:
 def start_broker(
     toolkit: JavaToolkit,
     folder: Path,
-    namesrv: JavaNamesrv,
+    namesrv: Listening,
     store: Path,
     config: Mapping[str, str | int],
+    *,
+    port: int | None = None,
 ) -> JavaBroker:
     """Starts a broker on `store` and waits until it has recovered and listens.
 
@@ -106,8 +110,9 @@ def start_broker(
         namesrv: The name server to register with.
         store: The store directory, existing or not.
         config: Keys of `broker.conf` beyond names, addresses and paths.
+        port: Where to listen, when it must be the one of a broker before.
     """
-    broker = JavaBroker(toolkit, folder, namesrv, store, config)
+    broker = JavaBroker(toolkit, folder, namesrv, store, config, port=port)
     _wait_started(broker, f"The broker[{broker.broker_name}, {broker.address}] boot success")
     return broker
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-JAVA_PROJECT = HERE / "java"
+ORACLE_PROJECT = HERE / "java"
+AGENT_PROJECT = HERE / "javaagent"
 CACHE = HERE / ".build"
 
 JAVA_MAJOR_MIN = 17
@@ -63,8 +64,12 @@ def is_required() -> bool:
     return os.environ.get("CI") == "true" and _tools_found()
 
 
-def build() -> JavaToolkit:
+def build(project: Path = ORACLE_PROJECT, version: str = "5.4.0") -> JavaToolkit:
     """Builds, or finds the earlier build.
+
+    Args:
+        project: The folder of the pom.
+        version: Of Apache RocketMQ.
 
     Raises:
         OracleMissingError: Java, a JDK's compiler, Maven or the network is missing.
@@ -75,12 +80,12 @@ def build() -> JavaToolkit:
     maven = _find("mvn", "Maven (mvn)")
     _check_java_version(java)
     CACHE.mkdir(exist_ok=True)
-    folder = CACHE / _digest()
+    folder = CACHE / _digest(project, version)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         classpath = _read_classpath(folder)
         if classpath is None:
-            _run_maven(maven, folder)
+            _run_maven(maven, folder, project, version)
             classpath = _read_classpath(folder)
     if classpath is None:
         raise OracleBuildError("Maven succeeded but a jar of the classpath is not there")
@@ -106,11 +111,11 @@ def _check_java_version(java: str) -> None:
         raise OracleMissingError(f"Java {JAVA_MAJOR_MIN} or newer is missing: `java` is {major}")
 
 
-def _digest() -> str:
-    digest = hashlib.sha256()
-    sources = sorted(path for path in (JAVA_PROJECT / "src").rglob("*") if path.is_file())
-    for path in [JAVA_PROJECT / "pom.xml", *sources]:
-        digest.update(path.relative_to(JAVA_PROJECT).as_posix().encode())
+def _digest(project: Path, version: str) -> str:
+    digest = hashlib.sha256(version.encode())
+    sources = sorted(path for path in (project / "src").rglob("*") if path.is_file())
+    for path in [project / "pom.xml", *sources]:
+        digest.update(path.relative_to(project).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -126,14 +131,14 @@ def _read_classpath(folder: Path) -> str | None:
     return os.pathsep.join([str(folder / "classes"), jars])
 
 
-def _run_maven(maven: str, folder: Path) -> None:
+def _run_maven(maven: str, folder: Path, project: Path, version: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     partial = folder / "classpath.partial"
     command = [
         maven, "--quiet", "--batch-mode",
-        "--file", str(JAVA_PROJECT / "pom.xml"),
-        f"-Droquet.build={folder}",
+        "--file", str(project / "pom.xml"),
+        f"-Droquet.build={folder}", f"-Drocketmq.version={version}",
         "compile", "dependency:build-classpath", f"-Dmdep.outputFile={partial}",
     ]  # fmt: skip
     try:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.javabroker import JavaBroker, JavaNamesrv
+from tests.interop.javabroker import JavaBroker
 from tests.interop.javabuild import JavaToolkit
 from tests.interop.javaprocess import JavaProcess
+from tests.interop.process import Listening
 
 MAIN_CLASS = "roquet.interop.Main"
 COMMAND_TIMEOUT_S = 60
@@ -79,7 +80,7 @@ class JavaQueueOffsets:
 class JavaClient(JavaProcess):
     """The resident client process; not for use by two threads at once."""
 
-    def __init__(self, toolkit: JavaToolkit, folder: Path, namesrv: JavaNamesrv) -> None:
+    def __init__(self, toolkit: JavaToolkit, folder: Path, namesrv: Listening) -> None:
         self._namesrv = namesrv.address
         self._buffer = b""
         super().__init__(
@@ -136,6 +137,11 @@ class JavaClient(JavaProcess):
         ):
             found[line["queryKey"]].append(_message(line))
         return found
+
+    def mqadmin(self, *words: str) -> str:
+        """What Apache RocketMQ's admin tool prints; words must not hold commas."""
+        (line,) = self._command("mqadmin", words=",".join(words))
+        return str(line["printed"])
 
     def produce(
         self,

@@ -11,7 +11,7 @@ import java.util.Map;
 
 /**
  * A RocketMQ client for tests, driven by commands: {@code wait}, {@code offsets}, {@code consume},
- * {@code produce} and {@code query} (see {@link Commands} for their options).
+ * {@code produce}, {@code query} and {@code mqadmin} (see {@link Commands} for their options).
  *
  * <p>{@code Main <command> --name value ...} runs one command. {@code Main serve} runs one command a
  * line of standard input, each line a JSON array of the same words, so that many commands share one

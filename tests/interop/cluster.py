@@ -1,0 +1,220 @@
+"""A name server and a broker, each of Apache RocketMQ or of Roquet, as processes on loopback.
+
+A broker is stopped (SIGTERM) or killed (SIGKILL) and started again on the same port and store.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.interop import javabuild
+from tests.interop.agent import Agent, AgentError, wait_until
+from tests.interop.javabroker import JavaBroker, JavaNamesrv, start_broker, start_namesrv
+from tests.interop.process import ChildProcess, find_free_port
+
+APACHE = "apache"
+ROQUET = "roquet"
+
+START_TIMEOUT_S = 60
+
+# Small enough for many stores in one run; the load of a restart still rolls no file.
+BROKER_CONFIG: dict[str, str | int] = {
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 30_000,
+    "maxHashSlotNum": 50_000,
+    "maxIndexNum": 200_000,
+    "flushConsumerOffsetInterval": 500,
+}
+
+_topic_numbers = count(1)
+
+
+class RoquetServer(ChildProcess):
+    """A server of Roquet, started by its command.
+
+    Attributes:
+        address: Where it listens, `host:port`.
+    """
+
+    def __init__(self, name: str, role: str, folder: Path, config: dict[str, str | int]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.address = f"127.0.0.1:{config['listenPort']}"
+        path = folder / f"{name}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        super().__init__(
+            name,
+            [sys.executable, "-m", "roquet", role, "-c", str(path)],
+            folder=folder,
+            environment={
+                **{key: value for key, value in os.environ.items() if key.startswith("ROQUET_")},
+                "HOME": str(folder),
+                "LC_ALL": "C.UTF-8",
+            },
+        )
+        try:
+            self._wait_listening()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_listening(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+            except OSError:
+                if not self.is_running():
+                    raise self.error("ended before it listened") from None
+                if time.monotonic() > deadline:
+                    raise self.error(f"did not listen within {START_TIMEOUT_S} s") from None
+                time.sleep(0.02)
+            else:
+                return
+
+
+class RoquetBroker(RoquetServer):
+    """A broker of Roquet.
+
+    Attributes:
+        broker_name: Its name, unique per port.
+    """
+
+    def __init__(self, folder: Path, namesrv: str, store: Path, port: int) -> None:
+        self.broker_name = f"roquet-{port}"
+        super().__init__(
+            self.broker_name,
+            "broker",
+            folder,
+            {
+                "brokerClusterName": "DefaultCluster",
+                "brokerName": self.broker_name,
+                "brokerIP1": "127.0.0.1",
+                "bindAddress": "127.0.0.1",
+                "listenPort": port,
+                "namesrvAddr": namesrv,
+                "storePathRootDir": str(store),
+                **BROKER_CONFIG,
+            },
+        )
+
+
+def start_roquet_namesrv(folder: Path) -> RoquetServer:
+    """A name server of Roquet."""
+    return RoquetServer(
+        "namesrv",
+        "namesrv",
+        folder,
+        {
+            "listenPort": find_free_port(),
+            "bindAddress": "127.0.0.1",
+            "kvConfigPath": str(folder / "kvConfig.json"),
+            "configStorePath": str(folder / "namesrv.properties"),
+        },
+    )
+
+
+@dataclass
+class Cluster:
+    """One name server and one broker.
+
+    Args:
+        namesrv_side: Whose name server, `APACHE` or `ROQUET`.
+        broker_side: Whose broker.
+        folder: Where everything of it lies.
+    """
+
+    namesrv_side: str
+    broker_side: str
+    folder: Path
+    _namesrv: JavaNamesrv | RoquetServer = field(init=False)
+    _broker: JavaBroker | RoquetBroker | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.namesrv_side == APACHE:
+            self._namesrv = start_namesrv(javabuild.build(), self.folder / "namesrv")
+        else:
+            self._namesrv = start_roquet_namesrv(self.folder / "namesrv")
+        try:
+            self.start_broker()
+        except BaseException:
+            self._namesrv.kill()
+            raise
+
+    @property
+    def namesrv(self) -> str:
+        """The name server's address."""
+        return self._namesrv.address
+
+    @property
+    def address(self) -> str:
+        """Where a client begins: the name server's address."""
+        return self._namesrv.address
+
+    @property
+    def broker(self) -> JavaBroker | RoquetBroker:
+        assert self._broker is not None
+        return self._broker
+
+    @property
+    def broker_name(self) -> str:
+        return self.broker.broker_name
+
+    def start_broker(self) -> None:
+        """Starts the broker, again on the port of the one before."""
+        store = self.folder / "store"
+        if self._broker is None:
+            port = find_free_port(-2, 1)
+        else:
+            port = int(self._broker.address.rpartition(":")[2])
+        if self.broker_side == APACHE:
+            self._broker = start_broker(
+                javabuild.build(), self.folder, self._namesrv, store, BROKER_CONFIG, port=port
+            )
+        else:
+            self._broker = RoquetBroker(self.folder / "broker", self.namesrv, store, port)
+
+    def create_topic(self, agent: Agent, name: str, *, queues: int) -> str:
+        """Makes a topic with the client's own call and waits until it can be routed."""
+        topic = f"{name}_{next(_topic_numbers)}"
+
+        def is_created() -> bool:
+            try:
+                agent.create_topic(self.namesrv, topic, queues=queues, address=self.broker.address)
+            except AgentError:
+                # The broker has perhaps not yet registered, so that nobody knows where it is.
+                return False
+            return self.is_routed(agent, topic)
+
+        wait_until(is_created, lambda: self.broker.error(f"{topic} was not made"))
+        return topic
+
+    def is_routed(self, agent: Agent, topic: str) -> bool:
+        """Whether the name server has a route of the topic."""
+        try:
+            agent.route(self.namesrv, topic)
+        except AgentError:
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._broker is not None:
+            self._broker.__exit__(kind, error, trace)
+        self._namesrv.__exit__(kind, error, trace)

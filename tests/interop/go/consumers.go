@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	rocketmq "github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+)
+
+const pollTimeout = 200 * time.Millisecond
+
+var consumers sync.Map // handle to the function that stops it
+
+func consumerOptions(r *request) ([]consumer.Option, error) {
+	options := []consumer.Option{
+		consumer.WithNameServer(primitive.NamesrvAddr{r.Namesrv}),
+		consumer.WithGroupName(r.Group),
+		consumer.WithInstance(instanceName()),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+	}
+	switch r.Model {
+	case "", "CLUSTERING":
+		options = append(options, consumer.WithConsumerModel(consumer.Clustering))
+	case "BROADCASTING":
+		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
+	default:
+		return nil, fmt.Errorf("unknown model: %s", r.Model)
+	}
+	if r.From == "CONSUME_FROM_LAST_OFFSET" {
+		options = append(options, consumer.WithConsumeFromWhere(consumer.ConsumeFromLastOffset))
+	}
+	return options, nil
+}
+
+func expression(r *request) consumer.MessageSelector {
+	if r.Expression == "" {
+		return consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
+	}
+	return consumer.MessageSelector{Type: consumer.TAG, Expression: r.Expression}
+}
+
+func startPush(r *request) (object, error) {
+	options, err := consumerOptions(r)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, consumer.WithConsumerOrder(r.Listener == "orderly"))
+	made, err := rocketmq.NewPushConsumer(options...)
+	if err != nil {
+		return nil, err
+	}
+	err = made.Subscribe(r.Topic, expression(r),
+		func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+			emitMessages(r.Handle, messages)
+			return consumer.ConsumeSuccess, nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	if err := made.Start(); err != nil {
+		return nil, err
+	}
+	consumers.Store(r.Handle, made.Shutdown)
+	return nil, nil
+}
+
+func startLite(r *request) (object, error) {
+	options, err := consumerOptions(r)
+	if err != nil {
+		return nil, err
+	}
+	made, err := rocketmq.NewPullConsumer(options...)
+	if err != nil {
+		return nil, err
+	}
+	if err := made.Subscribe(r.Topic, expression(r)); err != nil {
+		return nil, err
+	}
+	if err := made.Start(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if len(r.Seek) > 0 {
+		go pullAll(ctx, made, r)
+	} else {
+		go pollAll(ctx, made, r.Handle)
+	}
+	consumers.Store(r.Handle, func() error {
+		cancel()
+		return made.Shutdown()
+	})
+	return nil, nil
+}
+
+func pollAll(ctx context.Context, from rocketmq.PullConsumer, handle string) {
+	for ctx.Err() == nil {
+		found, err := from.Poll(ctx, pollTimeout)
+		if err != nil {
+			continue
+		}
+		emitMessages(handle, found.GetMsgList())
+		from.ACK(ctx, found, consumer.ConsumeSuccess)
+	}
+}
+
+// pullAll reads the queues from the offsets that the command names.
+func pullAll(ctx context.Context, from rocketmq.PullConsumer, r *request) {
+	next := map[int]int64{}
+	for queue, offset := range r.Seek {
+		var id int
+		var start int64
+		fmt.Sscan(queue, &id)
+		fmt.Sscan(offset, &start)
+		next[id] = start
+	}
+	for ctx.Err() == nil {
+		for id, offset := range next {
+			queue := &primitive.MessageQueue{Topic: r.Topic, BrokerName: r.Broker, QueueId: id}
+			found, err := from.PullFrom(ctx, queue, offset, 32)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "pull from", offset, "of", queue, "failed:", err)
+				return
+			}
+			if found.Status == primitive.PullFound {
+				emitMessages(r.Handle, found.GetMessageExts())
+			}
+			next[id] = found.NextBeginOffset
+		}
+		time.Sleep(pollTimeout / 10)
+	}
+}
+
+func stop(r *request) (object, error) {
+	if found, exists := producers.LoadAndDelete(r.Handle); exists {
+		return nil, found.(rocketmq.Producer).Shutdown()
+	}
+	found, exists := consumers.LoadAndDelete(r.Handle)
+	if !exists {
+		return nil, fmt.Errorf("no such handle: %s", r.Handle)
+	}
+	return nil, found.(func() error)()
+}
+
+func emitMessages(handle string, messages []*primitive.MessageExt) {
+	items := make([]object, len(messages))
+	for i, message := range messages {
+		items[i] = object{
+			"topic":          message.Topic,
+			"queueId":        message.Queue.QueueId,
+			"queueOffset":    message.QueueOffset,
+			"physicalOffset": message.CommitLogOffset,
+			"storeSize":      message.StoreSize,
+			"body":           string(message.Body),
+			"tags":           message.GetTags(),
+			"keys":           message.GetKeys(),
+			"properties":     message.GetProperties(),
+			"reconsumeTimes": message.ReconsumeTimes,
+			"msgId":          message.MsgId,
+			"offsetMsgId":    message.OffsetMsgId,
+		}
+	}
+	emit(object{"event": "messages", "handle": handle, "messages": items})
+}

@@ -1,0 +1,92 @@
+package roquet.agent;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+
+/**
+ * The table of commands. What a command starts lives under the {@code handle} that it was given
+ * until {@code stop}; each has its own connections, as programs of their own would.
+ */
+final class Commands {
+    private static final int ROUTE_POLL_MS = 1_000;
+    private static final AtomicInteger INSTANCE = new AtomicInteger();
+
+    private final Output output;
+    private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
+    private final Map<String, Load> loads = new ConcurrentHashMap<>();
+    private final Map<String, Runnable> consumers = new ConcurrentHashMap<>();
+
+    Commands(Output output) {
+        this.output = output;
+    }
+
+    Object run(Parameters parameters) throws Exception {
+        String command = parameters.text("do");
+        return switch (command) {
+            case "producer" -> startProducer(parameters);
+            case "send" -> Sends.send(producer(parameters), parameters);
+            case "load" -> startLoad(parameters);
+            case "load-stop" -> loads.remove(parameters.text("handle")).stop();
+            case "push" -> keep(parameters, Consumers.push(parameters, output));
+            case "lite" -> keep(parameters, Consumers.lite(parameters, output));
+            case "stop" -> stop(parameters.text("handle"));
+            case "query" -> Lookups.query(producer(parameters), parameters);
+            case "view" -> Lookups.view(producer(parameters), parameters);
+            case "offsets" -> Lookups.offsets(producer(parameters), parameters);
+            case "route" -> Lookups.route(producer(parameters), parameters);
+            case "create-topic" -> Lookups.createTopic(producer(parameters), parameters);
+            default -> throw new IllegalArgumentException("unknown command: " + command);
+        };
+    }
+
+    static void configure(ClientConfig client, Parameters parameters) {
+        client.setNamesrvAddr(parameters.text("namesrv"));
+        long pid = ProcessHandle.current().pid();
+        client.setInstanceName("agent-" + pid + "-" + INSTANCE.incrementAndGet());
+        client.setPollNameServerInterval(ROUTE_POLL_MS);
+    }
+
+    private Object startProducer(Parameters parameters) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(parameters.text("group"));
+        configure(producer, parameters);
+        // The load repeats a failed message itself, to know how often; a timeout is then a failure.
+        producer.setRetryTimesWhenSendFailed((int) parameters.number("retries", 2));
+        producer.setSendMsgTimeout((int) parameters.number("timeoutMs", 5_000));
+        producer.start();
+        producers.put(parameters.text("handle"), producer);
+        return Map.of();
+    }
+
+    private Object startLoad(Parameters parameters) {
+        Load load = new Load(producer(parameters), parameters, output);
+        loads.put(parameters.text("handle"), load);
+        load.start();
+        return Map.of();
+    }
+
+    private DefaultMQProducer producer(Parameters parameters) {
+        DefaultMQProducer producer = producers.get(parameters.text("producer"));
+        if (producer == null) {
+            throw new IllegalArgumentException("no such producer: " + parameters.text("producer"));
+        }
+        return producer;
+    }
+
+    private Object keep(Parameters parameters, Runnable shutdown) {
+        consumers.put(parameters.text("handle"), shutdown);
+        return Map.of();
+    }
+
+    private Object stop(String handle) {
+        DefaultMQProducer producer = producers.remove(handle);
+        if (producer != null) {
+            producer.shutdown();
+            return Map.of();
+        }
+        consumers.remove(handle).run();
+        return Map.of();
+    }
+}

@@ -1,0 +1,93 @@
+package roquet.agent;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** {@code push} and {@code lite}: consumers that print every message as an event. */
+final class Consumers {
+    private static final int POLL_MS = 200;
+    private static final int OFFSET_PERIOD_MS = 500;
+
+    private Consumers() {
+    }
+
+    /** {@code listener} is concurrent or orderly, {@code model} CLUSTERING or BROADCASTING. */
+    static Runnable push(Parameters parameters, Output output) throws Exception {
+        String handle = parameters.text("handle");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(parameters.text("group"));
+        Commands.configure(consumer, parameters);
+        consumer.setPersistConsumerOffsetInterval(OFFSET_PERIOD_MS);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
+            parameters.text("from", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET.name())));
+        // The enum's package differs between 4.x and 5.x.
+        consumer.setMessageModel(Enum.valueOf(
+            consumer.getMessageModel().getDeclaringClass(), parameters.text("model", "CLUSTERING")));
+        consumer.subscribe(parameters.text("topic"), parameters.text("expression", "*"));
+        String listener = parameters.text("listener", "concurrent");
+        if (listener.equals("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                output.printMessages(handle, messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                output.printMessages(handle, messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        return consumer::shutdown;
+    }
+
+    /**
+     * A lite pull consumer and its thread. With {@code seek}, a table of queue ids and offsets, it
+     * assigns itself those queues of {@code broker}; without, it subscribes.
+     */
+    static Runnable lite(Parameters parameters, Output output) throws Exception {
+        String handle = parameters.text("handle");
+        String topic = parameters.text("topic");
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(parameters.text("group"));
+        Commands.configure(consumer, parameters);
+        consumer.setAutoCommit(false);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        Map<String, String> seek = parameters.textTable("seek");
+        if (seek.isEmpty()) {
+            consumer.subscribe(topic, parameters.text("expression", "*"));
+        }
+        consumer.start();
+        if (!seek.isEmpty()) {
+            List<MessageQueue> queues = seek.keySet().stream()
+                .map(id -> new MessageQueue(topic, parameters.text("broker"), Integer.parseInt(id)))
+                .toList();
+            consumer.assign(queues);
+            for (MessageQueue queue : queues) {
+                consumer.seek(queue, Long.parseLong(seek.get(Integer.toString(queue.getQueueId()))));
+            }
+        }
+        Thread thread = new Thread(() -> pollAll(consumer, handle, output), "lite-" + handle);
+        thread.start();
+        return () -> {
+            thread.interrupt();
+            consumer.shutdown();
+        };
+    }
+
+    private static void pollAll(DefaultLitePullConsumer consumer, String handle, Output output) {
+        while (consumer.isRunning() && !Thread.currentThread().isInterrupted()) {
+            List<MessageExt> messages = consumer.poll(POLL_MS);
+            if (!messages.isEmpty()) {
+                output.printMessages(handle, messages);
+                consumer.commitSync();
+            }
+        }
+    }
+}
