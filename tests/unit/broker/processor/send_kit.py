@@ -63,11 +63,11 @@ class SendBroker:
         config: BrokerConfig,
         store_config: MessageStoreConfig,
         *,
-        store: DefaultMessageStore | None = None,
+        seed: int = 7,
     ) -> None:
         self.clock = ManualClock()
         self.config = replace_config(config, store_root=str(root))
-        self.store = store or DefaultMessageStore(root, store_config, clock=self.clock)
+        self.store = DefaultMessageStore(root, store_config, clock=self.clock)
         self.topics = TopicConfigManager.at(self.config, Files(), self.clock)
         self.groups = SubscriptionGroupManager.at(self.config, Files(), self.clock)
         self.locks = RebalanceLockManager(self.clock)
@@ -83,7 +83,7 @@ class SendBroker:
             clock=self.clock,
             store_host=STORE_HOST,
             flow=self.flow,
-            random=seeded(7),
+            random=seeded(seed),
             locks=self.locks,
         )
         self.registry = ProcessorRegistry(self.processor)
@@ -188,10 +188,11 @@ def broker(
     *,
     store_config: MessageStoreConfig = SMALL,
     with_topic: bool = True,
+    seed: int = 7,
     **settings: object,
 ) -> Iterator[SendBroker]:
     """A broker with topic T of four queues."""
-    made = SendBroker(root, replace_config(BrokerConfig(), **settings), store_config)
+    made = SendBroker(root, replace_config(BrokerConfig(), **settings), store_config, seed=seed)
     if with_topic:
         made.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     try:
