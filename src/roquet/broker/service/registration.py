@@ -246,13 +246,9 @@ class NamesrvRegistration:
             if is_registered and not namesrv.is_registered:
                 log.info("registered at name server %s", namesrv.address)
             namesrv.is_registered = namesrv.is_waited_for = is_registered
-            delay_ms = self._period_ms
+            delay_ms = self._delay_ms(namesrv, is_registered=is_registered)
             if is_registered:
                 namesrv.generation = generation
-                namesrv.failures = 0
-            else:
-                delay_ms = min(RETRY_MS_MIN << min(namesrv.failures, 16), self._period_ms)
-                namesrv.failures += 1
             ended, namesrv.ended = namesrv.ended, asyncio.Event()
             ended.set()
             if is_registered and generation != self._generation:
@@ -260,6 +256,15 @@ class NamesrvRegistration:
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay_ms / 1000):
                     await namesrv.wake.wait()
+
+    def _delay_ms(self, namesrv: _Namesrv, *, is_registered: bool) -> int:
+        """How long to wait before the next registration: ever longer while it fails."""
+        if is_registered:
+            namesrv.failures = 0
+            return self._period_ms
+        delay_ms = min(RETRY_MS_MIN << min(namesrv.failures, 16), self._period_ms)
+        namesrv.failures += 1
+        return delay_ms
 
     async def _attempt(self, namesrv: _Namesrv) -> bool:
         try:
