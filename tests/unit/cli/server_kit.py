@@ -14,17 +14,30 @@ from pathlib import Path
 from typing import Any
 
 END_TIMEOUT_S = 60
+FREE_PORTS = ("--port", "0", "--namesrv-port", "0", "--json")
+MAIN = "from roquet.cli.main import main; main()"
 
 
 class ServerProcess:
-    """A ``roquet`` command that keeps running."""
+    """A ``roquet`` command that keeps running.
+
+    Args:
+        arguments: The command and its flags.
+        home: Its home and working directory.
+        environment: Further variables.
+        prelude: Python that runs in the process before the command.
+    """
 
     def __init__(
-        self, *arguments: str, home: Path, environment: dict[str, str] | None = None
+        self,
+        *arguments: str,
+        home: Path,
+        environment: dict[str, str] | None = None,
+        prelude: str = "",
     ) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "roquet", *arguments],
+            [sys.executable, "-c", f"{prelude}\n{MAIN}", *arguments],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -69,10 +82,10 @@ class ServerProcess:
 
 @contextmanager
 def server(
-    *arguments: str, home: Path, environment: dict[str, str] | None = None
+    *arguments: str, home: Path, environment: dict[str, str] | None = None, prelude: str = ""
 ) -> Iterator[ServerProcess]:
     """A running command, killed at the end if it still runs."""
-    running = ServerProcess(*arguments, home=home, environment=environment)
+    running = ServerProcess(*arguments, home=home, environment=environment, prelude=prelude)
     try:
         yield running
     finally:
@@ -100,3 +113,10 @@ def clean_environment(home: Path) -> dict[str, str]:
         key: text for key, text in os.environ.items() if not key.startswith(("NAMESRV", "ROCK"))
     }
     return kept | {"HOME": str(home)}
+
+
+def started(running: ServerProcess) -> tuple[str, dict[str, Any]]:
+    """Wait until a broker is ready: its address, and all that it says."""
+    facts = running.facts()
+    broker: dict[str, Any] = facts["broker"] if facts["role"] == "dev" else facts
+    return str(broker["address"]), facts

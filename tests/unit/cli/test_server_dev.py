@@ -2,97 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from roquet.cli.dev import SMALL_SEGMENTS
-from roquet.format.commit_log import decode_record
 from roquet.model.properties_text import parse_properties
-from roquet.remoting.client import RemotingClient
-from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
-from roquet.remoting.headers.pull import PullMessageRequestHeader
-from roquet.remoting.headers.send import SendMessageRequestHeaderV2
+from roquet.remoting.codes import ResponseCode
 from roquet.runtime.clock import SystemClock
 from roquet.runtime.files import Files
 from roquet.store.inspect.info import gather_info
 from roquet.store.inspect.view import StoreView
-from tests.unit.cli.server_kit import ServerProcess, run, server
+from tests.unit.cli.server_kit import FREE_PORTS, run, server, started
+from tests.unit.cli.wire_kit import TOPIC, pull_all, route_code, send_all
 
-TOPIC = "Started"
-FREE_PORTS = ("--port", "0", "--namesrv-port", "0", "--json")
 FRESH_BYTES_MAX = 200_000_000
-
-
-async def send(client: RemotingClient, broker: str, body: bytes) -> None:
-    header = SendMessageRequestHeaderV2(
-        producer_group="p",
-        topic=TOPIC,
-        default_topic="TBW102",
-        default_topic_queue_nums=1,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp_ms=1,
-        flag=0,
-    )
-    answer = await client.invoke(broker, RequestCode.SEND_MESSAGE_V2, header, body=body)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
-
-
-async def pull(client: RemotingClient, broker: str) -> list[bytes]:
-    header = PullMessageRequestHeader(
-        consumer_group="c",
-        topic=TOPIC,
-        queue_id=0,
-        queue_offset=0,
-        max_msg_nums=32,
-        sys_flag=4,
-        commit_offset=0,
-        suspend_timeout_ms=0,
-        subscription="*",
-        sub_version=0,
-    )
-    answer = await client.invoke(broker, RequestCode.PULL_MESSAGE, header)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
-    bodies: list[bytes] = []
-    position = 0
-    while position < len(answer.body):
-        record = decode_record(answer.body, position, len(answer.body))
-        bodies.append(bytes(record.body))
-        position += record.store_size
-    return bodies
-
-
-def send_all(broker: str, *bodies: bytes) -> None:
-    async def whole() -> None:
-        async with RemotingClient() as client:
-            for body in bodies:
-                await send(client, broker, body)
-
-    asyncio.run(whole())
-
-
-def pull_all(broker: str) -> list[bytes]:
-    async def whole() -> list[bytes]:
-        async with RemotingClient() as client:
-            return await pull(client, broker)
-
-    return asyncio.run(whole())
-
-
-def route_code(namesrv: str, topic: str) -> int:
-    async def whole() -> int:
-        async with RemotingClient() as client:
-            header = GetRouteInfoRequestHeader(topic=topic)
-            answer = await client.invoke(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            return answer.code
-
-    return asyncio.run(whole())
 
 
 def state(store: Path) -> str:
@@ -102,12 +28,6 @@ def state(store: Path) -> str:
 
 def used_bytes(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
-
-
-def started(running: ServerProcess) -> tuple[str, dict[str, Any]]:
-    facts = running.facts()
-    broker: dict[str, Any] = facts["broker"] if facts["role"] == "dev" else facts
-    return str(broker["address"]), facts
 
 
 # -- dev ----------------------------------------------------------------------------------------
