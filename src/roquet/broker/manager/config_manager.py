@@ -41,6 +41,7 @@ from roquet.runtime.config_file import ConfigFile
 __all__ = [
     "ConfigManager",
     "EntryTexts",
+    "SettingsManager",
     "config_path",
     "decode_table",
     "merge",
@@ -157,18 +158,15 @@ class ConfigManager(ABC, Generic[T]):
 
     Attributes:
         data_version: Counts the changes.
-        changed: Called after every change.
     """
 
     def __init__(self, file: ConfigFile[T], clock: Clock) -> None:
         self._file = file
         self._clock = clock
         self.data_version = DataVersion(timestamp_ms=clock.now_ms())
-        self.changed: list[Callable[[], None]] = []
         self._log_limiter = LogLimiter(clock)
-        self._is_dirty = True
-        self._pictures = 0
-        self._written = 0
+        self._edits = 1
+        self._written_edits = 0
         # The loop and the thread of a job may both want to write.
         self._write_lock = threading.Lock()
 
@@ -198,7 +196,8 @@ class ConfigManager(ABC, Generic[T]):
         if loaded is None:
             return None
         has_more = self._take(loaded.value)
-        self._is_dirty = has_more or loaded.problem is not None
+        if not has_more and loaded.problem is None:
+            self._written_edits = self._edits
         return loaded.problem
 
     def encode(self) -> str:
@@ -219,31 +218,38 @@ class ConfigManager(ABC, Generic[T]):
     def begin_persist(self) -> Callable[[], None] | None:
         """Take a picture of the table; the result writes it and may run in another thread.
 
+        A change counts as written when the job is done, so one that never runs loses nothing.
+
         Returns:
             What :meth:`persist` would do, or None when nothing changed.
         """
-        if not self._is_dirty:
+        if self._edits == self._written_edits:
             return None
-        self._is_dirty = False
-        self._pictures += 1
-        return partial(self._write, self._pictures, self._picture())
+        return partial(self._write, self._edits, self._picture())
 
-    def _write(self, number: int, picture: T) -> None:
+    def _write(self, edits: int, picture: T) -> None:
         with self._write_lock:
-            if number < self._written:
-                return
-            try:
+            if edits > self._written_edits:
                 self._file.save(self._text(picture))
-            except BaseException:
-                self._is_dirty = True
-                raise
-            self._written = number
+                self._written_edits = edits
 
     def _bump(self) -> None:
         version = self.data_version
         version.counter += 1
         version.timestamp_ms = self._clock.now_ms()
-        self._is_dirty = True
+        self._edits += 1
+
+
+class SettingsManager(ConfigManager[T]):
+    """A table of settings: changes are all or nothing, and others hear of them.
+
+    Attributes:
+        changed: Called after every change.
+    """
+
+    def __init__(self, file: ConfigFile[T], clock: Clock) -> None:
+        super().__init__(file, clock)
+        self.changed: list[Callable[[], None]] = []
 
     @contextmanager
     def _changing(self, *restorers: Callable[[], None]) -> Iterator[None]:
@@ -258,6 +264,8 @@ class ConfigManager(ABC, Generic[T]):
             version.counter, version.timestamp_ms = before
             for restore in restorers:
                 restore()
+            # The file may hold already what was put back.
+            self._edits += 1
             raise
         self._tell()
 

@@ -96,7 +96,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             log.warning(
                 "%s queue %d went back to %d from %d%s", key, queue_id, queue_offset, old, more
             )
-        self._is_dirty = True
+        self._edits += 1
         self._commits += 1
         if self._commits % self._config.consumer_offset_update_version_step == 0:
             self._bump()
@@ -143,7 +143,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         key = offset_key(topic, group)
         self._put(self._reset, key, queue_id, queue_offset)
         self._put(self.table, key, queue_id, queue_offset)
-        self._is_dirty = True
+        self._edits += 1
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
         """Whether a group was told to go on somewhere else and does not know yet."""
@@ -190,7 +190,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             self._count -= len(self.table.pop(target, ()))
             for queue_id, queue_offset in queues.items():
                 self._put(self.table, target, queue_id, queue_offset)
-            self._is_dirty = True
+            self._edits += 1
 
     def _pairs(self) -> list[tuple[str, str]]:
         # Keys of three parts hold the offsets of single clients that get all messages.
@@ -201,7 +201,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         for table in (self.table, self._reset, self._pull):
             for key in [key for key in table if matches(key.split(_SEPARATOR))]:
                 self._count -= len(table.pop(key))
-                self._is_dirty = True
+                self._edits += 1
 
     def _put(self, table: OffsetTable, key: str, queue_id: int, queue_offset: int) -> int:
         """Set an offset; what it was, or -1."""

@@ -12,7 +12,7 @@ Invariants:
 
 * What an administrator changes is in the file before the call returns, or nothing changed.
 * A group that a consumer makes has default settings, so it can be made again at any time; it is
-  in the file after the next :meth:`~ConfigManager.persist`, and a full disk does not stop reading.
+  in the file after the next :meth:`persist`, and a full disk does not stop reading.
 * Consumers cannot make groups of names that are refused, nor more than :data:`GROUPS_MAX`.
 """
 
@@ -27,8 +27,8 @@ from msgspec import Struct
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.attributes import GROUP_ATTRIBUTES, alter_attributes
 from roquet.broker.manager.config_manager import (
-    ConfigManager,
     EntryTexts,
+    SettingsManager,
     config_path,
     decode_table,
     merge,
@@ -90,7 +90,7 @@ def _plain(entry: Struct) -> WritableJson:
     return plain
 
 
-class SubscriptionGroupManager(ConfigManager[SubscriptionGroupWrapper]):
+class SubscriptionGroupManager(SettingsManager[SubscriptionGroupWrapper]):
     """The consumer groups.
 
     Args:

@@ -37,8 +37,8 @@ import msgspec
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.attributes import TOPIC_ATTRIBUTES, alter_attributes
 from roquet.broker.manager.config_manager import (
-    ConfigManager,
     EntryTexts,
+    SettingsManager,
     config_path,
     decode_table,
     merge,
@@ -111,7 +111,7 @@ def _system_topics(config: BrokerConfig, delay_level_count: int) -> Iterator[Top
     yield _topic(ROCKSDB_TRANS_OP_HALF_TOPIC, 1)
 
 
-class TopicConfigManager(ConfigManager[TopicConfigSerializeWrapper]):
+class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
     """The topics.
 
     Args:

@@ -37,7 +37,6 @@ class Consumers:
         model: MessageModel = MessageModel.CLUSTERING,
         consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
         notify_enabled: bool = True,
-        update_subscriptions: bool = True,
     ) -> bool:
         return self.manager.register(
             group,
@@ -49,7 +48,6 @@ class Consumers:
                 subscription(topic) if isinstance(topic, str) else topic for topic in topics
             ],
             notify_enabled=notify_enabled,
-            update_subscriptions=update_subscriptions,
         )
 
     def ids(self, group: str) -> list[str] | None:
@@ -274,7 +272,16 @@ def test_of_two_subscriptions_the_newer_wins(consumers: Consumers) -> None:
 
 def test_a_heartbeat_without_subscriptions_leaves_them(consumers: Consumers) -> None:
     consumers.register("g", channel("a"), "T")
-    assert consumers.register("g", channel("b"), update_subscriptions=False)
+    assert consumers.manager.register(
+        "g",
+        channel("b"),
+        consume_type=None,
+        message_model=None,
+        consume_from_where=None,
+        subscriptions=[],
+        notify_enabled=True,
+        update_subscriptions=False,
+    )
     assert consumers.topics("g") == {"T"}
 
 
@@ -303,6 +310,7 @@ def test_groups_of_a_topic(consumers: Consumers) -> None:
     assert consumers.manager.groups_of_topic("T") == {"h"}
     consumers.manager.connection_closed(client.connection)
     assert consumers.manager.groups_of_topic("T") == set()
+    assert consumers.manager._groups_of == {}
 
 
 def test_what_a_pull_carried_stands_in_for_heartbeats(consumers: Consumers) -> None:
@@ -334,3 +342,4 @@ def test_what_a_pull_carried_is_forgotten(consumers: Consumers) -> None:
     consumers.clock.advance(600_000)
     manager.scan_not_active()
     assert manager.find_subscription("g", "U") is None
+    assert manager._compensations == {}

@@ -65,6 +65,7 @@ def test_going_back_is_allowed_and_logged(
     manager.commit("g", "T", 0, 5)
     with caplog.at_level(logging.WARNING):
         manager.commit("g", "T", 0, 6)
+        manager.commit("g", "T", 0, 6)
         assert caplog.messages == []
         manager.commit("g", "T", 0, 4)
         manager.commit("g", "T", 0, 3)
@@ -73,14 +74,14 @@ def test_going_back_is_allowed_and_logged(
 
 
 def test_every_so_many_commits_are_a_version(tmp_path: Path) -> None:
-    offsets = Offsets(tmp_path, consumer_offset_update_version_step=3)
+    offsets = Offsets(tmp_path, consumer_offset_update_version_step=4)
     manager = offsets.manager
     versions = []
-    for number in range(7):
+    for number in range(9):
         offsets.clock.advance(1)
         manager.commit("g", "T", 0, number)
         versions.append(manager.data_version.counter)
-    assert versions == [0, 0, 1, 1, 1, 2, 2]
+    assert versions == [0, 0, 0, 1, 1, 1, 1, 2, 2]
     assert manager.data_version.timestamp_ms == offsets.clock.now_ms() - 1
 
 
@@ -144,6 +145,7 @@ def test_a_reset_wins_until_it_is_told(manager: ConsumerOffsetManager) -> None:
     assert manager.query_then_erase_reset_offset("T", "g", 0) is None
     assert not manager.has_offset_reset("T", "g", 0)
     assert manager.query("g", "T", 0) == 60
+    assert manager._reset == {}
 
 
 def test_a_reset_reaches_a_group_that_is_away(offsets: Offsets) -> None:
@@ -296,6 +298,17 @@ def test_a_file_without_a_version_is_read(offsets: Offsets) -> None:
     manager = offsets.again()
     assert manager.table == {"T@g": {0: 5, 1: 6}}
     assert manager.data_version.counter == 0
+
+
+def test_a_key_of_another_form_disturbs_nothing(offsets: Offsets) -> None:
+    offsets.path.parent.mkdir()
+    offsets.path.write_text('{"offsetTable":{"odd":{0:5},"T@g":{0:1}}}', "utf-8")
+    manager = offsets.again()
+    assert manager.topics_of_group("g") == {"T"}
+    manager.remove_group("g")
+    assert manager.table == {"odd": {0: 5}}
+    manager.persist()
+    assert offsets.again().table == {"odd": {0: 5}}
 
 
 def test_what_was_loaded_counts_as_much_as_what_was_committed(

@@ -52,6 +52,7 @@ def test_a_closed_connection_takes_its_groups_along(producers: ProducerManager) 
     producers.unregister("g", channel("a", shared))
     producers.connection_closed(other)
     assert producers.groups == {}
+    assert producers._groups_of == {}
 
 
 def test_a_silent_producer_is_dropped_and_closed(
@@ -120,13 +121,18 @@ def test_new_producers_can_be_left_out(clock: ManualClock) -> None:
 
 
 def test_a_client_cannot_fill_the_table(
-    producers: ProducerManager, monkeypatch: pytest.MonkeyPatch
+    producers: ProducerManager,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(module, "GROUPS_PER_CONNECTION_MAX", 2)
-    shared = connection()
-    for group in ("", "g" * 121, "a", "b", "c", "a"):
+    shared, longest = connection(), "g" * 120
+    for group in ("", "a" + longest, "a", longest, "c", "a"):
         producers.register(group, channel("x", shared))
-    assert set(producers.groups) == {"a", "b"}
+    assert set(producers.groups) == {"a", longest}
+    assert caplog.messages == ["Producer group '' was not taken: the name is empty or too long"], (
+        "and not for each again"
+    )
     producers.register("c", channel("y"))
     assert ids(producers, "c") == ["y"]
     producers.unregister("a", channel("x", shared))

@@ -110,6 +110,21 @@ def test_locks_are_bounded(
     assert locks.try_lock_batch("j", Q, "a") == Q[:3]
 
 
+def test_groups_without_locks_leave_nothing_behind(
+    locks: RebalanceLockManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks.try_lock_batch("none", [], "a")
+    locks.try_lock_batch("unlocked", Q, "a")
+    locks.unlock_batch("unlocked", Q, "a")
+    locks.try_lock_batch("expired", Q, "a")
+    clock.advance(60_001)
+    locks.scan_expired()
+    monkeypatch.setattr(module, "LOCKS_MAX", 0)
+    locks.try_lock_batch("refused", Q, "a")
+    assert locks._locks == {}
+    assert locks._count == 0
+
+
 def test_a_scan_keeps_what_is_held(locks: RebalanceLockManager, clock: ManualClock) -> None:
     locks.try_lock_batch("g", Q, "a")
     clock.advance(60_000)

@@ -417,10 +417,23 @@ def test_an_older_picture_never_replaces_a_newer_one(topics: Topics) -> None:
     topics.send_back("%RETRY%old")
     job = manager.begin_persist()
     assert job is not None
-    assert manager.begin_persist() is None
     manager.update(TopicConfig(topic_name="New"))
+    writes = topics.disk.writes
     job()
+    assert topics.disk.writes == writes
     assert {"%RETRY%old", "New"} < set(topics.again().table)
+
+
+def test_a_job_that_never_ran_loses_nothing(topics: Topics) -> None:
+    topics.send_back("%RETRY%g")
+    forgotten = topics.manager.begin_persist()
+    assert forgotten is not None
+    topics.manager.persist()
+    assert topics.again().select("%RETRY%g") is not None
+    writes = topics.disk.writes
+    forgotten()
+    assert topics.manager.begin_persist() is None
+    assert topics.disk.writes == writes
 
 
 def test_a_job_that_failed_is_tried_again(topics: Topics) -> None:
