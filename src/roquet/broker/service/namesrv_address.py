@@ -74,7 +74,11 @@ def parse_addresses(text: str) -> list[str]:
     """
     addresses = list(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     for address in addresses:
-        split_address(address)
+        host, _ = split_address(address)
+        if "," in host:
+            raise ConfigError(
+                f"{address!r} is no address", hint="Write semicolons between name servers."
+            )
     if len(addresses) > ADDRESSES_MAX:
         raise ConfigError(
             "The list of name servers is too long",
