@@ -222,6 +222,7 @@ def test_a_group_goes_on_where_another_is(manager: ConsumerOffsetManager) -> Non
     assert manager.offsets_of("h", "T") == {0: 5, 1: 6}
     manager.clone("g", "g", "T")
     assert manager.offsets_of("g", "T") == {0: 9, 1: 6}
+    assert manager._count == 4
 
 
 # ---------------------------------------------------------------------------------- the file

@@ -12,7 +12,7 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.manager import topic_config as module
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.errors import ConfigError, StoreError
-from roquet.model.fastjson import loads
+from roquet.model.fastjson import dumps, loads
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.topic import TopicConfigAndQueueMapping
 from roquet.runtime.clock import ManualClock
@@ -366,6 +366,21 @@ def test_only_what_changed_is_written_anew(topics: Topics) -> None:
         again = topics.again()
         assert again.table == manager.table
         assert again.encode() == manager.encode()
+
+
+def test_names_of_any_characters_are_written_as_fastjson_writes_them(topics: Topics) -> None:
+    names = ['a"b', "two\nlines", "\ttab", "back\\slash", "主题", "\x01"]
+    topics.manager.update_all(
+        [TopicConfig(topic_name=name, topic_filter_type=name) for name in names]
+    )
+    text = topics.manager.encode()
+    version, table = topics.manager.data_version, topics.manager.table
+    whole = {
+        "dataVersion": msgspec.to_builtins(version),
+        "topicConfigTable": msgspec.to_builtins(table),
+    }
+    assert text == dumps(whole, pretty=True)
+    assert topics.again().table == table
 
 
 def test_a_damaged_file_is_told_and_mended(topics: Topics) -> None:
