@@ -79,8 +79,8 @@ class OffsetAdmin:
     def min_offset(
         self, context: RequestContext, header: headers.GetMinOffsetRequestHeader
     ) -> RemotingCommand:
-        """The offset of the oldest message of a queue."""
-        queue_offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
+        """The offset of the oldest message of a queue; 0 of one that has none yet."""
+        queue_offset = max(self._store.min_offset_in_queue(header.topic, header.queue_id), 0)
         answer = headers.OffsetResponseHeader(queue_offset=queue_offset)
         # Upstream answers by way of its inner calls, which leaves a remark without words.
         return context.response(ResponseCode.SUCCESS, answer, remark="")

@@ -34,7 +34,7 @@ async def test_a_queue_that_is_not_there(at: Desk) -> None:
     least = headers.GetMinOffsetRequestHeader(topic="None", queue_id=7)
     when = headers.GetEarliestMsgStoretimeRequestHeader(topic="None", queue_id=7)
     assert await offset_of(at, RequestCode.GET_MAX_OFFSET, most) == 0
-    assert await offset_of(at, RequestCode.GET_MIN_OFFSET, least) == -1
+    assert await offset_of(at, RequestCode.GET_MIN_OFFSET, least) == 0
     answer = await at.ask_ok(RequestCode.GET_EARLIEST_MSG_STORETIME, when)
     assert answer.ext_fields == {"timestamp": "-1"}
 
