@@ -148,15 +148,6 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether the broker takes writes."""
         return self.broker_id == MASTER_ID
 
-    @property
-    def address_server_url(self) -> str | None:
-        """Where the list of name servers can be fetched; ``None`` if nobody said."""
-        domain = self.address_server_domain
-        if not domain:
-            return None
-        host = domain if ":" in domain else f"{domain}:8080"
-        return f"http://{host}/rocketmq/{self.address_server_subgroup}"
-
 
 def replace(config: BrokerConfig, **changes: object) -> BrokerConfig:
     """A copy of ``config`` with some settings changed, checked like a new one."""

@@ -13,6 +13,7 @@ from roquet.cli.server import (
     StopSignals,
     config_option,
     endpoint_options,
+    even_if_nobody_reads,
     flush_failed,
     given,
     log_level_option,
@@ -101,9 +102,11 @@ async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) 
     refuse_store_in_use(Path(root), Files())
     async with Broker(settings.config, settings.store, tls=settings.tls_settings) as server:
         await server.wait_registered()
-        print_broker(broker_facts(server, settings), as_json=as_json)
+        with even_if_nobody_reads():
+            print_broker(broker_facts(server, settings), as_json=as_json)
         failure = await stop.wait(server.wait_failed())
     if failure is not None:
         raise flush_failed(root, failure)
-    if not as_json:
-        click.echo("The broker stopped; its store is clean.")
+    with even_if_nobody_reads():
+        if not as_json:
+            click.echo("The broker stopped; its store is clean.")

@@ -23,6 +23,7 @@ from roquet.cli.output import json_option
 from roquet.cli.server import (
     StopSignals,
     config_option,
+    even_if_nobody_reads,
     flush_failed,
     given,
     log_level_option,
@@ -144,21 +145,23 @@ async def _serve(
         except ConfigError as error:
             raise _with_port_hint(error) from None
         await broker.wait_registered()
-        facts.print_dev(
-            facts.DevFacts(
-                process_id=process_id(),
-                data_folder=str(folder),
-                namesrv=found,
-                broker=facts.broker_facts(broker, settings),
-                next_commands=_next_commands(root, found.address),
-            ),
-            as_json=as_json,
-        )
+        with even_if_nobody_reads():
+            facts.print_dev(
+                facts.DevFacts(
+                    process_id=process_id(),
+                    data_folder=str(folder),
+                    namesrv=found,
+                    broker=facts.broker_facts(broker, settings),
+                    next_commands=_next_commands(root, found.address),
+                ),
+                as_json=as_json,
+            )
         failure = await stop.wait(broker.wait_failed())
     if failure is not None:
         raise flush_failed(root, failure)
-    if not as_json:
-        click.echo("Stopped; the store is clean.")
+    with even_if_nobody_reads():
+        if not as_json:
+            click.echo("Stopped; the store is clean.")
 
 
 def _namesrv_tls(tls: ServerTlsConfig) -> ServerTlsConfig:

@@ -11,6 +11,7 @@ from roquet.cli.server import (
     StopSignals,
     config_option,
     endpoint_options,
+    even_if_nobody_reads,
     given,
     log_level_option,
     print_properties,
@@ -69,7 +70,9 @@ async def _serve(settings: NamesrvSettings, stop: StopSignals, *, as_json: bool)
 
     report_settings(settings.warnings, settings.without_effect)
     async with Namesrv(settings.config, tls=settings.tls) as server:
-        print_namesrv(namesrv_facts(server, settings.config, settings.tls), as_json=as_json)
+        with even_if_nobody_reads():
+            print_namesrv(namesrv_facts(server, settings.config, settings.tls), as_json=as_json)
         await stop.wait()
-    if not as_json:
-        click.echo("The name server stopped.")
+    with even_if_nobody_reads():
+        if not as_json:
+            click.echo("The name server stopped.")

@@ -20,7 +20,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -28,13 +29,14 @@ import click
 
 from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
 from roquet.runtime.files import Files
-from roquet.runtime.process import exit_at_once, raise_open_files_limit
+from roquet.runtime.process import exit_at_once, raise_open_files_limit, silence_output
 from roquet.store.store_lock import LOCK_FILE
 
 __all__ = [
     "StopSignals",
     "config_option",
     "endpoint_options",
+    "even_if_nobody_reads",
     "flush_failed",
     "given",
     "log_level_option",
@@ -132,6 +134,15 @@ def flush_failed(root: str, error: object) -> FlushFailed:
         detail=f"{root}: {error}; nothing was acknowledged after that",
         hint="Look at the disk and the system's log; the next start recovers what is on disk.",
     )
+
+
+@contextmanager
+def even_if_nobody_reads() -> Iterator[None]:
+    """Go on when the reader of standard output has gone: a server is there for its clients."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence_output()
 
 
 class StopSignals:

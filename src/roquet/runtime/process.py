@@ -1,12 +1,13 @@
-"""What a process may use, and how it ends at once."""
+"""What a process may use, where its words go, and how it ends at once."""
 
 from __future__ import annotations
 
 import os
 import resource
+import sys
 from typing import NoReturn
 
-__all__ = ["exit_at_once", "raise_open_files_limit"]
+__all__ = ["exit_at_once", "raise_open_files_limit", "silence_output"]
 
 
 def raise_open_files_limit() -> int:
@@ -28,3 +29,10 @@ def raise_open_files_limit() -> int:
 def exit_at_once(code: int) -> NoReturn:
     """End the process without cleaning up, as a crash would."""
     os._exit(code)
+
+
+def silence_output() -> None:
+    """Write no more to standard output, after its reader has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

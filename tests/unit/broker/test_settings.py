@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.service.namesrv_address import NamesrvAddresses
 from roquet.broker.settings import (
     BROKER_SETTINGS,
     BrokerSettings,
@@ -19,7 +18,6 @@ from roquet.errors import ConfigError
 from roquet.model.properties_text import format_properties, parse_properties
 from roquet.remoting.tls import ClientAuth, TlsMode
 from roquet.remoting.tls_settings import TlsSettings
-from roquet.runtime.clock import ManualClock
 from roquet.runtime.network import host_name
 from roquet.runtime.settings import keys_of
 from roquet.store.config import FlushDiskType, MessageStoreConfig
@@ -233,25 +231,11 @@ def test_a_bad_name_server_address_is_refused_in_upstream_s_words(
 
 
 def test_the_address_server_is_named_by_its_host(tmp_path: Path) -> None:
-    assert load(tmp_path).config.address_server_url is None
-    config = load(tmp_path, "rmqAddressServerDomain=localhost\n").config
-    assert config.address_server_url == "http://localhost:8080/rocketmq/nsaddr"
-    config = load(
-        tmp_path, "rmqAddressServerDomain=localhost:80\nrmqAddressServerSubGroup=x\n"
-    ).config
-    assert config.address_server_url == "http://localhost:80/rocketmq/x"
-
-
-def test_the_address_server_of_the_settings_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("ROCKETMQ_NAMESRV_DOMAIN", "rocketmq.namesrv.domain"):
-        monkeypatch.delenv(name, raising=False)
-    text = "fetchNamesrvAddrByAddressServer=true\n"
-    with pytest.raises(ConfigError, match="address server"):
-        NamesrvAddresses(load(tmp_path, text).config, clock=ManualClock())
-    known = load(tmp_path, f"{text}rmqAddressServerDomain=localhost\n").config
-    assert NamesrvAddresses(known, clock=ManualClock()).current == []
+    config = load(tmp_path, "rmqAddressServerDomain=localhost:80\n").config
+    assert (config.address_server_domain, config.address_server_subgroup) == (
+        "localhost:80",
+        "nsaddr",
+    )
 
 
 # -- identity and place -------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roquet.errors import FlushFailed
 from roquet.remoting.codes import ResponseCode
-from tests.unit.cli.server_kit import FREE_PORTS, server, started
+from tests.unit.cli.server_kit import END_TIMEOUT_S, FREE_PORTS, server, started
 from tests.unit.cli.wire_kit import pull_all, send_all, send_code
 
 BROKEN_DISK = """
@@ -64,6 +64,15 @@ def test_a_second_signal_ends_a_stop_that_hangs(tmp_path: Path) -> None:
         assert running.first_line() == "stopping\n"
         code, _, _ = running.stop(signal.SIGTERM)
     assert code == 128 + signal.SIGTERM
+
+
+def test_a_reader_that_goes_is_no_reason_to_fail(tmp_path: Path) -> None:
+    with server("namesrv", "--port", "0", home=tmp_path) as running:
+        running.first_line()
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+        running.process.terminate()
+        assert running.process.wait(END_TIMEOUT_S) == 0
 
 
 def test_a_signal_while_starting_is_a_clean_stop(tmp_path: Path) -> None:
