@@ -12,7 +12,6 @@ Everything else comes from a flag, or else the file, or else the default.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from roquet.remoting.tls_settings import (
     shown_tls_settings,
 )
 from roquet.runtime.files import Files
-from roquet.runtime.network import host_name
+from roquet.runtime.network import host_name, is_loopback
 from roquet.runtime.settings import (
     Setting,
     SettingsTable,
@@ -238,7 +237,7 @@ def _with_bind_address(
 
     The address need not be this machine's own, so every address is listened on, as upstream does.
     """
-    if "bindAddress" in known or not config.broker_ip1 or _is_loopback(config.broker_ip1):
+    if "bindAddress" in known or not config.broker_ip1 or is_loopback(config.broker_ip1):
         return config
     everywhere = "::" if ":" in config.broker_ip1 else "0.0.0.0"  # noqa: S104 - asked for
     warnings.append(
@@ -251,13 +250,6 @@ def _with_bind_address(
         )
     )
     return replace(config, bind_address=everywhere)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_ports(config: BrokerConfig, known: Mapping[str, Setting]) -> None:

@@ -21,6 +21,7 @@ from roquet.cli.server import (
     refuse_store_in_use,
     report_settings,
     run_server,
+    warn_if_exposed,
 )
 from roquet.runtime.files import Files
 
@@ -98,6 +99,7 @@ async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) 
     from roquet.cli.facts import broker_facts, print_broker
 
     report_settings(settings.warnings, settings.without_effect)
+    warn_if_exposed(settings.config.bind_address)
     root = settings.config.store_root
     refuse_store_in_use(Path(root), Files())
     async with Broker(settings.config, settings.store, tls=settings.tls_settings) as server:

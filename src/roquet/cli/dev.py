@@ -30,6 +30,7 @@ from roquet.cli.server import (
     refuse_store_in_use,
     report_settings,
     run_server,
+    warn_if_exposed,
 )
 from roquet.errors import ConfigError
 from roquet.namesrv.config import NamesrvConfig
@@ -130,6 +131,7 @@ async def _serve(
     from roquet.runtime.memory import process_id
 
     report_settings(settings.warnings, settings.without_effect)
+    warn_if_exposed(settings.config.bind_address)
     root = settings.config.store_root
     refuse_store_in_use(Path(root), Files())
     async with AsyncExitStack() as running:

@@ -17,6 +17,7 @@ from roquet.cli.server import (
     print_properties,
     report_settings,
     run_server,
+    warn_if_exposed,
 )
 from roquet.namesrv.settings import NamesrvSettings, load_namesrv_settings, namesrv_properties
 
@@ -69,6 +70,7 @@ async def _serve(settings: NamesrvSettings, stop: StopSignals, *, as_json: bool)
     from roquet.namesrv.namesrv import Namesrv
 
     report_settings(settings.warnings, settings.without_effect)
+    warn_if_exposed(settings.config.bind_address)
     async with Namesrv(settings.config, tls=settings.tls) as server:
         with even_if_nobody_reads():
             print_namesrv(namesrv_facts(server, settings.config, settings.tls), as_json=as_json)

@@ -29,6 +29,7 @@ import click
 
 from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
 from roquet.runtime.files import Files
+from roquet.runtime.network import is_loopback
 from roquet.runtime.process import exit_at_once, raise_open_files_limit, silence_output
 from roquet.store.store_lock import LOCK_FILE
 
@@ -44,6 +45,7 @@ __all__ = [
     "refuse_store_in_use",
     "report_settings",
     "run_server",
+    "warn_if_exposed",
 ]
 
 log = logging.getLogger(__name__)
@@ -109,6 +111,16 @@ def report_settings(warnings: Sequence[ConfigError], without_effect: Sequence[st
         log.warning("%s", " ".join(filter(None, [warning.message, place, warning.hint])))
     if without_effect:
         log.info("These settings change nothing here: %s", ", ".join(sorted(without_effect)))
+
+
+def warn_if_exposed(bind_address: str) -> None:
+    """Say that whoever reaches a port may use it, unless that is only this machine."""
+    if not is_loopback(bind_address):
+        log.warning(
+            "Listening on %s: whoever reaches it can read, write and administer, since there is "
+            "no access control. Keep it behind a firewall, or listen on 127.0.0.1.",
+            bind_address,
+        )
 
 
 def refuse_store_in_use(root: Path, files: Files) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-__all__ = ["advertised_ip", "host_name"]
+__all__ = ["advertised_ip", "host_name", "is_loopback"]
 
 _FALLBACK_IP = "127.0.0.1"
 
@@ -13,6 +13,19 @@ _FALLBACK_IP = "127.0.0.1"
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name ``localhost``, is reached from this machine only.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("0.0.0.0")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def advertised_ip(bind_address: str) -> str:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from roquet.broker.settings_table import IMPORTANT_KEYS
 from roquet.cli import server
 from roquet.cli.main import roquet
-from roquet.cli.server import StopSignals, refuse_store_in_use
+from roquet.cli.server import StopSignals, refuse_store_in_use, warn_if_exposed
 from roquet.errors import StoreLocked
 from roquet.runtime.files import Files
 from roquet.runtime.network import host_name
@@ -136,3 +136,11 @@ async def test_a_failure_ends_the_wait() -> None:
         return "no disk"
 
     assert await StopSignals().wait(fail()) == "no disk"
+
+
+@pytest.mark.parametrize(("address", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104
+def test_a_port_that_others_reach_is_worth_a_warning(
+    caplog: pytest.LogCaptureFixture, address: str, *, warned: bool
+) -> None:
+    warn_if_exposed(address)
+    assert ("no access control" in caplog.text) == warned

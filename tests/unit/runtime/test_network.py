@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from roquet.runtime.network import advertised_ip, host_name
+from roquet.runtime.network import advertised_ip, host_name, is_loopback
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "::1"])
@@ -34,3 +34,22 @@ def test_a_name_that_nobody_knows_becomes_loopback(monkeypatch: pytest.MonkeyPat
 
 def test_the_machine_has_a_name() -> None:
     assert host_name()
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),  # noqa: S104
+        ("::", False),
+        ("192.0.2.1", False),
+        ("mq.example", False),
+        ("", False),
+    ],
+)
+def test_what_only_this_machine_reaches(host: str, *, expected: bool) -> None:
+    assert is_loopback(host) == expected
