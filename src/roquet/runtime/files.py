@@ -37,6 +37,7 @@ Buffer = bytes | bytearray | memoryview | mmap.mmap
 _ZEROS = bytes(1 << 20)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD = -100
+_RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _RENAME_EXCHANGE = 2
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, len, pid
 
@@ -168,6 +169,22 @@ class Files:
                 break
             data += more
         return data
+
+    def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
+        """As :meth:`read_at`, or ``None`` when not all of it is in memory.
+
+        Where the file system cannot tell, it is read.
+        """
+        buffer = bytearray(size_bytes)
+        try:
+            length = os.preadv(fd, [buffer], position, _RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read_at(fd, size_bytes, position)
+        return bytes(buffer) if length == size_bytes else None
 
     def write_at(self, fd: int, data: Buffer, position: int) -> None:
         """Write all of ``data`` at ``position``."""

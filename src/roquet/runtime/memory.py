@@ -12,7 +12,8 @@ import mmap
 import os
 import sys
 
-_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_MADV_POPULATE_READ = 22  # Linux 5.14
+_MADV_POPULATE_WRITE = 23
 _MADV_DONTNEED = 4
 _FALLOC_FL_KEEP_SIZE = 0x01
 _FALLOC_FL_PUNCH_HOLE = 0x02
@@ -42,6 +43,14 @@ def populate_write(address: int, size_bytes: int) -> bool:
     return int(_libc.madvise(address, size_bytes, _MADV_POPULATE_WRITE)) == 0
 
 
+def populate_read(address: int, size_bytes: int) -> bool:
+    """Bring pages of a mapped file into memory, while other threads run."""
+    if _libc is None or size_bytes <= 0:
+        return False
+    start = address - address % PAGE_BYTES
+    return int(_libc.madvise(start, address + size_bytes - start, _MADV_POPULATE_READ)) == 0
+
+
 def discard(address: int, size_bytes: int) -> bool:
     """Give anonymous pages back to the kernel; they read as zeros afterwards."""
     if _libc is None or size_bytes <= 0:
@@ -69,7 +78,8 @@ def is_resident(address: int, size_bytes: int) -> bool:
     vector = (ctypes.c_ubyte * pages)()
     if _libc.mincore(start, length, vector) != 0:
         return False
-    return all(flag & 1 for flag in vector)
+    flags = bytes(vector)
+    return flags.count(1) == pages or all(flag & 1 for flag in flags)
 
 
 def zero_range(fd: int, start: int, size_bytes: int) -> bool:

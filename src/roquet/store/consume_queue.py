@@ -32,6 +32,7 @@ from roquet.store.mapped_file_queue import segment_starts, torn_starts
 log = logging.getLogger(__name__)
 
 Fits = Callable[["ConsumeQueue", int], bool]
+ReadAt = Callable[[int, int, int], bytes | None]
 
 _FILL_ENTRIES_MAX = 1 << 14
 _SCAN_ENTRIES = 1 << 10
@@ -46,6 +47,7 @@ class ConsumeQueue:
         "_entries_a_file",
         "_file_bytes",
         "_files",
+        "_last_path",
         "_starts",
         "_tail",
         "_tail_start",
@@ -78,6 +80,7 @@ class ConsumeQueue:
         self._descriptors = descriptors
         self._file_bytes = file_bytes
         self._entries_a_file = file_bytes // UNIT_BYTES
+        self._last_path = (-1, root)
         self._starts: list[int] = []
         self._torn = 0
         self._tail: OpenFile | None = None
@@ -188,12 +191,23 @@ class ConsumeQueue:
         return fd
 
     def _path(self, start: int) -> Path:
-        return self._files.inside(self.root, file_name(start))
+        last_start, path = self._last_path
+        if start != last_start:
+            path = self._files.inside(self.root, file_name(start))
+            self._last_path = (start, path)
+        return path
 
     # -- reading ----------------------------------------------------------------------------
 
     def read_units(self, queue_offset: int, count: int) -> bytes:
         """Raw entries from an offset on: as many as asked, visible, and in one file."""
+        return self._read_units(queue_offset, count, self._files.read_at) or b""
+
+    def read_cached_units(self, queue_offset: int, count: int) -> bytes | None:
+        """As :meth:`read_units`, or ``None`` when that would wait for the disk."""
+        return self._read_units(queue_offset, count, self._files.read_cached_at)
+
+    def _read_units(self, queue_offset: int, count: int, read: ReadAt) -> bytes | None:
         if not self.min_queue_offset <= queue_offset < self.max_queue_offset:
             return b""
         position = queue_offset * UNIT_BYTES
@@ -203,7 +217,11 @@ class ConsumeQueue:
         count = min(count, self.max_queue_offset - queue_offset)
         length = min(count * UNIT_BYTES, start + self._file_bytes - position)
         try:
-            return self._read(start, length, position - start)
+            fd = self._files.open(self._path(start))
+            try:
+                return read(fd, length, position - start)
+            finally:
+                self._files.close(fd)
         except FileNotFoundError:
             return b""  # expired and deleted meanwhile
         except OSError as error:

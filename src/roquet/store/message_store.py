@@ -99,6 +99,19 @@ class MessageGet(Protocol):
         """Records of a queue from an offset on."""
         ...
 
+    def get_message_in_memory(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        *,
+        max_total_bytes: int = PULL_BYTES_MAX,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult | None:
+        """As :meth:`get_message`, or ``None`` when that may wait for the disk."""
+        ...
+
     def will_block(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether reading there may wait for the disk, so that a thread should do it."""
         ...

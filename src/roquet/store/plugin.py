@@ -159,6 +159,31 @@ class PluginMessageStore:
             message_filter=message_filter,
         )
 
+    def get_message_in_memory(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        *,
+        max_total_bytes: int = PULL_BYTES_MAX,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult | None:
+        """As :meth:`get_message`, or ``None`` when that may wait for the disk.
+
+        A plug-in that reads in a way of its own is asked in a thread, unless it says more here.
+        """
+        if type(self).get_message is not PluginMessageStore.get_message:
+            return None
+        return self.next_store.get_message_in_memory(
+            topic,
+            queue_id,
+            queue_offset,
+            max_messages,
+            max_total_bytes=max_total_bytes,
+            message_filter=message_filter,
+        )
+
     def will_block(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether reading there may wait for the disk, so that a thread should do it."""
         return self.next_store.will_block(topic, queue_id, queue_offset)

@@ -95,10 +95,7 @@ Bytes = memoryview | bytes
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """Answer to a get: records in as few slices of the log as possible.
-
-    ``last_end_offset`` is the physical offset behind the last slice.
-    """
+    """Answer to a get: records in as few slices of the log as possible."""
 
     status: GetMessageStatus
     next_begin_offset: int = 0
@@ -107,7 +104,6 @@ class GetMessageResult:
     slices: list[Bytes] = field(default_factory=list)
     queue_offsets: list[int] = field(default_factory=list)
     total_bytes: int = 0
-    last_end_offset: int = -1
     suggest_pulling_from_slave: bool = False
 
     @property

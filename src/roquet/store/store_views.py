@@ -100,6 +100,35 @@ class StoreViews(StoreHealth):
         self.stats.note_get_latency(self.clock.monotonic_ns() - began_ns)
         return result
 
+    def get_message_in_memory(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        *,
+        max_total_bytes: int = PULL_BYTES_MAX,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult | None:
+        """As :meth:`get_message`, or ``None`` when that may wait for the disk: use a thread.
+
+        Raises:
+            StoreClosed: The store is shut down or not readable.
+        """
+        self._check_readable()
+        began_ns = self.clock.monotonic_ns()
+        result = self.reader.get_message_in_memory(
+            topic,
+            queue_id,
+            queue_offset,
+            max_messages,
+            max_total_bytes=max_total_bytes,
+            message_filter=message_filter,
+        )
+        if result is not None:
+            self.stats.note_get_latency(self.clock.monotonic_ns() - began_ns)
+        return result
+
     def will_block(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether reading there may wait for the disk, so that a thread should do it."""
         return self.reader.will_block(topic, queue_id, queue_offset)

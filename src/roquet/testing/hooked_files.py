@@ -107,6 +107,11 @@ class HookedFiles(QuickFiles):
         self._before("read_at", fd)
         return super().read_at(fd, size_bytes, position)
 
+    def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
+        """As :meth:`Files.read_cached_at`."""
+        self._before("read_cached_at", fd)
+        return super().read_cached_at(fd, size_bytes, position)
+
     def write_at(self, fd: int, data: Buffer, position: int) -> None:
         """As :meth:`Files.write_at`."""
         self._before("write_at", fd)

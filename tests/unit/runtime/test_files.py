@@ -85,6 +85,42 @@ def test_reading_and_writing_at_a_place(tmp_path: Path) -> None:
     FILES.close(fd)
 
 
+def test_reading_what_is_in_memory(tmp_path: Path) -> None:
+    fd = opened(tmp_path / "f", b"0123456789")
+    assert FILES.read_cached_at(fd, 5, 2) == b"23456"
+    assert FILES.read_cached_at(fd, 100, 8) is None, "not all of it is there"
+    FILES.close(fd)
+
+
+def test_what_is_not_in_memory_is_not_read(tmp_path: Path) -> None:
+    fd = opened(tmp_path / "f", bytes(1 << 20))
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if FILES.read_cached_at(fd, 1 << 20, 0) is not None:
+        pytest.skip("this file system keeps pages, or cannot tell")
+    assert FILES.read_at(fd, 1 << 20, 0) == bytes(1 << 20)
+    assert FILES.read_cached_at(fd, 1 << 20, 0) == bytes(1 << 20)
+    FILES.close(fd)
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_that_cannot_tell_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fd = opened(tmp_path / "f", b"0123456789")
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    if number == errno.EOPNOTSUPP:
+        assert FILES.read_cached_at(fd, 5, 2) == b"23456"
+    else:
+        with pytest.raises(OSError, match="no"):
+            FILES.read_cached_at(fd, 5, 2)
+    FILES.close(fd)
+
+
 def test_short_writes_and_reads_are_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

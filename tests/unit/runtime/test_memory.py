@@ -37,9 +37,26 @@ def test_populated_pages_are_resident(tmp_path: Path) -> None:
     assert mapping[:] == bytes(4 * PAGE)
 
 
+def test_pages_are_brought_in_for_reading(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (64 * PAGE))
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        mapping = mmap.mmap(file.fileno(), 64 * PAGE)
+        address = memory.address_of(mapping)
+        if memory.is_resident(address, 64 * PAGE):
+            pytest.skip("this file system keeps pages")
+        if not memory.populate_read(address + 100, 63 * PAGE):
+            pytest.skip("this kernel cannot populate")
+        assert memory.is_resident(address, 63 * PAGE)
+        assert mapping[:] == b"x" * (64 * PAGE)
+
+
 def test_nothing_to_do_is_false() -> None:
     mapping = mmap.mmap(-1, PAGE)
     address = memory.address_of(mapping)
+    assert not memory.populate_read(address, 0)
     assert not memory.populate_write(address, 0)
     assert not memory.discard(address, 0)
     assert not memory.is_resident(address, 0)

@@ -147,20 +147,18 @@ class PullMessageProcessor:
                 self._store.min_offset_in_queue(topic, queue_id),
                 self._store.max_offset_in_queue(topic, queue_id),
             )
-        elif self._store.will_block(topic, queue_id, header.queue_offset):
-            return self._pull_cold(context, header, admitted, is_first=is_first)
         else:
-            result = self._read(header, admitted)
+            found = self._store.get_message_in_memory(
+                topic,
+                queue_id,
+                header.queue_offset,
+                min(header.max_msg_nums, self._messages_max),
+                message_filter=admitted.message_filter,
+            )
+            if found is None:
+                return self._pull_cold(context, header, admitted, is_first=is_first)
+            result = found
         return self._answer(context, header, admitted, result, is_first=is_first)
-
-    def _read(self, header: PullMessageRequestHeader, admitted: Admitted) -> GetMessageResult:
-        return self._store.get_message(
-            header.topic,
-            header.queue_id,
-            header.queue_offset,
-            min(header.max_msg_nums, self._messages_max),
-            message_filter=admitted.message_filter,
-        )
 
     async def _pull_cold(
         self,
@@ -171,7 +169,13 @@ class PullMessageProcessor:
         is_first: bool,
     ) -> Answer | None:
         def read() -> GetMessageResult:
-            result = self._read(header, admitted)
+            result = self._store.get_message(
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                min(header.max_msg_nums, self._messages_max),
+                message_filter=admitted.message_filter,
+            )
             if result.slices:
                 # Copied here: even a slice of the mapped log may have to come from the disk.
                 result.slices = [result.body()]

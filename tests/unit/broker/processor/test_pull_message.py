@@ -41,7 +41,7 @@ def outcome(answer: RemotingCommand | None) -> tuple[int, str | None, int]:
 
 def status(broker: PullBroker, monkeypatch: pytest.MonkeyPatch, result: GetMessageResult) -> None:
     """Have the store find something of its own."""
-    monkeypatch.setattr(broker.store, "get_message", lambda *_, **__: result)
+    monkeypatch.setattr(broker.store, "get_message_in_memory", lambda *_, **__: result)
 
 
 # -- what is found --------------------------------------------------------------------------
@@ -81,13 +81,13 @@ def test_a_greedy_pull_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         broker.subscribe()
         broker.put(tagged("a"))
         asked: list[int] = []
-        get_message = broker.store.get_message
+        get_message = broker.store.get_message_in_memory
 
         def spy(topic: str, queue_id: int, offset: int, count: int, **_: object) -> object:
             asked.append(count)
             return get_message(topic, queue_id, offset, count)
 
-        monkeypatch.setattr(broker.store, "get_message", spy)
+        monkeypatch.setattr(broker.store, "get_message_in_memory", spy)
         broker.ask(pull(max_messages=2**31 - 1))
         assert asked == [1024]
 
@@ -460,7 +460,7 @@ def test_a_failure_after_the_wait_is_answered(
         def fail(*_: object, **__: object) -> GetMessageResult:
             raise ZeroDivisionError("a secret")
 
-        monkeypatch.setattr(broker.store, "get_message", fail)
+        monkeypatch.setattr(broker.store, "get_message_in_memory", fail)
         broker.put(tagged("a"))
         (answer,) = broker.connection.answers
         assert (answer.code, answer.remark) == (
@@ -493,7 +493,7 @@ async def test_cold_messages_are_read_in_a_thread(
     with pull_broker(tmp_path) as broker:
         broker.subscribe("a")
         broker.put(tagged("a", b"one"), tagged("b"), tagged("a", b"two"))
-        monkeypatch.setattr(broker.store, "will_block", lambda *_, **__: True)
+        monkeypatch.setattr(broker.store, "get_message_in_memory", lambda *_, **__: None)
         answer = await broker.ask_in_thread(RequestCode.PULL_MESSAGE, pull(flags=1))
         assert answer is not None
         assert bodies(answer) == [b"one", b"two"]
@@ -507,7 +507,7 @@ async def test_a_woken_pull_may_have_to_read_in_a_thread(
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.ask(pull(flags=WAIT))
-        monkeypatch.setattr(broker.store, "will_block", lambda *_, **__: True)
+        monkeypatch.setattr(broker.store, "get_message_in_memory", lambda *_, **__: None)
         broker.put(tagged("a", b"one"))
         assert broker.connection.answers == []
         await broker.connection.wait_answered()
@@ -520,15 +520,14 @@ async def test_what_arrives_during_a_cold_read_is_not_missed(
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(tagged("a", b"one"))
-        blocks = iter([True, False])
-        get_message = broker.store.get_message
+        in_memory = broker.store.get_message_in_memory
 
-        def read_too_early(*_: object, **__: object) -> GetMessageResult:
-            monkeypatch.setattr(broker.store, "get_message", get_message)
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, 0, 0, 0)
+        def cold_once(*_: object, **__: object) -> None:
+            monkeypatch.setattr(broker.store, "get_message_in_memory", in_memory)
 
-        monkeypatch.setattr(broker.store, "will_block", lambda *_, **__: next(blocks))
-        monkeypatch.setattr(broker.store, "get_message", read_too_early)
+        early = GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, 0, 0, 0)
+        monkeypatch.setattr(broker.store, "get_message_in_memory", cold_once)
+        monkeypatch.setattr(broker.store, "get_message", lambda *_, **__: early)
         answer = await broker.ask_in_thread(RequestCode.PULL_MESSAGE, pull(flags=WAIT))
         assert answer is None
         assert bodies(broker.connection.answers[0]) == [b"one"]

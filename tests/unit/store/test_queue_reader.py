@@ -1,0 +1,280 @@
+"""Reads by queue: from memory, or not at all, or after the pages came."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from roquet.runtime.files import Files
+from roquet.store import queue_reader
+from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.mapped_file import MappedFile
+from roquet.store.plugin import PluginMessageStore
+from roquet.store.queue_reader import MessageFilter
+from roquet.store.results import Bytes, GetMessageResult, GetMessageStatus
+from tests.unit.store.kit import SEGMENT_BYTES, config, message, opened, put
+
+
+class Pages:
+    """What the kernel says of pages, and what it is asked to bring in."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cold: set[int] = set()
+        """Physical offsets of bytes that are not in memory."""
+        self.asked: list[tuple[int, int]] = []
+        self.brought: list[tuple[int, int]] = []
+        pages = self
+
+        def is_resident(segment: MappedFile, position: int, size_bytes: int) -> bool:
+            start = segment.start_offset + position
+            pages.asked.append((start, size_bytes))
+            return not any(start <= offset < start + size_bytes for offset in pages.cold)
+
+        def make_resident(segment: MappedFile, position: int, size_bytes: int) -> None:
+            pages.brought.append((segment.start_offset + position, size_bytes))
+
+        monkeypatch.setattr(MappedFile, "is_resident", is_resident)
+        monkeypatch.setattr(MappedFile, "make_resident", make_resident)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
+    return Pages(monkeypatch)
+
+
+def fill(store: DefaultMessageStore, count: int, *, queue_id: int = 0) -> None:
+    put(store, *(message(b"%d" % number, queue_id=queue_id) for number in range(count)))
+
+
+def reopened(root: Path, count: int) -> None:
+    """Leave messages behind that another process appended."""
+    with opened(root) as store:
+        fill(store, count)
+
+
+def place(store: DefaultMessageStore, queue_offset: int) -> int:
+    return store.physical_offset_in_queue("T", 0, queue_offset)
+
+
+def get(store: DefaultMessageStore, offset: int = 0, count: int = 32) -> GetMessageResult | None:
+    return store.get_message_in_memory("T", 0, offset, count)
+
+
+def test_what_is_in_memory_is_the_same_either_way(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 5)
+        for offset in range(-1, 8):
+            found = get(store, offset)
+            expected = store.get_message("T", 0, offset, 32)
+            assert found is not None
+            assert found.body() == expected.body()
+            assert (found.status, found.next_begin_offset, found.queue_offsets) == (
+                expected.status,
+                expected.next_begin_offset,
+                expected.queue_offsets,
+            )
+        missing = store.get_message_in_memory("U", 0, 0, 32)
+        assert missing is not None
+        assert missing.status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
+
+
+def test_the_kernel_is_not_asked_about_what_was_appended_lately(
+    tmp_path: Path, pages: Pages
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 1)
+        get(store)
+        pages.asked.clear()
+        fill(store, 5)
+        pages.cold.add(place(store, 3))
+        assert get(store, 1) is not None
+        assert pages.asked == []
+
+
+def test_what_lies_further_back_is_asked_for(
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        get(store)
+        fill(store, 9)
+        monkeypatch.setattr(queue_reader, "RECENT_BYTES", place(store, 8) - place(store, 4))
+        get(store)
+        assert pages.asked
+
+
+def test_what_another_process_appended_is_asked_for_in_windows(
+    tmp_path: Path, pages: Pages
+) -> None:
+    reopened(tmp_path, 5)
+    with opened(tmp_path) as store:
+        found = get(store)
+        assert found is not None
+        assert len(found.queue_offsets) == 5
+        assert pages.asked == [(0, store.max_physical_offset)]
+
+
+def test_a_read_is_given_up_when_a_page_is_not_there(tmp_path: Path, pages: Pages) -> None:
+    reopened(tmp_path, 5)
+    with opened(tmp_path) as store:
+        pages.cold.add(place(store, 3) + 1)
+        assert get(store) is None
+        assert store.will_block("T", 0, 3)
+        assert not store.will_block("T", 0, 2)
+        found = get(store, 0, 3)
+        assert found is not None
+        assert found.queue_offsets == [0, 1, 2]
+        assert get(store, 3) is None
+        assert get(store, 4) is not None
+
+
+def test_records_that_a_filter_passes_over_need_not_be_there(tmp_path: Path, pages: Pages) -> None:
+    with opened(tmp_path) as store:
+        put(store, message(b"0", TAGS="a"), message(b"1", TAGS="b"), message(b"2", TAGS="a"))
+    with opened(tmp_path) as store:
+        unit = store.queues.find_or_create("T", 0).unit_at(1)
+        assert unit is not None
+        pages.cold.add(unit.physical_offset)
+        others = MessageFilter(lambda tags_code, _: tags_code != unit.tags_code)
+        found = store.get_message_in_memory("T", 0, 0, 32, message_filter=others)
+        assert found is not None
+        assert found.queue_offsets == [0, 2]
+
+
+def test_a_read_that_may_wait_brings_the_pages_in_first(tmp_path: Path, pages: Pages) -> None:
+    reopened(tmp_path, 5)
+    with opened(tmp_path) as store:
+        pages.cold.add(place(store, 3))
+        assert len(store.get_message("T", 0, 0, 32).queue_offsets) == 5
+        assert pages.brought == [(0, store.max_physical_offset)]
+
+
+def test_windows_end_where_their_segment_does(
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_reader, "WINDOW_BYTES", SEGMENT_BYTES // 4)
+    with opened(tmp_path) as store:
+        put(store, *(message(b"x" * 1500) for _ in range(25)))
+    with opened(tmp_path) as store:
+        offset = 0
+        while offset < 25:
+            found = get(store, offset)
+            assert found is not None
+            offset = found.next_begin_offset
+        assert len(pages.asked) > 8
+        for start, size_bytes in pages.asked:
+            assert start // SEGMENT_BYTES == (start + size_bytes - 1) // SEGMENT_BYTES
+
+
+def test_far_records_are_never_read_on_the_loop(tmp_path: Path) -> None:
+    settings = config(access_message_in_memory_max_ratio=0)
+    with opened(tmp_path, config=settings) as store:
+        fill(store, 3)
+    with opened(tmp_path, config=settings) as store:
+        assert get(store) is None
+        assert store.get_message("T", 0, 0, 32).queue_offsets == [0, 1, 2]
+
+
+class ColdQueues(Files):
+    """A file system that has no queue file in memory."""
+
+    def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
+        assert fd >= 0
+        assert size_bytes > 0 <= position
+        return None
+
+
+def test_a_read_is_given_up_when_the_queue_is_not_in_memory(tmp_path: Path) -> None:
+    with opened(tmp_path, files=ColdQueues()) as store:
+        fill(store, 3)
+        assert get(store) is None
+        assert store.will_block("T", 0, 0)
+        assert get(store, 3) is not None, "there is nothing to read"
+        assert store.get_message("T", 0, 0, 32).queue_offsets == [0, 1, 2]
+
+
+def test_reads_that_were_given_up_are_not_counted(tmp_path: Path) -> None:
+    with opened(tmp_path, files=ColdQueues()) as store:
+        fill(store, 3)
+        before = store.stats.get_messages
+        get(store)
+        assert store.stats.get_messages == before
+
+
+def test_neighbours_are_one_slice(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 2)
+        fill(store, 1, queue_id=1)
+        fill(store, 3)
+        found = get(store)
+        assert found is not None
+        assert [bytes(part) for part in found.slices] == [
+            bytes(store.commit_log.queue.segments[0].view[start:end])
+            for start, end in (
+                (0, place(store, 1) * 2),
+                (place(store, 2), store.max_physical_offset),
+            )
+        ]
+        assert found.total_bytes == sum(len(part) for part in found.slices)
+
+
+def test_records_of_a_segment_that_expires_meanwhile_are_still_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 3)
+        find = store.commit_log.queue.find
+        found = store.get_message("T", 0, 0, 1)
+        slices: list[Bytes] = []
+        gathered = queue_reader._Gathered(store.commit_log, slices)
+        record = found.slices[0]
+        gathered.add(record, 0)
+        monkeypatch.setattr(store.commit_log.queue, "find", lambda _: None)
+        gathered.add(record, 10_000)
+        monkeypatch.setattr(store.commit_log.queue, "find", find)
+        gathered.add(record, 0)
+        gathered.join()
+        assert [bytes(each) for each in slices] == [bytes(record)] * 3
+        assert (gathered.count, gathered.total_bytes) == (3, 3 * len(record))
+
+
+def test_threads_read_while_the_owner_appends(tmp_path: Path) -> None:
+    with opened(tmp_path, config=config(commit_log_file_bytes=1 << 20)) as store:
+        fill(store, 1)
+        problems: list[object] = []
+        done = threading.Event()
+
+        def read() -> None:
+            offset = 0
+            while not (done.is_set() and offset == store.max_offset_in_queue("T", 0)):
+                found = store.get_message("T", 0, offset, 32)
+                if found.queue_offsets != list(range(offset, found.next_begin_offset)):
+                    problems.append(found)
+                    return
+                offset = found.next_begin_offset
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        for _ in range(200):
+            fill(store, 10)
+        done.set()
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+        assert problems == []
+
+
+class ReadsItsOwnWay(PluginMessageStore):
+    def get_message(self, *_: object, **__: object) -> GetMessageResult:
+        return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL)
+
+
+def test_a_plug_in_that_reads_its_own_way_is_asked_in_a_thread(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 1)
+        plain, own = PluginMessageStore(store), ReadsItsOwnWay(store)
+        found = plain.get_message_in_memory("T", 0, 0, 32)
+        assert found is not None
+        assert found.queue_offsets == [0]
+        assert own.get_message_in_memory("T", 0, 0, 32) is None
+        assert PluginMessageStore(own).get_message_in_memory("T", 0, 0, 32) is None
