@@ -48,7 +48,7 @@ from roquet.broker.processor.query_message import QueryMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.housekeeping import PeriodicTasks, keep_house, persist_tables
-from roquet.broker.service.pull_request_hold import PullRequestHoldService
+from roquet.broker.service.pull_request_hold import PullRequestHoldService, sweep_interval_ms
 from roquet.broker.service.registration import NamesrvRegistration
 from roquet.errors import ConfigError, SendFailed
 from roquet.model.delay_level import DelayLevels
@@ -197,7 +197,12 @@ class Broker:
     def _add_processors(self) -> None:
         config, store, clock, flow = self.config, self.store, self._clock, self._flow
         topics, groups, offsets = self.topics, self.groups, self.offsets
-        hold = PullRequestHoldService(clock, max_offset=store.max_offset_in_queue)
+        hold = PullRequestHoldService(
+            clock,
+            max_offset=store.max_offset_in_queue,
+            sweep_interval_ms=sweep_interval_ms(config),
+            held_max=config.pull_queue_capacity,
+        )
         self._log_store.dispatcher.arriving.append(hold.notify_arriving)
         self._tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
         for source in (

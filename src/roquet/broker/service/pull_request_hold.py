@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from roquet.broker.config import BrokerConfig
 from roquet.format.consume_queue import UNIT, UNIT_BYTES
 from roquet.format.consume_queue_ext import is_ext_address
 from roquet.remoting.headers.pull import PullMessageRequestHeader
@@ -39,7 +40,7 @@ from roquet.store.reader import QueueFilter
 if TYPE_CHECKING:
     from roquet.remoting.connection import Connection
 
-__all__ = ["HeldPull", "PullRequestHoldService"]
+__all__ = ["HeldPull", "PullRequestHoldService", "sweep_interval_ms"]
 
 log = logging.getLogger(__name__)
 
@@ -276,6 +277,11 @@ class PullRequestHoldService:
         except Exception:
             # One pull must not keep the others, nor the burst that woke them, from going on.
             log.exception("a pull of %s was not answered", held.context.connection.remote_address)
+
+
+def sweep_interval_ms(config: BrokerConfig) -> int:
+    """How often held pulls are looked at: with short polling as often as they may be asked for."""
+    return LONG_POLLING_SWEEP_MS if config.long_polling else config.short_polling_ms
 
 
 def _tags_codes(queue: ConsumeQueue, seen_offset: int) -> set[int] | None:

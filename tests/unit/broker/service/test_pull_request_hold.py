@@ -8,12 +8,14 @@ from typing import cast
 
 import pytest
 
+from roquet.broker.config import BrokerConfig
 from roquet.broker.service import pull_request_hold
 from roquet.broker.service.pull_request_hold import (
     SWEEP_BATCH,
     WAKE_BATCH,
     HeldPull,
     PullRequestHoldService,
+    sweep_interval_ms,
 )
 from roquet.format.consume_queue import UNIT, UNIT_BYTES
 from roquet.format.consume_queue_ext import CqExtUnit
@@ -389,6 +391,11 @@ def test_a_long_sweep_is_done_in_parts() -> None:
         room.turn()
     assert len(room.woken) == 2 * SWEEP_BATCH + 1
     assert len(set(room.woken)) == len(room.woken)
+
+
+def test_how_often_the_sweep_comes() -> None:
+    assert sweep_interval_ms(BrokerConfig()) == 5_000
+    assert sweep_interval_ms(BrokerConfig(long_polling=False, short_polling_ms=700)) == 700
 
 
 def test_queues_are_forgotten_when_nobody_waits() -> None:
