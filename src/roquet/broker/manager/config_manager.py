@@ -77,7 +77,7 @@ def decode_table(table_type: type[T], text: str) -> T:
     except (msgspec.MsgspecError, RecursionError):
         pass  # Bare keys or nulls, or really bad: the other reader tells.
     try:
-        return msgspec.convert(_without_nulls(loads(text)), table_type, strict=False, str_keys=True)
+        return msgspec.convert(_without_nulls(loads(text)), table_type, strict=False)
     except (JsonSyntaxError, msgspec.MsgspecError) as error:
         reason = error.detail if isinstance(error, JsonSyntaxError) else str(error)
         raise ConfigError(f"The text is no {table_type.__name__}.", detail=reason) from error

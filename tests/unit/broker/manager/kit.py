@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import logging
 from typing import cast
+
+import pytest
 
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.remoting.codes import LanguageCode
@@ -58,3 +61,7 @@ class Calls:
 
     def __call__(self) -> None:
         self.count += 1
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

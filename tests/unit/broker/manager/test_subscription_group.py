@@ -24,7 +24,7 @@ from roquet.model.subscription import (
     SubscriptionGroupConfig,
 )
 from roquet.runtime.clock import ManualClock
-from tests.unit.broker.manager.kit import Calls, FillingDisk
+from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
 class Groups:
@@ -117,11 +117,13 @@ def test_settings_decide_who_makes_groups(
 
 
 def test_consumers_cannot_make_groups_without_end(
-    groups: Groups, monkeypatch: pytest.MonkeyPatch
+    groups: Groups, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "GROUPS_MAX", len(SYSTEM_GROUPS) + 1)
     assert groups.manager.find("a") is not None
     assert groups.manager.find("b") is None
+    assert groups.manager.find("c") is None
+    assert warnings_of(caplog) == [f"Group 'b' was not made: there are {module.GROUPS_MAX} groups"]
     assert groups.manager.find("a") is not None
     groups.manager.update(SubscriptionGroupConfig(group_name="by-admin"))
     assert groups.manager.find("by-admin") is not None
@@ -139,6 +141,7 @@ def test_a_group_is_made_altered_and_deleted(groups: Groups) -> None:
     assert (counter(manager), manager.data_version.timestamp_ms) == (2, groups.clock.now_ms())
     assert groups.again().table == manager.table
     assert groups.again().data_version == manager.data_version
+    assert groups.again().begin_persist() is None
     manager.set_forbidden("g", "T", 1, forbidden=True)
     manager.delete("g")
     assert "g" not in manager.table

@@ -16,7 +16,7 @@ from roquet.model.fastjson import dumps, loads
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.topic import TopicConfigAndQueueMapping
 from roquet.runtime.clock import ManualClock
-from tests.unit.broker.manager.kit import Calls, FillingDisk
+from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
 class Topics:
@@ -185,12 +185,13 @@ def test_no_topic_of_a_bad_name(topics: Topics, topic: str) -> None:
 
 
 def test_outsiders_cannot_make_topics_without_end(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "TOPICS_MAX", len(topics.manager.table) + 1)
     assert topics.send("A") is not None
     assert topics.send("B") is None
     assert topics.send_back("%RETRY%g") is None
+    assert warnings_of(caplog) == [f"Topic 'B' was not made: there are {module.TOPICS_MAX} topics"]
     assert topics.send("A") is not None
     topics.manager.update(TopicConfig(topic_name="ByAdmin"))
     assert topics.manager.select("ByAdmin") is not None
@@ -229,10 +230,15 @@ def test_retries_wait_for_the_next_persist(topics: Topics) -> None:
     assert topics.again().select("%RETRY%g") == made
 
 
-def test_a_full_disk_does_not_keep_consumers_from_their_topics(topics: Topics) -> None:
+def test_a_full_disk_does_not_keep_consumers_from_their_topics(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
     topics.disk.is_full = True
     assert topics.send_back("%DLQ%g") is not None
-    assert topics.calls.count == 1
+    assert topics.send_back("%DLQ%h") is not None
+    assert topics.calls.count == 2
+    (message,) = warnings_of(caplog)
+    assert message.startswith("Topic %DLQ%g is not yet in topics.json: "), "and not for each"
     with pytest.raises(StoreError):
         topics.manager.persist()
     topics.disk.is_full = False
@@ -276,6 +282,7 @@ def test_a_topic_is_made_altered_and_deleted(topics: Topics) -> None:
     assert (counter(manager), manager.data_version.timestamp_ms) == (2, topics.clock.now_ms())
     assert topics.again().table == manager.table
     assert topics.again().data_version == manager.data_version
+    assert topics.again().begin_persist() is None
     manager.delete("T")
     assert manager.select("T") is None
     assert (counter(manager), topics.calls.count) == (3, 3)
