@@ -20,19 +20,19 @@ PURE_SUITES := $(wildcard tests/unit tests/golden tests/property tests/crash)
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py scripts/setup.sh $(wildcard src/roquet/_fast.pyx src/roquet/_crc32.h)
+$(STAMP): pyproject.toml setup.py scripts/setup.sh $(wildcard src/roquet/_*.pyx src/roquet/_*.pxd src/roquet/_*.h)
 	PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh
 	@touch $@
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src tests $(wildcard benchmarks fuzz)
+	$(BIN)/mypy src tests scripts $(wildcard benchmarks fuzz)
 	$(BIN)/lint-imports
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	@if $(BIN)/python -c 'import roquet._fast' 2>/dev/null; then \
+	@if $(BIN)/python -c 'import roquet._wire' 2>/dev/null; then \
 	    echo 'ROQUET_PURE=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(PURE_SUITES)'; \
 	    ROQUET_PURE=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(PURE_SUITES); \
 	else \
@@ -47,6 +47,6 @@ bench: setup
 	$(BIN)/python -m benchmarks.broker
 
 clean:
-	rm -rf build dist src/*.egg-info src/roquet/_fast.c src/roquet/*.so $(STAMP)
+	rm -rf build dist src/*.egg-info src/roquet/_*.c src/roquet/*.so $(STAMP)
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests $(wildcard benchmarks fuzz) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -83,6 +83,25 @@ def test_after_a_crash_every_acknowledged_message_is_there(tmp_path: Path) -> No
     assert state(tmp_path / "roquet-data" / "store") == "clean"
 
 
+@pytest.mark.parametrize(
+    ("prelude", "environment"),
+    [
+        pytest.param("import sys; sys.modules['uvloop'] = None", {}, id="plain asyncio"),
+        pytest.param("", {"ROQUET_PURE": "1"}, id="plain Python"),
+    ],
+)
+def test_dev_runs_on_what_is_there(
+    tmp_path: Path, prelude: str, environment: dict[str, str]
+) -> None:
+    with server(
+        "dev", *FREE_PORTS, home=tmp_path, prelude=prelude, environment=environment
+    ) as running:
+        broker, _ = started(running)
+        send_all(broker, b"one")
+        assert pull_all(broker) == [b"one"]
+        assert running.stop() == (0, "", "")
+
+
 def test_a_second_start_on_the_same_store_is_refused(tmp_path: Path) -> None:
     with server("dev", *FREE_PORTS, home=tmp_path) as running:
         started(running)
