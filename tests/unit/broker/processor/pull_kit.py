@@ -103,6 +103,7 @@ class PullBroker:
         *,
         held_max: int = 10_000,
         held_per_connection_max: int = 10_000,
+        is_on_loop: bool = False,
     ) -> None:
         files = Files()
         self.clock = clock
@@ -118,7 +119,7 @@ class PullBroker:
             max_offset=store.max_offset_in_queue,
             held_max=held_max,
             held_per_connection_max=held_per_connection_max,
-            call_soon=self.soon.append,
+            call_soon=None if is_on_loop else self.soon.append,
         )
         self.flow = FlowControl(self.config, clock, is_page_cache_busy=lambda: False)
         self.processor = PullMessageProcessor(
@@ -264,8 +265,12 @@ def pull_broker(
     store_config: MessageStoreConfig = CONFIG,
     held_max: int = 10_000,
     held_per_connection_max: int = 10_000,
+    is_on_loop: bool = False,
 ) -> Iterator[PullBroker]:
-    """A broker that has a topic with four queues, and nothing in them."""
+    """A broker that has a topic with four queues, and nothing in them.
+
+    On a loop its turns are real ones; otherwise a test takes them.
+    """
     clock = ManualClock(NOW_MS)
     store = open_store(root / "store", clock=clock, config=store_config)
     try:
@@ -276,6 +281,7 @@ def pull_broker(
             clock,
             held_max=held_max,
             held_per_connection_max=held_per_connection_max,
+            is_on_loop=is_on_loop,
         )
     finally:
         store.shutdown()
