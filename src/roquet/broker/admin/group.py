@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from roquet.broker.admin.pages import page_of
+import msgspec
+
+from roquet.broker.admin.pages import encode_page, page_of
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.request_body import ADMIN_BODY_BYTES_MAX, read_body
@@ -114,7 +116,7 @@ class GroupAdmin:
         permission=Permission(Action.LIST, Resource.GROUP),
         ports=ALL_PORTS,
     )
-    def all_groups(
+    async def all_groups(
         self, context: RequestContext, header: headers.GetAllSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
         """All groups, or one page of them, with what they may not read."""
@@ -127,12 +129,13 @@ class GroupAdmin:
             max_entries=header.max_group_num,
         )
         body = SubscriptionGroupWrapper(
-            data_version=self._groups.data_version,
+            data_version=msgspec.structs.replace(self._groups.data_version),
             forbidden_table={name: bits for name, bits in forbidden.items() if name in page},
             subscription_group_table=page,
         )
         answer = headers.GetAllSubscriptionGroupResponseHeader(total_group_num=len(table))
-        return context.response(ResponseCode.SUCCESS, answer, body=encode_body(body))
+        data = await encode_page(self._flow, body, entries=len(page))
+        return context.response(ResponseCode.SUCCESS, answer, body=data)
 
     @processor(
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,

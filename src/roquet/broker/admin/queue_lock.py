@@ -29,6 +29,9 @@ from roquet.remoting.processor import (
 
 __all__ = ["QueueLockAdmin"]
 
+NAME_LENGTH_MAX = 1_024
+"""Names of whoever asks are kept for as long as the lease; a real one is far shorter."""
+
 _CONSUME = Permission(Action.SUB, Resource.GROUP)
 
 
@@ -75,6 +78,12 @@ class QueueLockAdmin:
 
 
 def _owner(body: LockBatchRequestBody) -> tuple[str, str]:
-    if body.consumer_group is None or body.client_id is None:
+    group, client_id = body.consumer_group, body.client_id
+    if group is None or client_id is None:
         raise RequestRefused("a lock needs a consumer group and a client id")
-    return body.consumer_group, body.client_id
+    names = [group, client_id]
+    for queue in body.queues:
+        names += (queue.topic, queue.broker_name)
+    if any(len(name) > NAME_LENGTH_MAX for name in names):
+        raise RequestRefused(f"a lock has a name that is longer than {NAME_LENGTH_MAX}")
+    return group, client_id

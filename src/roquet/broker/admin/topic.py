@@ -12,7 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-from roquet.broker.admin.pages import page_of
+import msgspec
+
+from roquet.broker.admin.pages import encode_page, page_of
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.topic_config import TopicConfigManager
@@ -236,7 +238,7 @@ class TopicAdmin:
         permission=Permission(Action.LIST, Resource.TOPIC),
         ports=ALL_PORTS,
     )
-    def all_topics(
+    async def all_topics(
         self, context: RequestContext, header: headers.GetAllTopicConfigRequestHeader
     ) -> RemotingCommand:
         """All topics, or one page of them."""
@@ -249,12 +251,13 @@ class TopicAdmin:
             max_entries=header.max_topic_num,
         )
         body = TopicConfigAndMappingSerializeWrapper(
-            data_version=self._topics.data_version,
+            data_version=msgspec.structs.replace(self._topics.data_version),
             mapping_data_version=self._mapping_version,
             topic_config_table=page,
         )
         answer = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(table))
-        return context.response(ResponseCode.SUCCESS, answer, body=encode_body(body))
+        data = await encode_page(self._flow, body, entries=len(page))
+        return context.response(ResponseCode.SUCCESS, answer, body=data)
 
     @processor(
         RequestCode.GET_TOPIC_CONFIG,

@@ -33,7 +33,7 @@ from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX, read_body
 from roquet.errors import RoquetError
-from roquet.model.subscription import EXPRESSION_TYPE_TAG
+from roquet.model.subscription import EXPRESSION_TYPE_TAG, SubscriptionGroupConfig
 from roquet.model.topic import retry_topic
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
 from roquet.remoting.bodies.client import (
@@ -65,6 +65,9 @@ SYS_FLAG_UNIT_SUB = 2
 
 FINGERPRINTS_PRUNED_AT = 1_024
 """Fingerprints of groups that are gone are looked for when there are at least so many."""
+
+CLIENT_ID_LENGTH_MAX = 1_024
+"""The id of a client is kept for as long as it is connected."""
 
 CompileExpression = Callable[[str, str], None]
 """Takes the type of an expression and its text; raises RoquetError for a bad one."""
@@ -127,10 +130,13 @@ class ClientManageProcessor:
                 and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
             ):
                 continue
+            settings = self._groups.find(group)
+            if settings is None:
+                continue
             if self._is_news(group, data):
                 is_sub_change = True
             self._remember(group, data.heartbeat_fingerprint)
-            self._register_consumer(group, consumer, channel, without_sub=_is_without_sub(data))
+            self._register_consumer(settings, consumer, channel, without_sub=_is_without_sub(data))
         for group in producers:
             self._producers.register(group, channel)
         answer = headers.HeartbeatResponseHeader(
@@ -158,11 +164,14 @@ class ClientManageProcessor:
             self._prune_at = max(FINGERPRINTS_PRUNED_AT, 2 * len(self._fingerprints))
 
     def _register_consumer(
-        self, group: str, consumer: ConsumerData, channel: ClientChannel, *, without_sub: bool
+        self,
+        settings: SubscriptionGroupConfig,
+        consumer: ConsumerData,
+        channel: ClientChannel,
+        *,
+        without_sub: bool,
     ) -> None:
-        settings = self._groups.find(group)
-        if settings is None:
-            return
+        group = _name(settings.group_name)
         subscriptions = consumer.subscription_data_set
         has_order_topic = any(
             each.topic is not None and self._topics.is_order_topic(each.topic)
@@ -234,8 +243,9 @@ class ClientManageProcessor:
         return context.response(ResponseCode.SUCCESS)
 
     def _channel(self, context: RequestContext, client_id: str | None) -> ClientChannel:
-        if client_id is None:
-            raise RequestRefused("the client id is null")
+        if client_id is None or len(client_id) > CLIENT_ID_LENGTH_MAX:
+            fault = "null" if client_id is None else f"longer than {CLIENT_ID_LENGTH_MAX}"
+            raise RequestRefused(f"the client id is {fault}")
         request = context.request
         return ClientChannel(
             connection=context.connection,

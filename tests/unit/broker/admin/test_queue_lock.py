@@ -54,6 +54,19 @@ async def test_a_lock_needs_a_group_and_a_client(at: Desk) -> None:
             assert answer.remark == "a lock needs a consumer group and a client id"
 
 
+async def test_names_that_are_too_long_are_not_kept(at: Desk) -> None:
+    long = "x" * 1025
+    for bad in (
+        body(long, QUEUES[0]),
+        body("a", QUEUES[0], group=long),
+        body("a", QUEUES[0], MessageQueue(long, "b", 0)),
+        body("a", MessageQueue("T", long, 0)),
+    ):
+        answer = await at.ask(RequestCode.LOCK_BATCH_MQ, LOCK, body=bad)
+        assert (answer.code, answer.remark) == (1, "a lock has a name that is longer than 1024")
+    assert await lock(at, "b", QUEUES[0]) == {QUEUES[0]}
+
+
 async def test_a_body_that_is_none(at: Desk) -> None:
     for bad in (b"", b"[", b"{" * 5000):
         answer = await at.ask(RequestCode.LOCK_BATCH_MQ, LOCK, body=bad)

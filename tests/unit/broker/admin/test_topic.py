@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.broker.admin import pages as admin_pages
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.codec import encode_body
@@ -252,6 +253,19 @@ async def test_all_topics_at_once(at: Desk) -> None:
     assert names == list(at.topics.table)
     assert wrapper.data_version == at.topics.data_version
     assert wrapper.topic_queue_mapping_detail_map == {}
+
+
+async def test_many_topics_are_written_beside_the_loop(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = await at.ask_ok(
+        RequestCode.GET_ALL_TOPIC_CONFIG, headers.GetAllTopicConfigRequestHeader()
+    )
+    monkeypatch.setattr(admin_pages, "WRITTEN_AT_ONCE_MAX", 0)
+    long = await at.ask_ok(
+        RequestCode.GET_ALL_TOPIC_CONFIG, headers.GetAllTopicConfigRequestHeader()
+    )
+    assert long.body == short.body
 
 
 async def test_all_topics_by_pages(at: Desk) -> None:

@@ -177,6 +177,13 @@ async def test_half_a_heartbeat_registers_nobody(
     assert at.consumers.find("G") is None
 
 
+async def test_a_client_id_that_is_too_long_is_not_kept(at: Desk) -> None:
+    data = HeartbeatData(client_id="c" * 1025, producer_data_set=[ProducerData(group_name="P")])
+    answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=encode_body(data))
+    assert (answer.code, answer.remark) == (1, "the client id is longer than 1024")
+    assert at.producers.groups == {}
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b'{"clientID":3}', b'{"consumerDataSet":[{}]'])
 async def test_a_body_that_is_no_heartbeat(at: Desk, body: bytes) -> None:
     answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=body)
