@@ -50,10 +50,10 @@ def address_server_url(config: BrokerConfig) -> str | None:
     """Where the address server is, if anybody said so.
 
     Example:
-        >>> address_server_url(BrokerConfig(address_server_domain="mq.example"))
-        'http://mq.example:8080/rocketmq/nsaddr'
-        >>> address_server_url(BrokerConfig(address_server_domain="mq.example:80"))
-        'http://mq.example:80/rocketmq/nsaddr'
+        >>> address_server_url(BrokerConfig(address_server_domain="localhost"))
+        'http://localhost:8080/rocketmq/nsaddr'
+        >>> address_server_url(BrokerConfig(address_server_domain="localhost:80"))
+        'http://localhost:80/rocketmq/nsaddr'
     """
     domain = config.address_server_domain
     if not domain:
@@ -182,7 +182,9 @@ async def fetch_text(
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
-        raise ClientError(f"{url} is no address of a web server", hint="Write http://host/path.")
+        raise ClientError(
+            f"{url} is no address of a web server", hint="Write plain HTTP with a host."
+        )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     request = f"GET {path} HTTP/1.0\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
     async with asyncio.timeout(timeout_ms / 1000):
