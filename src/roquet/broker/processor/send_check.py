@@ -55,7 +55,6 @@ class TopicPlan(NamedTuple):
         needs_key: Compaction keeps the last message of a key, so there must be one.
         is_batch_queue: Its queues are of a kind that this store does not write.
         group: The group whose retries it holds.
-        is_too_long: Its name is longer than the log takes.
     """
 
     config: TopicConfig
@@ -66,7 +65,6 @@ class TopicPlan(NamedTuple):
     needs_key: bool
     is_batch_queue: bool
     group: str | None
-    is_too_long: bool
 
 
 class TopicCheck:
@@ -140,7 +138,6 @@ def _plan(topic: str, config: TopicConfig) -> TopicPlan:
         needs_key=needs_key,
         is_batch_queue=is_batch_queue,
         group=topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) if is_retry else None,
-        is_too_long=is_too_long,
     )
 
 

@@ -18,7 +18,7 @@ Invariants:
 
 * An answer says that a message is stored only when the store has said so.
 * A send that waits for the disk or a slave is counted by flow control until it is answered, and
-  does not keep its body.
+  keeps neither body nor properties, so that what waits is small.
 * One-way sends are not answered.
 """
 
@@ -72,6 +72,7 @@ __all__ = ["SendMessageProcessor"]
 
 _MAY_SEND = Permission(Action.PUB, Resource.TOPIC)
 _SPECIAL_FLAGS = flags.TRANSACTION_MASK | flags.INNER_BATCH
+_PROPERTIES_FIELDS = ("i", "properties")
 _BORN_HOST = "born_host"
 _UNKNOWN_HOST = Host(bytes(4), 0)
 
@@ -121,7 +122,9 @@ class SendMessageProcessor:
         self._suffix = added_properties(config)
         self._plans: dict[str, TopicPlan] = {}
         self._starts_ms = config.start_accept_send_timestamp_ms
-        self._is_slave = store.config.broker_role is BrokerRole.SLAVE
+        role = store.config.broker_role
+        self._may_wait = store.config.is_sync_flush or role is BrokerRole.SYNC_MASTER
+        self._is_slave = role is BrokerRole.SLAVE
         self._is_guarded = self._is_slave or self._starts_ms > 0
         broker_ip = config.broker_ip1 or str(ipaddress.ip_address(store_host.ip))
         self._check = TopicCheck(config, topics, broker_ip=broker_ip)
@@ -197,7 +200,8 @@ class SendMessageProcessor:
             return None
         self._submit(message, partial(self._stored, context, header.queue_id, unique_key))
         self._flow.sends_waiting += 1
-        request.body = b""
+        if self._may_wait:
+            _let_go(request)
         return None
 
     def _stored(
@@ -303,7 +307,8 @@ class SendMessageProcessor:
             self._submit(message, partial(self._stored, context, queue_id, unique_key))
         if not is_oneway:
             self._flow.sends_waiting += 1
-        context.request.body = b""
+        if self._may_wait:
+            _let_go(context.request)
 
     # ------------------------------------------------------------------------------- hooks
 
@@ -364,6 +369,14 @@ class SendMessageProcessor:
             hooked.wrote_bytes = appended.wrote_bytes
             hooked.stats_type = StatsType.SEND_SUCCESS
         run_after(self.send_hooks, hooked)
+
+
+def _let_go(request: RemotingCommand) -> None:
+    """Keep no more of a request than its answer needs."""
+    request.body = b""
+    if request.ext_fields is not None:
+        for name in _PROPERTIES_FIELDS:
+            request.ext_fields.pop(name, None)
 
 
 def _born_host(connection: Connection) -> Host:

@@ -132,9 +132,11 @@ class SendPreparation:
         unique_key = properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         if unique_key is None:
             unique_key = properties[prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._unique_key()
-        if inner.PRIORITY in properties and not place.is_dead_letter:
-            queue_id = self._queue_of_priority(properties, plan, queue_id)
-            place = _Place(place.topic, queue_id)
+        if inner.PRIORITY in properties:
+            preferred = _queue_of_priority(properties, plan)
+            if preferred is not None:
+                queue_id = preferred
+                place = _Place(place.topic, queue_id)
         if plan.needs_key and not properties.get(prop.KEYS, "").strip():
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         reconsume_times = header.reconsume_times or 0
@@ -251,22 +253,6 @@ class SendPreparation:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
         return _Place(topic, 0, is_dead_letter=True)
 
-    def _queue_of_priority(self, properties: dict[str, str], plan: TopicPlan, queue_id: int) -> int:
-        """The queue that stands for a priority; one that cannot be honoured is dropped."""
-        value = inner.priority(properties)
-        if value < 0:
-            return queue_id
-        is_other_kind = (
-            inner.is_true(properties.get(prop.TRANSACTION_PREPARED))
-            or prop.DELAY_TIME_LEVEL in properties
-            or any(name in properties for name in inner.TIMER_REQUESTS)
-            or prop.SHARDING_KEY in properties
-        )
-        if is_other_kind:
-            del properties[inner.PRIORITY]
-            return queue_id
-        return min(value, plan.write_queue_nums - 1)
-
     def _refusal_by_store(
         self, topic: str, plan: TopicPlan, sys_flag: int, properties: dict[str, str]
     ) -> Refusal | None:
@@ -333,3 +319,20 @@ class SendPreparation:
         day, hour, minute, second = (int(stamp[at : at + 2]) for at in (6, 8, 10, 12))
         seconds = (((day - 1) * 24 + hour) * 60 + minute) * 60 + second
         return self._unique_ids.make(seconds * 1000 + int(stamp[14:]))
+
+
+def _queue_of_priority(properties: dict[str, str], plan: TopicPlan) -> int | None:
+    """The queue that stands for a priority; other kinds of messages lose theirs."""
+    value = inner.priority(properties)
+    if value < 0:
+        return None
+    is_other_kind = (
+        inner.is_true(properties.get(prop.TRANSACTION_PREPARED))
+        or prop.DELAY_TIME_LEVEL in properties
+        or any(name in properties for name in inner.TIMER_REQUESTS)
+        or prop.SHARDING_KEY in properties
+    )
+    if is_other_kind:
+        del properties[inner.PRIORITY]
+        return None
+    return min(value, plan.write_queue_nums - 1)

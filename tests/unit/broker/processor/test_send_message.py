@@ -157,7 +157,7 @@ def test_only_those_who_want_to_wait_for_the_disk_do(
         assert [answer.code for answer in made.connection.answers] == [0, 0, 0]
 
 
-def test_a_waiting_send_does_not_keep_its_body(tmp_path: Path) -> None:
+def test_a_waiting_send_keeps_neither_body_nor_properties(tmp_path: Path) -> None:
     with broker(tmp_path, store_config=SYNC_FLUSH) as made:
         requests = [
             create_request(310, send_header(), opaque=at, body=bytes(1000))
@@ -167,6 +167,7 @@ def test_a_waiting_send_does_not_keep_its_body(tmp_path: Path) -> None:
             assert made.handle(request) is None
         assert made.flow.sends_waiting == PLAIN_TWICE
         assert [request.body for request in requests] == [b"", b""]
+        assert ["i" in (request.ext_fields or {}) for request in requests] == [False, False]
         made.flush()
         assert made.stored(queue_offset=1).body == bytes(1000)
 
@@ -356,9 +357,12 @@ def test_a_slave_takes_no_sends(tmp_path: Path) -> None:
 
 
 def test_a_slave_that_may_act_for_its_master_says_that_it_does_not_yet(tmp_path: Path) -> None:
+    approved: list[str] = []
     with broker(tmp_path, store_config=SLAVE, slave_acting_master=True) as made:
-        answer = made.send()
-        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        made.processor.approve_topic = lambda topic, _: approved.append(topic)
+        for _ in range(PLAIN_TWICE):
+            assert made.send().code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert approved == []
         assert made.store.max_physical_offset == 0
 
 

@@ -216,6 +216,12 @@ def test_a_retried_transaction_message_is_an_ordinary_one(tmp_path: Path) -> Non
         assert made.stored(SCHEDULE, 1).properties["REAL_TOPIC"] == "T"
 
 
+def test_a_retried_transaction_message_without_a_delay_is_half(tmp_path: Path) -> None:
+    with broker(tmp_path) as made:
+        made.send(f"TRAN_MSG\x01true\x02{KEY}", reconsume_times=1)
+        assert made.stored(HALF).reconsume_times == 1
+
+
 def test_a_half_message_keeps_its_delay_and_its_topic(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         made.send(f"TRAN_MSG\x01true\x02DELAY\x012\x02TIMER_DELAY_MS\x011\x02{KEY}", sys_flag=4)
@@ -230,8 +236,15 @@ def test_a_prepared_flag_alone_leaves_a_message_without_a_place(tmp_path: Path) 
     with broker(tmp_path) as made:
         made.send()
         assert made.send(sys_flag=4).code == 0
-        assert made.count() == 1
-        assert made.store.max_physical_offset > made.stored().store_size
+        assert made.send(f"DELAY\x011\x02{KEY}", sys_flag=4).code == 0
+        assert (made.count(), made.count(SCHEDULE)) == (1, 0)
+        first = made.stored()
+        second = made.store.look_message(first.store_size)
+        assert second is not None
+        assert (second.topic, second.sys_flag, second.queue_offset) == ("T", 4, 0)
+        third = made.store.look_message(first.store_size + second.store_size)
+        assert third is not None
+        assert third.topic == "T"
 
 
 # -------------------------------------------------------------------------- retries, dead letters
@@ -358,7 +371,25 @@ def test_other_kinds_of_messages_have_no_priority(more: str, tmp_path: Path) -> 
 
 def test_a_dead_letter_goes_where_dead_letters_are_read(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        assert dead_letter(made, f"_SYS_MSG_PRIORITY_\x012\x02{KEY}", reconsume_times=17)
+        text = f"_SYS_MSG_PRIORITY_\x012\x02{KEY}"
+        assert dead_letter(made, text, reconsume_times=17, queue_id=3)
+        assert "_SYS_MSG_PRIORITY_" not in made.stored("%DLQ%g").properties
+
+
+def test_a_dead_letter_has_the_flags_of_its_topic(tmp_path: Path) -> None:
+    with broker(tmp_path) as made:
+        made.topics.update(TopicConfig(topic_name="%RETRY%g", topic_filter_type="MULTI_TAG"))
+        assert dead_letter(made, KEY, reconsume_times=17, sys_flag=1)
+        assert made.stored("%DLQ%g").sys_flag == 1
+        assert not dead_letter(made, KEY, sys_flag=1)
+        assert made.stored("%RETRY%g").sys_flag == 3
+
+
+def test_a_priority_is_a_queue_that_is_written(tmp_path: Path) -> None:
+    with broker(tmp_path) as made:
+        made.topics.update(TopicConfig(topic_name="R", read_queue_nums=8, write_queue_nums=2))
+        answer = made.send(f"_SYS_MSG_PRIORITY_\x015\x02{KEY}", topic="R")
+    assert (answer.ext_fields or {})["queueId"] == "1"
 
 
 def test_compaction_needs_a_key(tmp_path: Path) -> None:
