@@ -51,6 +51,16 @@ def populate_read(address: int, size_bytes: int) -> bool:
     return int(_libc.madvise(start, address + size_bytes - start, _MADV_POPULATE_READ)) == 0
 
 
+def make_resident(address: int, size_bytes: int) -> None:
+    """Wait until a mapped range is in memory, where the kernel can do that.
+
+    A thread that reads a page which is not there waits for the disk with the interpreter's lock
+    in its hands; one that calls this first does not.
+    """
+    if not is_resident(address, size_bytes):
+        populate_read(address, size_bytes)
+
+
 def discard(address: int, size_bytes: int) -> bool:
     """Give anonymous pages back to the kernel; they read as zeros afterwards."""
     if _libc is None or size_bytes <= 0:

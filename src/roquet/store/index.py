@@ -10,7 +10,8 @@ Invariants:
 * The index is derived. A file that may not be whole after an unclean exit is removed, newest
   first, and the records from the end of the last kept file on are put again.
 
-The event loop puts, queries and removes; :meth:`IndexService.flush` belongs to one background
+The event loop puts and removes; any thread may query, and may see an entry that is half there,
+which is why callers look at the records. :meth:`IndexService.flush` belongs to one background
 thread. The lock guards the list of files and the descriptors that a running flush uses.
 """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from roquet.format import index_file as layout
 from roquet.format.index_file import IndexHeader
+from roquet.runtime import memory
 from roquet.runtime.files import Mapping
 
 
@@ -91,13 +92,18 @@ class IndexFile:
         numbers; one that does not is damaged and ends there, so that no search runs for ever.
         """
         mapping = self.mapping
+        address = memory.address_of(mapping)
         header = self.header
-        (number,) = layout.SLOT.unpack_from(mapping, layout.slot_position(key_hash % self.slots))
+        slot_at = layout.slot_position(key_hash % self.slots)
+        memory.make_resident(address + slot_at, layout.SLOT.size)
+        (number,) = layout.SLOT.unpack_from(mapping, slot_at)
         below = min(header.index_count + 1, self.entries)
         while 0 < number < below and len(offsets) < max_num:
             below = number
+            entry_at = layout.entry_position(self.slots, number)
+            memory.make_resident(address + entry_at, layout.ENTRY.size)
             found_hash, physical_offset, seconds, number = layout.ENTRY.unpack_from(
-                mapping, layout.entry_position(self.slots, number)
+                mapping, entry_at
             )
             if seconds < 0:
                 return

@@ -184,8 +184,7 @@ class MappedFile:
 
     def make_resident(self, position: int, size_bytes: int) -> None:
         """Wait until a range is in memory, where the kernel can do that; other threads run on."""
-        if not self.is_resident(position, size_bytes):
-            memory.populate_read(self.address + position, size_bytes)
+        memory.make_resident(self.address + position, size_bytes)
 
     @property
     def address(self) -> int:

@@ -81,6 +81,8 @@ class MessageReader(QueueReader):
             return result
         limit = min(max_messages, self._config.query_messages_max)
         found = self._index.query(topic, key, limit, begin_ms, end_ms)
+        if not found.physical_offsets:
+            return result
         result.index_last_update_timestamp_ms = found.last_update_timestamp_ms
         result.index_last_update_physical_offset = found.last_update_physical_offset
         for physical_offset in sorted(set(found.physical_offsets)):

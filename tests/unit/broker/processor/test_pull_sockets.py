@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from roquet.broker.processor.pull_message import UNWRITTEN_BYTES_MAX
-from roquet.broker.service.pull_request_hold import WAKE_BATCH
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers.pull import PullMessageRequestHeader
 from roquet.remoting.server import RemotingServer
@@ -105,7 +104,7 @@ async def test_a_crowd_does_not_starve_others(tmp_path: Path) -> None:
         loop.call_soon(turn)
         for number in range(crowd):
             assert bodies(await peers[number % 4].answer()) == [b"for all"]
-        assert turns >= crowd // WAKE_BATCH - 1
+        assert turns >= 50, "all of them in a few turns of the loop"
         for peer in peers:
             await peer.close()
 
