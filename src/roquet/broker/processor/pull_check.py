@@ -109,6 +109,7 @@ class PullCheck:
         consumers: ConsumerManager,
     ) -> None:
         self._config = config
+        self._broker_ip = config.broker_ip1 or config.bind_address
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -144,10 +145,10 @@ class PullCheck:
         """The topic and the group that a pull names, if both may be read by."""
         config = self._config
         if not config.broker_permission & PERM_READ:
-            remark = f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            remark = f"the broker[{self._broker_ip}] pulling message is forbidden"
             return _forbidden(context, ForbiddenType.BROKER, remark)
         if not config.lite_pull_message and context.request.code == RequestCode.LITE_PULL_MESSAGE:
-            remark = f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+            remark = f"the broker[{self._broker_ip}] for lite pull consumer is forbidden"
             return _forbidden(context, ForbiddenType.BROKER, remark)
         group = self._groups.find(header.consumer_group)
         if group is None:

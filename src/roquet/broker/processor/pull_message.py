@@ -23,7 +23,13 @@ import logging
 from collections.abc import Awaitable, Coroutine
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.hooks import ConsumeMessageContext, ConsumeMessageHook, StatsType, run_before
+from roquet.broker.hooks import (
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    StatsType,
+    namespace_of,
+    run_before,
+)
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
@@ -241,6 +247,7 @@ class PullMessageProcessor:
         run_before(
             self.consume_hooks,
             ConsumeMessageContext(
+                namespace=namespace_of(header.topic),
                 consumer_group=header.consumer_group,
                 topic=header.topic,
                 queue_id=header.queue_id,

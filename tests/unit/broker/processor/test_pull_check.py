@@ -65,6 +65,11 @@ def test_lite_pulls_may_be_switched_off(tmp_path: Path) -> None:
         assert found(broker.ask(pull(flags=OWN)))
 
 
+def test_a_broker_without_a_name_of_its_own_says_where_it_listens(tmp_path: Path) -> None:
+    with pull_broker(tmp_path, BrokerConfig(broker_permission=2)) as broker:
+        assert refusal(broker, pull())[1] == "the broker[127.0.0.1] pulling message is forbidden"
+
+
 def test_an_unknown_group(tmp_path: Path) -> None:
     with pull_broker(tmp_path, BrokerConfig(auto_create_subscription_group=False)) as broker:
         assert refusal(broker, pull(topic="unknown")) == (
