@@ -49,7 +49,7 @@ class AgentPool:
     def all(self, kinds: Sequence[str] = KINDS) -> list[Agent]:
         return [self.get(kind) for kind in kinds]
 
-    def spawn(self, kind: str) -> Agent:
+    def spawn(self, kind: str, *jvm_options: str) -> Agent:
         """An agent of the caller's own, to be killed by it."""
         folder = self._folder / f"{kind}-{next(self._numbers)}"
         language, version, *headers = kind.split("-")
@@ -63,7 +63,7 @@ class AgentPool:
                 pytest.fail(f"CI has the tools of {kind}, so it must build: {error}")
             pytest.skip(f"{kind} cannot be run here: {error}")
         codec = ["-Drocketmq.serialize.type=ROCKETMQ"] if headers else []
-        options = [*QUICK_JVM, REBALANCE_OFTEN, *codec]
+        options = [*QUICK_JVM, REBALANCE_OFTEN, *codec, *jvm_options]
         return start_java_agent(kind, toolkit, folder, options)
 
     def close(self) -> None:

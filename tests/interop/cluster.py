@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -25,8 +26,10 @@ ROQUET = "roquet"
 
 START_TIMEOUT_S = 60
 
+Settings = Mapping[str, str | int]
+
 # Small enough for many stores in one run; the load of a restart still rolls no file.
-BROKER_CONFIG: dict[str, str | int] = {
+BROKER_CONFIG: Settings = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 20 * 30_000,
     "maxHashSlotNum": 50_000,
@@ -44,7 +47,7 @@ class RoquetServer(ChildProcess):
         address: Where it listens, `host:port`.
     """
 
-    def __init__(self, name: str, role: str, folder: Path, config: dict[str, str | int]) -> None:
+    def __init__(self, name: str, role: str, folder: Path, config: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.address = f"127.0.0.1:{config['listenPort']}"
         path = folder / f"{name}.conf"
@@ -64,6 +67,22 @@ class RoquetServer(ChildProcess):
         except BaseException:
             self.kill()
             raise
+
+    def stop(self) -> None:
+        """Stops it by a signal, as an operator does, which must be a clean end."""
+        super().stop()
+        if self.exit_code != 0:
+            raise self.error(f"ended with {self.exit_code} when it was stopped")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if kind is None and "Traceback" in self.log_text():
+            raise self.error("something went wrong inside")
 
     def _wait_listening(self) -> None:
         host, _, port = self.address.rpartition(":")
@@ -88,7 +107,9 @@ class RoquetBroker(RoquetServer):
         broker_name: Its name, unique per port.
     """
 
-    def __init__(self, folder: Path, namesrv: str, store: Path, port: int) -> None:
+    def __init__(
+        self, folder: Path, namesrv: str, store: Path, port: int, settings: Settings
+    ) -> None:
         self.broker_name = f"roquet-{port}"
         super().__init__(
             self.broker_name,
@@ -103,11 +124,12 @@ class RoquetBroker(RoquetServer):
                 "namesrvAddr": namesrv,
                 "storePathRootDir": str(store),
                 **BROKER_CONFIG,
+                **settings,
             },
         )
 
 
-def start_roquet_namesrv(folder: Path) -> RoquetServer:
+def start_roquet_namesrv(folder: Path, settings: Settings) -> RoquetServer:
     """A name server of Roquet."""
     return RoquetServer(
         "namesrv",
@@ -118,6 +140,7 @@ def start_roquet_namesrv(folder: Path) -> RoquetServer:
             "bindAddress": "127.0.0.1",
             "kvConfigPath": str(folder / "kvConfig.json"),
             "configStorePath": str(folder / "namesrv.properties"),
+            **settings,
         },
     )
 
@@ -130,11 +153,15 @@ class Cluster:
         namesrv_side: Whose name server, `APACHE` or `ROQUET`.
         broker_side: Whose broker.
         folder: Where everything of it lies.
+        namesrv_settings: Of Roquet's name server, beyond the usual ones.
+        broker_settings: Of Roquet's broker, beyond the usual ones.
     """
 
     namesrv_side: str
     broker_side: str
     folder: Path
+    namesrv_settings: Settings = field(default_factory=dict)
+    broker_settings: Settings = field(default_factory=dict)
     _namesrv: JavaNamesrv | RoquetServer = field(init=False)
     _broker: JavaBroker | RoquetBroker | None = None
 
@@ -143,7 +170,7 @@ class Cluster:
         if self.namesrv_side == APACHE:
             self._namesrv = start_namesrv(javabuild.build(), self.folder / "namesrv")
         else:
-            self._namesrv = start_roquet_namesrv(self.folder / "namesrv")
+            self._namesrv = start_roquet_namesrv(self.folder / "namesrv", self.namesrv_settings)
         try:
             self.start_broker()
         except BaseException:
@@ -181,7 +208,9 @@ class Cluster:
                 javabuild.build(), self.folder, self._namesrv, store, BROKER_CONFIG, port=port
             )
         else:
-            self._broker = RoquetBroker(self.folder / "broker", self.namesrv, store, port)
+            self._broker = RoquetBroker(
+                self.folder / "broker", self.namesrv, store, port, self.broker_settings
+            )
 
     def create_topic(self, agent: Agent, name: str, *, queues: int) -> str:
         """Makes a topic with the client's own call and waits until it can be routed."""

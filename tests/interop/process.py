@@ -111,7 +111,12 @@ class ChildProcess:
         return self._process.stdout
 
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        return self.exit_code is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, None while it runs."""
+        return self._process.poll()
 
     def log_text(self) -> str:
         """What this process has printed; one before it may have used the same file."""

@@ -14,7 +14,6 @@ from tests.interop.cluster import Cluster
 pytestmark = pytest.mark.interop
 
 QUEUES_EACH = 2
-ROUNDS = 2
 MESSAGES_A_ROUND = 50
 
 
@@ -47,10 +46,11 @@ def check_arrival(received: Sequence[ReceivedMessage]) -> None:
         seen[message.queue_id] = max(last, message.queue_offset)
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_nothing_acknowledged_is_lost(
-    server_side: str, agents: AgentPool, tmp_path: Path, how: str
-) -> None:
+def test_nothing_acknowledged_is_lost(server_side: str, agents: AgentPool, tmp_path: Path) -> None:
+    """Stopped and killed in turn.
+
+    Old clients and Go notice half a minute later that nobody will answer their waiting pulls.
+    """
     clients = agents.all()
     with Cluster(server_side, server_side, tmp_path) as cluster:
         topic = cluster.create_topic(clients[0], "Restart", queues=QUEUES_EACH * len(clients))
@@ -65,17 +65,14 @@ def test_nothing_acknowledged_is_lost(
                 topic,
                 broker=cluster.broker_name,
                 queues=range(first, first + QUEUES_EACH),
-                name=f"{topic}-{how}-{agent.kind}",
+                name=f"{topic}-{agent.kind}",
             )
             return consumer, producer, load
 
         consumers, producers, loads = zip(*together(start, clients), strict=True)
         together(lambda load: load.wait_more(MESSAGES_A_ROUND), loads)
-        for _ in range(ROUNDS):
-            if how == "stop":
-                cluster.broker.stop()
-            else:
-                cluster.broker.kill()
+        for end in ("stop", "kill", "kill", "stop"):
+            cluster.broker.stop() if end == "stop" else cluster.broker.kill()
             cluster.start_broker()
             together(lambda load: load.wait_more(MESSAGES_A_ROUND), loads)
         acks = [ack for each in together(Load.stop, loads) for ack in each]

@@ -22,6 +22,8 @@ func consumerOptions(r *request) ([]consumer.Option, error) {
 		consumer.WithGroupName(r.Group),
 		consumer.WithInstance(instanceName()),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		// A restarted broker knows no locks; orderly consumers ask for them again so often.
+		consumer.WithRebalanceLockInterval(time.Second),
 	}
 	switch r.Model {
 	case "", "CLUSTERING":
