@@ -15,6 +15,7 @@ from roquet.model.data_version import DataVersion
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.register import RegisterBrokerBody, encode_register_body
+from roquet.remoting.bodies.route import QueueData, TopicRouteData
 from roquet.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper
 from roquet.runtime.clock import Clock
 
@@ -28,7 +29,7 @@ _ALL = PERM_READ | PERM_WRITE
 
 
 class RegisterBody:
-    """Makes the body.
+    """Makes bodies of topics.
 
     Args:
         config: The broker's settings.
@@ -51,6 +52,18 @@ class RegisterBody:
         shown = {name: self._shown(topic) for name, topic in self._topics.table.items()}
         squeeze = partial(encode_register_body, self._body(shown), compressed=True)
         return await asyncio.get_running_loop().run_in_executor(None, squeeze), True
+
+    def route(self, topic: TopicConfig) -> TopicRouteData:
+        """One topic, as it is registered alone."""
+        shown = self._shown(topic)
+        queues = QueueData(
+            broker_name=self._config.broker_name,
+            perm=shown.perm,
+            read_queue_nums=shown.read_queue_nums,
+            topic_sys_flag=topic.topic_sys_flag,
+            write_queue_nums=shown.write_queue_nums,
+        )
+        return TopicRouteData(queue_datas=[queues])
 
     def _body(self, topics: dict[str, TopicConfig]) -> RegisterBrokerBody:
         version = self._topics.data_version

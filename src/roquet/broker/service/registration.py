@@ -1,8 +1,8 @@
-"""Registration at the name servers.
+"""Registration at the name servers: when to say what.
 
-Upstream's BrokerOuterAPI and BrokerController.registerBrokerAll. Owns, for each name server, a task
-that keeps it informed, and what is known about it: whether it has taken the broker in, and up to
-which change of the topics.
+The part of upstream's BrokerController around registerBrokerAll. Owns, for each name server, a task
+that keeps it informed, and what is known about it: whether it has taken the broker in, and which
+topics it was told of.
 
 .. code-block:: text
 
@@ -16,14 +16,14 @@ Invariants:
   costs its own task only.
 * A change of the topics is told at once. Changes that come while a registration is under way are
   told together by the next one.
-* Every registration names all topics, so a name server that was away misses nothing.
+* A registration names all topics, so a name server that was away misses nothing. Only where there
+  are very many, single topics that changed in between are registered alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,18 +31,12 @@ from functools import partial
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.service.namesrv_address import NamesrvAddresses
-from roquet.broker.service.register_body import RegisterBody
+from roquet.broker.service.outer_api import BrokerOuterApi, RegisterResult
 from roquet.errors import ProtocolError, RoquetError
-from roquet.model.data_version import DataVersion
-from roquet.remoting.bodies.broker import KVTable
-from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.model.topic_config import TopicConfig
 from roquet.remoting.client import RemotingClient
-from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.command import RemotingCommand
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import LogLimiter
-from roquet.remoting.headers import namesrv as headers
-from roquet.remoting.headers.base import decode_header
 from roquet.runtime.clock import Clock
 
 __all__ = ["NamesrvRegistration"]
@@ -57,11 +51,13 @@ HEARTBEAT_INTERVAL_MS = 1_000
 """Upstream's ``brokerHeartbeatInterval``."""
 
 UNREGISTER_TIMEOUT_MS = 3_000
-ANSWER_BYTES_MAX = 1 << 20
-"""Order configurations of some ten thousand topics."""
+SINGLE_TOPICS_FROM = 500
+"""With fewer topics, registering all takes no longer than a few milliseconds."""
+
+SINGLE_TOPICS_MAX = 50
+"""More changes than this are told by registering all."""
 
 _LOG_INTERVAL_MS = 30_000
-_CRC_MASK = 0x7FFFFFFF
 
 
 class _Namesrv:
@@ -70,6 +66,8 @@ class _Namesrv:
     Attributes:
         address: Where it is.
         generation: The last change of the topics that it was told of.
+        told: The topics that it was told of.
+        register_at: When all topics are to be registered again, by the loop's clock.
         is_registered: Whether it has taken the broker in, as far as is known.
         is_waited_for: Whether it is worth waiting for: it was not seen to fail or to hang.
         failures: Registrations in a row that failed.
@@ -80,6 +78,8 @@ class _Namesrv:
     def __init__(self, address: str) -> None:
         self.address = address
         self.generation = -1
+        self.told: dict[str, TopicConfig] = {}
+        self.register_at = 0.0
         self.is_registered = False
         self.is_waited_for = True
         self.failures = 0
@@ -126,11 +126,16 @@ class NamesrvRegistration:
         self._config = config
         self._client = client
         self._topics = topics
-        self._address = address
-        self._ha_address = ha_address
+        self._api = BrokerOuterApi(
+            config,
+            client=client,
+            topics=topics,
+            address=address,
+            ha_address=ha_address,
+            clock=clock,
+        )
         self._master_found = master_found
         self._addresses = NamesrvAddresses(config, clock=clock)
-        self._body = RegisterBody(config, topics, clock)
         self._log_limiter = LogLimiter(clock, interval_ms=_LOG_INTERVAL_MS)
         self._period_ms = min(max(config.register_namesrv_period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
         self._generation = 0
@@ -186,6 +191,7 @@ class NamesrvRegistration:
         """Register at all name servers, also those that are down, and wait as below."""
         self._generation += 1
         for namesrv in self._namesrvs.values():
+            namesrv.register_at = 0.0
             namesrv.wake.set()
         await self.wait_registered()
 
@@ -239,38 +245,38 @@ class NamesrvRegistration:
                 namesrv.wake.set()
 
     async def _serve(self, namesrv: _Namesrv) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             namesrv.wake.clear()
             generation = self._generation
             is_registered = await self._attempt(namesrv)
-            if is_registered and not namesrv.is_registered:
-                log.info("registered at name server %s", namesrv.address)
-            namesrv.is_registered = namesrv.is_waited_for = is_registered
-            delay_ms = self._delay_ms(namesrv, is_registered=is_registered)
             if is_registered:
                 namesrv.generation = generation
+                if not namesrv.is_registered:
+                    log.info("registered at name server %s", namesrv.address)
+            namesrv.is_registered = namesrv.is_waited_for = is_registered
+            retry_at = self._retry_at(namesrv)
             ended, namesrv.ended = namesrv.ended, asyncio.Event()
             ended.set()
             if is_registered and generation != self._generation:
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(delay_ms / 1000):
+                async with asyncio.timeout_at(max(retry_at, loop.time())):
                     await namesrv.wake.wait()
 
-    def _delay_ms(self, namesrv: _Namesrv, *, is_registered: bool) -> int:
-        """How long to wait before the next registration: ever longer while it fails."""
-        if is_registered:
+    def _retry_at(self, namesrv: _Namesrv) -> float:
+        """When to register next: after the period, or sooner, and ever later, while it fails."""
+        if namesrv.is_registered:
             namesrv.failures = 0
-            return self._period_ms
+            return namesrv.register_at
         delay_ms = min(RETRY_MS_MIN << min(namesrv.failures, 16), self._period_ms)
         namesrv.failures += 1
-        return delay_ms
+        return asyncio.get_running_loop().time() + delay_ms / 1000
 
     async def _attempt(self, namesrv: _Namesrv) -> bool:
         try:
             await self._watch(namesrv)
-            if await self._needs_registration(namesrv):
-                await self._register(namesrv)
+            await self._inform(namesrv)
         except RoquetError as error:
             self._warn(namesrv, str(error).replace("\n", "; "))
             return False
@@ -282,68 +288,45 @@ class NamesrvRegistration:
             return False
         return True
 
-    async def _needs_registration(self, namesrv: _Namesrv) -> bool:
-        """Whether a name server has other topics than there are; asking is a sign of life."""
+    async def _inform(self, namesrv: _Namesrv) -> None:
+        """Tell a name server what it does not know."""
+        now = asyncio.get_running_loop().time()
+        is_due = not namesrv.is_registered or now >= namesrv.register_at
+        table = dict(self._topics.table)
+        if not is_due and await self._told_singly(namesrv, table):
+            return
         is_routine = namesrv.is_registered and namesrv.generation == self._generation
-        if self._config.force_register or not is_routine:
-            return True
-        header = headers.QueryDataVersionRequestHeader(
-            broker_name=self._config.broker_name,
-            broker_address=self._address(),
-            cluster_name=self._config.cluster_name,
-            broker_id=self._config.broker_id,
-        )
-        ours = self._topics.data_version
-        answer = await self._client.invoke(
-            namesrv.address,
-            RequestCode.QUERY_DATA_VERSION,
-            header,
-            body=encode_body(ours),
-            timeout_ms=self._config.register_broker_timeout_ms,
-        )
-        if answer.code != ResponseCode.SUCCESS:
-            return True
-        said = decode_header(headers.QueryDataVersionResponseHeader, answer.ext_fields)
-        known = decode_body(DataVersion, answer.body) if answer.body else ours
-        return said.changed or known != ours
+        if (
+            self._config.force_register
+            or not is_routine
+            or await self._api.has_other_topics(namesrv.address)
+        ):
+            self._take(namesrv, await self._api.register(namesrv.address))
+            namesrv.told = table
+        namesrv.register_at = now + self._period_ms / 1000
 
-    async def _register(self, namesrv: _Namesrv) -> None:
-        body, compressed = await self._body.encode()
-        config = self._config
-        acting = config.slave_acting_master
-        header = headers.RegisterBrokerRequestHeader(
-            broker_name=config.broker_name,
-            broker_address=self._address(),
-            cluster_name=config.cluster_name,
-            ha_server_address=self._ha_address(),
-            broker_id=config.broker_id,
-            heartbeat_timeout_ms=config.broker_not_active_timeout_ms if acting else None,
-            enable_acting_master=acting,
-            compressed=compressed,
-            body_crc32=zlib.crc32(body) & _CRC_MASK,
-        )
-        answer = await self._client.invoke(
-            namesrv.address,
-            RequestCode.REGISTER_BROKER,
-            header,
-            body=body,
-            timeout_ms=config.register_broker_timeout_ms,
-        )
-        self._take(namesrv, answer)
-
-    def _take(self, namesrv: _Namesrv, answer: RemotingCommand) -> None:
-        if answer.code != ResponseCode.SUCCESS:
-            detail = f"code {answer.code}: {(answer.remark or '')[:200]}"
-            raise ProtocolError("the name server refused the broker", detail=detail)
-        if len(answer.body) > ANSWER_BYTES_MAX:
-            detail = f"{len(answer.body)} bytes, more than {ANSWER_BYTES_MAX}"
-            raise ProtocolError("the name server answered too much", detail=detail)
-        said = decode_header(headers.RegisterBrokerResponseHeader, answer.ext_fields)
-        ordered = decode_body(KVTable, answer.body).table if answer.body else {}
-        if self._master_found is not None and said.ha_server_address and said.master_address:
-            self._master_found(said.ha_server_address, said.master_address)
+    async def _told_singly(self, namesrv: _Namesrv, table: dict[str, TopicConfig]) -> bool:
+        """Register the topics that changed one by one, if that is less work."""
+        if len(table) < SINGLE_TOPICS_FROM or not self._config.is_master:
+            return False
+        told = namesrv.told
+        # Settings of a topic are replaced, never altered.
+        changed = [topic for name, topic in table.items() if told.get(name) is not topic]
+        if len(changed) > SINGLE_TOPICS_MAX:
+            return False
         try:
-            self._topics.update_order_config(ordered)
+            await self._api.register_topics(namesrv.address, changed)
+        except ProtocolError:
+            # Name servers before 5.0 know whole registrations only.
+            return False
+        namesrv.told = table
+        return True
+
+    def _take(self, namesrv: _Namesrv, result: RegisterResult) -> None:
+        if self._master_found is not None and result.ha_server_address and result.master_address:
+            self._master_found(result.ha_server_address, result.master_address)
+        try:
+            self._topics.update_order_config(result.ordered)
         except RoquetError as error:
             # The broker is registered all the same; the next answer brings the list again.
             self._warn(namesrv, f"order configuration not kept: {error.message}")
@@ -363,19 +346,9 @@ class NamesrvRegistration:
             await asyncio.gather(*(self._beat_at(each) for each in taken_in))
 
     async def _beat_at(self, namesrv: _Namesrv) -> None:
-        header = headers.BrokerHeartbeatRequestHeader(
-            cluster_name=self._config.cluster_name,
-            broker_address=self._address(),
-            broker_name=self._config.broker_name,
-        )
         # Registration finds out and says what is wrong.
         with suppress(RoquetError):
-            await self._client.invoke_oneway(
-                namesrv.address,
-                RequestCode.BROKER_HEARTBEAT,
-                header,
-                timeout_ms=HEARTBEAT_INTERVAL_MS,
-            )
+            await self._api.heartbeat(namesrv.address, timeout_ms=HEARTBEAT_INTERVAL_MS)
 
     def _lost(self, namesrv: _Namesrv, connection: Connection) -> None:
         if self._is_running and namesrv.connection is connection:
@@ -384,16 +357,8 @@ class NamesrvRegistration:
             namesrv.wake.set()
 
     async def _unregister(self, namesrv: _Namesrv, timeout_ms: int) -> None:
-        header = headers.UnregisterBrokerRequestHeader(
-            broker_name=self._config.broker_name,
-            broker_address=self._address(),
-            cluster_name=self._config.cluster_name,
-            broker_id=self._config.broker_id,
-        )
         try:
-            await self._client.invoke(
-                namesrv.address, RequestCode.UNREGISTER_BROKER, header, timeout_ms=timeout_ms
-            )
+            await self._api.unregister(namesrv.address, timeout_ms=timeout_ms)
         except RoquetError as error:
             self._warn(namesrv, f"not unregistered: {error.message}")
 

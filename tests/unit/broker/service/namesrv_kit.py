@@ -19,7 +19,13 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import CURRENT_VERSION, RemotingCommand
 from roquet.remoting.headers import namesrv as headers
 from roquet.remoting.headers.base import decode_header
-from roquet.remoting.processor import PUBLIC, ProcessorRegistry, RequestContext, processor
+from roquet.remoting.processor import (
+    PUBLIC,
+    ProcessorRegistry,
+    RequestContext,
+    processor,
+    unknown_code_response,
+)
 from roquet.remoting.server import RemotingServer
 from roquet.runtime.clock import SystemClock
 from roquet.runtime.files import Files
@@ -48,6 +54,15 @@ async def real_namesrv(root: Path, port: int = 0) -> AsyncIterator[Namesrv]:
     )
     async with Namesrv(config) as namesrv:
         yield namesrv
+
+
+def knows(namesrv: Namesrv, topic: str) -> bool:
+    route = namesrv.routes.route(topic)
+    return route is not None and route.broker_datas[0].broker_addrs == {0: BROKER_ADDRESS}
+
+
+def address_of(namesrv: Namesrv) -> str:
+    return f"{LOOPBACK}:{namesrv.port}"
 
 
 @asynccontextmanager
@@ -83,6 +98,7 @@ class OddNamesrv:
         gate: While cleared, requests hang.
         requests: What came in.
         answer: Makes the answer to a registration.
+        is_old: Whether it knows whole registrations only.
     """
 
     def __init__(self) -> None:
@@ -91,6 +107,7 @@ class OddNamesrv:
         self.requests: list[RemotingCommand] = []
         self.answer: Callable[[RequestContext], RemotingCommand] = _taken_in
         self.is_changed = False
+        self.is_old = False
         self.address = ""
 
     def count(self, code: int) -> int:
@@ -121,9 +138,17 @@ class OddNamesrv:
         await self.gate.wait()
         return context.response(ResponseCode.SUCCESS)
 
+    @processor(RequestCode.REGISTER_TOPIC_IN_NAMESRV, permission=PUBLIC)
+    async def register_topic(self, context: RequestContext) -> RemotingCommand:
+        if self.is_old:
+            return unknown_code_response(context.request)
+        return await self.other(context)
+
     @processor(RequestCode.QUERY_DATA_VERSION, permission=PUBLIC)
     def query_data_version(self, context: RequestContext) -> RemotingCommand:
         self.requests.append(context.request)
+        if self.is_old:
+            return unknown_code_response(context.request)
         answer = headers.QueryDataVersionResponseHeader(changed=self.is_changed)
         return context.response(ResponseCode.SUCCESS, answer, body=context.request.body)
 

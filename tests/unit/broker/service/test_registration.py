@@ -1,11 +1,8 @@
-"""Registration at name servers, real ones and such as are down, hang or talk nonsense."""
+"""Registration at name servers: what they are told, and when."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +10,7 @@ import pytest
 from roquet.broker.config import BrokerConfig
 from roquet.broker.service import register_body, registration
 from roquet.broker.service.registration import NamesrvRegistration
-from roquet.errors import ConfigError
 from roquet.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG
-from roquet.namesrv.namesrv import Namesrv
-from roquet.remoting.bodies.broker import KVTable
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -24,34 +18,24 @@ from roquet.remoting.headers import namesrv as headers
 from roquet.runtime.clock import SystemClock
 from tests.unit.broker.service.namesrv_kit import (
     BROKER_ADDRESS,
-    LOOPBACK,
-    PATIENCE_S,
-    OddNamesrv,
     add_topic,
+    address_of,
+    knows,
     odd_namesrv,
     real_namesrv,
     registering,
     topic_manager,
-    unused_address,
 )
 from tests.unit.remoting.net_kit import until
 
 REGISTER = RequestCode.REGISTER_BROKER
+SINGLE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
 
 
 @pytest.fixture(name="quick", autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed registrations are tried again soon."""
     monkeypatch.setattr(registration, "RETRY_MS_MIN", 1)
-
-
-def knows(namesrv: Namesrv, topic: str) -> bool:
-    route = namesrv.routes.route(topic)
-    return route is not None and route.broker_datas[0].broker_addrs == {0: BROKER_ADDRESS}
-
-
-def address_of(namesrv: Namesrv) -> str:
-    return f"{LOOPBACK}:{namesrv.port}"
 
 
 # -- a name server as it should be --------------------------------------------------------------
@@ -271,6 +255,121 @@ async def test_a_version_may_be_asked_for_first(
         assert "T" in table
 
 
+async def test_a_name_server_that_knows_no_versions_is_told_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "PERIOD_MS_MIN", 1)
+    async with odd_namesrv() as namesrv:
+        namesrv.is_old = True
+        settings = {"register_namesrv_period_ms": 1, "force_register": False}
+        async with registering(tmp_path, namesrv.address, **settings):
+            await until(lambda: namesrv.count(REGISTER) >= 3)
+
+
+# -- very many topics ---------------------------------------------------------------------------
+
+
+@pytest.fixture(name="many")
+def _many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is counts as very many."""
+    monkeypatch.setattr(registration, "SINGLE_TOPICS_FROM", 1)
+
+
+@pytest.mark.usefixtures("many")
+async def test_single_topics_have_a_route(tmp_path: Path) -> None:
+    async with (
+        real_namesrv(tmp_path) as namesrv,
+        registering(tmp_path, address_of(namesrv), broker_permission=4) as (at, topics),
+    ):
+        await at.wait_registered()
+        add_topic(topics, "T")
+        await at.wait_registered()
+        route = namesrv.routes.route("T")
+        assert route is not None
+        (queues,) = route.queue_datas
+        assert (queues.broker_name, queues.perm, queues.write_queue_nums) == ("broker-a", 4, 4)
+
+
+@pytest.mark.usefixtures("many")
+async def test_only_what_changed_is_told(tmp_path: Path) -> None:
+    async with (
+        odd_namesrv() as namesrv,
+        registering(tmp_path, namesrv.address) as (at, topics),
+    ):
+        await at.wait_registered()
+        add_topic(topics, "T")
+        await at.wait_registered()
+        topics.delete("T")
+        add_topic(topics, "U")
+        await at.wait_registered()
+        single = [each for each in namesrv.requests if each.code == SINGLE]
+        assert [each.ext_fields for each in single] == [{"topic": "T"}, {"topic": "U"}]
+        assert single[0].body == (
+            b'{"brokerDatas":[],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a",'
+            b'"perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+        )
+        assert namesrv.count(REGISTER) == 1
+        await at.register_now()
+        assert namesrv.count(REGISTER) == 2
+
+
+@pytest.mark.usefixtures("many")
+async def test_many_changes_are_told_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "SINGLE_TOPICS_MAX", 2)
+    async with (
+        odd_namesrv() as namesrv,
+        registering(tmp_path, namesrv.address) as (at, topics),
+    ):
+        await at.wait_registered()
+        for number in range(3):
+            add_topic(topics, f"T{number}")
+        await at.wait_registered()
+        assert (namesrv.count(REGISTER), namesrv.count(SINGLE)) == (2, 0)
+
+
+@pytest.mark.usefixtures("many")
+async def test_an_old_name_server_is_told_all(tmp_path: Path) -> None:
+    async with odd_namesrv() as namesrv:
+        namesrv.is_old = True
+        async with registering(tmp_path, namesrv.address) as (at, topics):
+            await at.wait_registered()
+            add_topic(topics, "T")
+            await at.wait_registered()
+            assert namesrv.count(REGISTER) == 2
+            assert at.registered_at == [namesrv.address]
+
+
+@pytest.mark.usefixtures("many")
+async def test_slaves_tell_all(tmp_path: Path) -> None:
+    async with (
+        odd_namesrv() as namesrv,
+        registering(tmp_path, namesrv.address, broker_id=1) as (at, topics),
+    ):
+        await at.wait_registered()
+        add_topic(topics, "T")
+        await at.wait_registered()
+        assert (namesrv.count(REGISTER), namesrv.count(SINGLE)) == (2, 0)
+
+
+@pytest.mark.usefixtures("many")
+async def test_single_topics_do_not_put_off_whole_registrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "PERIOD_MS_MIN", 50)
+    async with (
+        odd_namesrv() as namesrv,
+        registering(tmp_path, namesrv.address, register_namesrv_period_ms=50) as (at, topics),
+    ):
+        number = 0
+        while namesrv.count(REGISTER) < 3:
+            number += 1
+            add_topic(topics, f"T{number}")
+            await at.wait_registered()
+        assert namesrv.count(SINGLE) > 0
+
+
 async def test_heartbeats_where_slaves_act_as_masters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,178 +405,3 @@ async def test_a_slave_learns_of_its_master(tmp_path: Path) -> None:
         await at.wait_registered()
         await at.stop()
     assert found == [("h:2", "h:1")]
-
-
-# -- name servers that are down, hang or talk nonsense ------------------------------------------
-
-
-async def test_one_that_is_down_keeps_nobody_waiting(tmp_path: Path) -> None:
-    down = await unused_address()
-    async with real_namesrv(tmp_path) as namesrv:
-        async with registering(tmp_path, down, address_of(namesrv)) as (at, topics):
-            await at.wait_registered()
-            assert at.registered_at == [address_of(namesrv)]
-            assert at.addresses == [down, address_of(namesrv)]
-            add_topic(topics, "T")
-            await at.wait_registered()
-            assert knows(namesrv, "T")
-        assert namesrv.routes.all_topics().topic_list == []
-
-
-async def test_one_that_hangs_keeps_nobody_waiting_twice(tmp_path: Path) -> None:
-    async with odd_namesrv() as hung, real_namesrv(tmp_path) as namesrv:
-        hung.gate.clear()
-        async with registering(tmp_path, hung.address, address_of(namesrv)) as (at, topics):
-            await until(lambda: hung.count(REGISTER) == 1)
-            add_topic(topics, "T")
-            await at.wait_registered(timeout_ms=50)
-            await until(lambda: knows(namesrv, "T"))
-            add_topic(topics, "U")
-            async with asyncio.timeout(PATIENCE_S):
-                await at.wait_registered(timeout_ms=1_000 * PATIENCE_S * 2)
-            assert knows(namesrv, "U")
-            assert at.registered_at == [address_of(namesrv)]
-            async with asyncio.timeout(PATIENCE_S):
-                await at.stop(timeout_ms=50)
-        assert namesrv.routes.all_topics().topic_list == []
-
-
-async def test_one_that_answered_again_is_waited_for_again(tmp_path: Path) -> None:
-    async with (
-        odd_namesrv() as namesrv,
-        registering(tmp_path, namesrv.address) as (at, topics),
-    ):
-        await at.wait_registered()
-        namesrv.gate.clear()
-        add_topic(topics, "T")
-        await at.wait_registered(timeout_ms=20)
-        namesrv.gate.set()
-        await until(lambda: at._namesrvs[namesrv.address].is_waited_for)
-        before = namesrv.count(REGISTER)
-        add_topic(topics, "U")
-        await at.wait_registered()
-        assert namesrv.count(REGISTER) == before + 1
-
-
-def refused(namesrv: OddNamesrv) -> None:
-    namesrv.answer = lambda context: context.response(
-        ResponseCode.SYSTEM_ERROR, remark="crc32 not match"
-    )
-
-
-def nonsense(namesrv: OddNamesrv) -> None:
-    namesrv.answer = lambda context: context.response(ResponseCode.SUCCESS, body=b"{[")
-
-
-def too_much(namesrv: OddNamesrv) -> None:
-    namesrv.answer = lambda context: context.response(
-        ResponseCode.SUCCESS, body=b" " * ((1 << 20) + 1)
-    )
-
-
-@pytest.mark.parametrize(
-    ("misbehave", "words"),
-    [
-        (refused, "the name server refused the broker; DETAIL: code 1: crc32 not match"),
-        (nonsense, "Body that is no KVTable"),
-        (too_much, "the name server answered too much"),
-    ],
-)
-async def test_wrong_answers_are_logged_now_and_then(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    misbehave: Callable[[OddNamesrv], None],
-    words: str,
-) -> None:
-    async with odd_namesrv() as namesrv:
-        misbehave(namesrv)
-        async with registering(tmp_path, namesrv.address) as (at, topics):
-            await at.wait_registered()
-            assert at.registered_at == []
-            await until(lambda: namesrv.count(REGISTER) >= 4)
-            warned = [
-                each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING
-            ]
-            assert len(warned) == 1
-            assert words in warned[0]
-            assert namesrv.address in warned[0]
-            add_topic(topics, "T")
-            await at.wait_registered()
-
-
-async def test_a_failed_registration_is_tried_again(tmp_path: Path) -> None:
-    async with odd_namesrv() as namesrv:
-        good = namesrv.answer
-        refused(namesrv)
-        async with registering(tmp_path, namesrv.address) as (at, _):
-            await until(lambda: namesrv.count(REGISTER) >= 2)
-            namesrv.answer = good
-            await until(lambda: at.registered_at == [namesrv.address])
-
-
-async def test_retries_come_later_and_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registration, "RETRY_MS_MIN", 1_000)
-    async with registering(tmp_path) as (at, _):
-        namesrv = registration._Namesrv(LOOPBACK)
-        delays_ms = [at._delay_ms(namesrv, is_registered=False) for _ in range(8)]
-        assert delays_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]
-        assert at._delay_ms(namesrv, is_registered=True) == 30_000
-        assert at._delay_ms(namesrv, is_registered=False) == 1_000
-
-
-async def test_an_order_list_that_cannot_be_kept_does_not_undo_a_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(ordered: object) -> None:
-        raise ConfigError(f"no space for {ordered}")
-
-    async with odd_namesrv() as namesrv:
-        body = encode_body(KVTable(table={"T": "broker-a:4"}))
-        namesrv.answer = lambda context: context.response(ResponseCode.SUCCESS, body=body)
-        async with registering(tmp_path, namesrv.address) as (at, topics):
-            monkeypatch.setattr(topics, "update_order_config", full)
-            await at.wait_registered()
-            assert at.registered_at == [namesrv.address]
-            assert "no space for {'T': 'broker-a:4'}" in caplog.text
-
-
-async def test_an_unexpected_error_does_not_end_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with (
-        odd_namesrv() as namesrv,
-        registering(tmp_path, namesrv.address) as (at, _),
-    ):
-        await at.wait_registered()
-        encode = at._body.encode
-
-        async def broken() -> tuple[bytes, bool]:
-            raise KeyError("bug")
-
-        monkeypatch.setattr(at._body, "encode", broken)
-        await at.register_now()
-        assert at.registered_at == []
-        assert "KeyError" in caplog.text
-        monkeypatch.setattr(at._body, "encode", encode)
-        await until(lambda: at.registered_at == [namesrv.address])
-
-
-async def test_stop_ends_whoever_waits(tmp_path: Path) -> None:
-    async with odd_namesrv() as namesrv:
-        namesrv.gate.clear()
-        async with registering(tmp_path, namesrv.address) as (at, topics):
-            waiting = asyncio.ensure_future(at.wait_registered(timeout_ms=1_000 * PATIENCE_S))
-            await until(lambda: namesrv.count(REGISTER) == 1)
-            await at.stop(timeout_ms=20)
-            await waiting
-            add_topic(topics, "T")
-            await at.stop()
-        assert namesrv.count(REGISTER) == 1
-
-
-async def test_bad_addresses_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'nowhere' is no address"):
-        async with registering(tmp_path, "127.0.0.1:9876", "nowhere"):
-            pass
