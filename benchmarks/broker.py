@@ -13,6 +13,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -33,6 +34,7 @@ from benchmarks.report import Better, Goal, Kind, Line, Measure, to_json, to_tex
 from benchmarks.sides import JavaSide, RoquetSide, Running, Settings, Side
 from roquet.runtime.memory import physical_memory_bytes
 from tests.interop.javabroker import write_topics
+from tests.interop.process import ProcessError
 
 ASYNC = "ASYNC_FLUSH"
 SYNC = "SYNC_FLUSH"
@@ -139,6 +141,7 @@ PULL_WARM_S = 0.5
 PULL_PART_READ = 0.8
 PULL_MEMORY_SHARE = 0.1
 RECORD_BYTES = 1_300
+FILL_LOADS_MAX = 20
 
 
 @dataclass
@@ -233,9 +236,11 @@ class Bench:
             physical_memory_bytes() * PULL_MEMORY_SHARE / RECORD_BYTES,
         )
         stored = 0.0
-        while stored < wanted:
-            result = self._load(running, (*BATCH, "-topic", PULL_TOPIC), 1)
+        for _ in range(FILL_LOADS_MAX):
+            result = self._load(running, (*BATCH, "-topic", PULL_TOPIC), 1, warm=0)
             stored += result.values["msgs_per_s"]
+            if stored >= wanted:
+                break
         return stored
 
     def _pull(self, running: Running, row: Row, stored: float) -> Result:
@@ -406,13 +411,14 @@ def main(arguments: list[str] | None = None) -> int:
     wanted: Sequence[str] = options.only or ROW_NAMES
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
     allow_descriptors(4 * MANY_CONNECTIONS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and so clean up
     try:
         java = None if options.skip_java or set(wanted) == {MANY} else JavaSide()
         bench = Bench(base, wanted, seconds=options.seconds, warm=options.warm, java=java)
         for number in range(1, options.rounds + 1):
             say(f"round {number} of {options.rounds}")
             bench.round()
-    except BenchmarkError as error:
+    except (BenchmarkError, ProcessError) as error:
         say(f"error: {error}")
         return 2
     finally:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from roquet.remoting.codec import decode_command, encode_command
-from roquet.remoting.codes import RequestCode
+from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.frame import FrameDecoder
 
@@ -164,21 +164,26 @@ class Peer:
         self.close()
 
 
-def fill_queues(address: str, topics: Iterable[str], *, queues: int, window: int = 500) -> int:
+def fill_queues(address: str, topics: Iterable[str], *, queues: int, window: int = 100) -> int:
     """Store one message in every queue of every topic; gives how many that are.
 
+    A message that is refused because the broker is busy is sent again.
+
     Raises:
-        BenchmarkError: The broker refused one.
+        BenchmarkError: The broker refused one for another reason.
     """
     places = [(topic, queue_id) for topic in topics for queue_id in range(queues)]
+    left = list(range(len(places)))
     with Peer(address) as peer:
-        for start in range(0, len(places), window):
-            burst = places[start : start + window]
-            for number, (topic, queue_id) in enumerate(burst, start):
-                peer.send(topic, queue_id, opaque=number)
+        while left:
+            burst, left = left[:window], left[window:]
+            for number in burst:
+                peer.send(*places[number], opaque=number)
             for _ in burst:
                 answer = peer.answer()
-                if answer.code != 0:
+                if answer.code == ResponseCode.SYSTEM_BUSY:
+                    left.append(answer.opaque)
+                elif answer.code != ResponseCode.SUCCESS:
                     raise BenchmarkError(f"a message was refused: {answer.code} {answer.remark}")
     return len(places)
 

@@ -8,8 +8,6 @@ its first message; how long that took from nothing is ``start_s``.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,36 +19,15 @@ from benchmarks.load import BenchmarkError, Peer
 from roquet.runtime.memory import physical_memory_bytes
 from tests.interop import javabuild
 from tests.interop.javabroker import JavaBroker, JavaNamesrv
-from tests.interop.javaprocess import find_free_port
+from tests.interop.process import ChildProcess, find_free_port
 
 START_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 60
 FIRST_TOPIC = "Started"
 POLL_S = 0.005
 
 HEAP_GB = 4
 
 Settings = Mapping[str, str | int]
-
-
-class Process(Protocol):
-    """A process of a side."""
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-
-    def log_tail(self) -> str:
-        """The end of what it printed."""
-
-    def stop(self) -> None:
-        """End it cleanly."""
-
-    def kill(self) -> None:
-        """End it at once."""
 
 
 @dataclass
@@ -62,8 +39,8 @@ class Running:
         start_s: From nothing to the first message.
     """
 
-    namesrv: Process
-    broker: Process
+    namesrv: ChildProcess
+    broker: ChildProcess
     address: str
     start_s: float
 
@@ -123,67 +100,13 @@ class JavaSide:
         begin = time.monotonic()
         namesrv = JavaNamesrv(self._toolkit, folder / "namesrv")
 
-        def broker() -> tuple[Process, str]:
+        def broker() -> tuple[ChildProcess, str]:
             started = JavaBroker(
                 self._toolkit, folder, namesrv, folder / "store", settings, jvm_options=options
             )
             return started, started.address
 
         return _wait_started(begin, namesrv, namesrv.address, broker)
-
-
-class RoquetProcess:
-    """One ``roquet`` command.
-
-    Args:
-        arguments: Its arguments.
-        folder: Where its log goes.
-        environment: What its environment has beyond ours.
-    """
-
-    def __init__(
-        self, arguments: list[str], folder: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._log_path = folder / f"{arguments[0]}.log"
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "roquet", *arguments],
-                cwd=folder,
-                env={**os.environ, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
-
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
-
-    def log_tail(self) -> str:
-        """The end of what it printed."""
-        return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-20:])
-
-    def stop(self) -> None:
-        """End it cleanly."""
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise BenchmarkError(f"roquet did not stop\n{self.log_tail()}") from None
-        if code not in {0, -signal.SIGTERM}:
-            raise BenchmarkError(f"roquet ended with {code}\n{self.log_tail()}")
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
-        self._process.wait()
 
 
 class RoquetSide:
@@ -195,7 +118,7 @@ class RoquetSide:
 
     def __init__(self, *, pure: bool = False) -> None:
         self.name = "roquet, pure" if pure else "roquet"
-        self._environment = {"ROQUET_PURE": "1" if pure else "0"}
+        self._environment = {**os.environ, "ROQUET_PURE": "1" if pure else "0"}
 
     def start(self, folder: Path, settings: Settings) -> Running:
         """Start a name server and a broker, and wait until a message is stored."""
@@ -225,13 +148,20 @@ class RoquetSide:
             },
         )
         begin = time.monotonic()
-        namesrv = RoquetProcess(["namesrv", "-c", namesrv_conf], folder, self._environment)
+        namesrv = self._run(folder, "namesrv", namesrv_conf)
 
-        def broker() -> tuple[Process, str]:
-            started = RoquetProcess(["broker", "-c", broker_conf], folder, self._environment)
-            return started, f"127.0.0.1:{broker_port}"
+        def broker() -> tuple[ChildProcess, str]:
+            return self._run(folder, "broker", broker_conf), f"127.0.0.1:{broker_port}"
 
         return _wait_started(begin, namesrv, namesrv_address, broker)
+
+    def _run(self, folder: Path, role: str, config: str) -> ChildProcess:
+        return ChildProcess(
+            role,
+            [sys.executable, "-m", "roquet", role, "-c", config],
+            folder=folder,
+            environment=self._environment,
+        )
 
 
 def _write_settings(path: Path, values: Settings) -> str:
@@ -241,9 +171,9 @@ def _write_settings(path: Path, values: Settings) -> str:
 
 def _wait_started(
     begin: float,
-    namesrv: Process,
+    namesrv: ChildProcess,
     namesrv_address: str,
-    start_broker: Callable[[], tuple[Process, str]],
+    start_broker: Callable[[], tuple[ChildProcess, str]],
 ) -> Running:
     try:
         _wait(namesrv, lambda: _listens(namesrv_address))
@@ -259,7 +189,7 @@ def _wait_started(
     return Running(namesrv, broker, address, time.monotonic() - begin)
 
 
-def _wait(process: Process, condition: Callable[[], bool]) -> None:
+def _wait(process: ChildProcess, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while not condition():
         if not process.is_running():
