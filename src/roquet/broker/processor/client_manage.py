@@ -7,17 +7,17 @@ clients is the managers'.
 Heartbeats of the second kind carry a fingerprint, a hash of the subscriptions. The answer's
 ``IS_SUB_CHANGE`` says whether the broker wants them in full:
 
-======================= ============================ ==========================================
-fingerprint of the body known fingerprint            IS_SUB_CHANGE
-======================= ============================ ==========================================
-0, first kind           any                          true
-not 0                   the same                     false
-not 0                   another                      true
-not 0                   none, with subscriptions     false
-not 0                   none, without subscriptions  true: a broker that was restarted knows none
-======================= ============================ ==========================================
+============================================================= =============
+heartbeat                                                     IS_SUB_CHANGE
+============================================================= =============
+of the first kind, with fingerprint 0                         true
+with another fingerprint than the group's last one            true
+without subscriptions, while the broker has none of the group true
+any other                                                     false
+============================================================= =============
 
-Upstream answers false in the last row, and such a group stays without subscriptions.
+The third row is not upstream's: there, a group stays without subscriptions when the broker was
+restarted, or when all its clients had lost their connections.
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ class ClientManageProcessor:
         return context.response(ResponseCode.SUCCESS, answer)
 
     def _is_news(self, group: str, data: HeartbeatData) -> bool:
-        """Whether a heartbeat of the second kind shows that subscriptions have changed."""
-        if data.heartbeat_fingerprint == 0:
-            return False
+        """Whether the broker wants the subscriptions of a group in full."""
+        if data.without_sub:
+            info = self._consumers.find(group)
+            if info is None or not info.subscriptions:
+                return True
         known = self._fingerprints.get(group)
-        if known is None:
-            return data.without_sub
-        return known != data.heartbeat_fingerprint
+        return known is not None and known != data.heartbeat_fingerprint
 
     def _remember(self, group: str, fingerprint: int) -> None:
         self._fingerprints[group] = fingerprint

@@ -225,6 +225,20 @@ async def test_a_broker_that_knows_nothing_wants_subscriptions(at: Desk) -> None
     assert subscriptions(at) == {"T"}
 
 
+async def test_a_group_that_lost_its_connections_is_asked_again(at: Desk) -> None:
+    await beat(at, consumer("G", "T"), fingerprint=7)
+    at.consumers.connection_closed(at.connection)  # type: ignore[arg-type]
+    again = FakeConnection()
+    assert await beat(at, consumer("G"), fingerprint=7, without_sub=True, connection=again)
+    assert not await beat(at, consumer("G", "T"), fingerprint=7, connection=again)
+    assert subscriptions(at) == {"T"}
+
+
+async def test_a_new_group_with_subscriptions_is_not_asked_again(at: Desk) -> None:
+    assert not await beat(at, consumer("G", "T"), fingerprint=7)
+    assert not await beat(at, producers=("P",), fingerprint=7, without_sub=True)
+
+
 async def test_without_a_fingerprint_subscriptions_always_count(at: Desk) -> None:
     await beat(at, consumer("G", "T"), without_sub=True)
     assert subscriptions(at) == {"T"}
@@ -247,6 +261,16 @@ async def test_fingerprints_do_not_pile_up(at: Desk, monkeypatch: pytest.MonkeyP
         )
         at.consumers.connection_closed(connection)  # type: ignore[arg-type]
         assert len(at.clients._fingerprints) <= 4
+
+
+async def test_fingerprints_of_live_groups_stay(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_manage, "FINGERPRINTS_PRUNED_AT", 4)
+    at.clients._prune_at = 4
+    for number in range(6):
+        await beat(at, consumer(f"G{number}", "T"), fingerprint=1)
+    assert at.clients._prune_at == 8
+    for number in range(6):
+        assert not await beat(at, consumer(f"G{number}"), fingerprint=1, without_sub=True)
 
 
 # -- farewell -----------------------------------------------------------------------------------
