@@ -24,6 +24,7 @@ def test_nothing_and_a_star_mean_all(expression: str | None) -> None:
         ("a", ["a"]),
         ("a||b", ["a", "b"]),
         (" a || b ", ["a", "b"]),
+        ("\x00a\x1f||!b!", ["a", "!b!"]),
         ("a||", ["a"]),
         ("||a", ["a"]),
         ("a||||b", ["a", "b"]),

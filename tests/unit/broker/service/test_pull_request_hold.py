@@ -268,6 +268,7 @@ def test_a_closed_connection_takes_its_pulls_along() -> None:
     stays = room.hold(connection=other)
     gone.close()
     assert len(room.service) == 1
+    assert room.service._queues.keys() == {("T", 0)}
     room.arrive(A)
     room.arrive(A, queue_id=1)
     assert room.woken == [stays]
@@ -331,6 +332,7 @@ def test_who_becomes_due_meanwhile_waits_for_its_turn() -> None:
     room.arrive(A)
     room.arrive(A, queue_id=1)
     assert room.woken == crowd[:WAKE_BATCH]
+    assert len(room.soon) == 1
     room.turn()
     assert room.woken == [*crowd, other]
     last = room.hold(1)
