@@ -143,7 +143,10 @@ class Broker:
         self._client = RemotingClient(clock=clock)
         self._tasks = PeriodicTasks()
         self._flow = FlowControl(
-            config, clock, is_page_cache_busy=self._log_store.is_os_page_cache_busy
+            config,
+            clock,
+            is_page_cache_busy=self._log_store.is_os_page_cache_busy,
+            is_transient_pool_deficient=self._log_store.is_transient_store_pool_deficient,
         )
         self._registration: NamesrvRegistration | None = None
         self._is_stopped = False
