@@ -1,7 +1,9 @@
-"""Build the optional extension ``roquet._fast``; everything else is in pyproject.toml.
+"""Build the optional extensions, the compiled lanes; everything else is in pyproject.toml.
 
-The extension needs a C compiler and nothing else. Without one, or with ``ROQUET_PURE=1``, the
-installation goes on with the pure Python lane and says so in one line.
+``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire, and
+``roquet._frame`` reads and writes frames for the latter. They need a C compiler and nothing else.
+Without one, or with ``ROQUET_PURE=1``, the installation goes on with the pure Python lane and says
+so in one line.
 """
 
 import os
@@ -13,18 +15,22 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
-FAST_SOURCE = "src/roquet/_fast.pyx"
-FAST_HEADER = "src/roquet/_crc32.h"
-FAST_INTERFACE = "src/roquet/_fast.pxd"
+LANES = ("_fast", "_frame", "_wire")
+SHARED = [
+    "src/roquet/_bytes.h",
+    "src/roquet/_crc32.h",
+    "src/roquet/_fast.pxd",
+    "src/roquet/_frame.pxd",
+]
 
 
 def warn_pure(reason: str) -> None:
-    """Say in one line that, and why, the extension is left out."""
+    """Say in one line that, and why, an extension is left out."""
     print(f"roquet: {reason}; installing the pure Python lane", file=sys.stderr)
 
 
 class OptionalBuildExt(build_ext):
-    """Builds the extension, or leaves it out with one plain line instead of a compiler's novel."""
+    """Builds extensions, or leaves them out with one plain line instead of a compiler's novel."""
 
     def build_extension(self, ext: Extension) -> None:
         """Build one extension; a failing compiler is not an error."""
@@ -35,25 +41,30 @@ class OptionalBuildExt(build_ext):
 
 
 def fast_extensions() -> list[Extension]:
-    """Return the extension to build, or nothing where the pure lane is asked for."""
+    """Return the extensions to build, or nothing where the pure lane is asked for."""
     if os.environ.get("ROQUET_PURE", "") not in {"", "0"}:
         warn_pure("ROQUET_PURE is set")
         return []
-    if not (ROOT / FAST_SOURCE).exists():
+    if not all((ROOT / "src" / "roquet" / f"{name}.pyx").exists() for name in LANES):
         return []
     try:
         from Cython.Build import cythonize  # noqa: PLC0415 - absent where the build is pure
     except ImportError:
         warn_pure("Cython is missing")
         return []
-    extension = Extension(
-        "roquet._fast",
-        sources=[FAST_SOURCE],
-        depends=[FAST_HEADER, FAST_INTERFACE],
-        include_dirs=["src/roquet"],
-        extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
+    lanes = [
+        Extension(
+            f"roquet.{name}",
+            sources=[f"src/roquet/{name}.pyx"],
+            depends=SHARED,
+            include_dirs=["src/roquet"],
+            extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
+        )
+        for name in LANES
+    ]
+    extensions: list[Extension] = cythonize(
+        lanes, language_level=3, include_path=["src"], quiet=True
     )
-    extensions: list[Extension] = cythonize([extension], language_level=3, quiet=True)
     for built in extensions:
         # Set here because cythonize makes new objects and forgets the flag. It lets an editable
         # installation go on where the file was not built.

@@ -57,11 +57,11 @@ fi
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' 2>/dev/null ||
     "$python" -m venv --clear "$venv"
 
-rm -f src/roquet/_fast.*.so
+rm -f src/roquet/_*.so
 [ "$lane" = fast ] || export ROQUET_PURE=1
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs]'
 
-if [ -e src/roquet/_fast.pyx ] && [ "$lane" = fast ] && ! ls src/roquet/_fast.*.so >/dev/null 2>&1; then
+if [ -e src/roquet/_wire.pyx ] && [ "$lane" = fast ] && ! ls src/roquet/_wire.*.so >/dev/null 2>&1; then
     say "the fast lane could not be compiled: the pure Python lane runs" \
         "(for the reason: $venv/bin/python -m pip install -v --no-deps -e .)"
 fi

@@ -26,6 +26,9 @@ cdef extern from "Python.h":
 cdef extern from "_crc32.h":
     void roquet_crc32_init() nogil
     uint32_t roquet_crc32(const unsigned char *data, size_t size) nogil
+
+
+cdef extern from "_bytes.h":
     uint32_t roquet_get32(const unsigned char *at) nogil
     uint64_t roquet_get64(const unsigned char *at) nogil
     void roquet_put32(unsigned char *at, uint32_t value) nogil

@@ -28,6 +28,7 @@ from roquet.remoting.codec import decode_command, encode_command, encode_command
 from roquet.remoting.codes import ResponseCode, version_ordinal
 from roquet.remoting.command import RESPONSE_FLAG, RemotingCommand, create_request, create_response
 from roquet.remoting.frame import Frame, FrameDecoder, SerializeType
+from roquet.remoting.frame_lane import ConnectionLane
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RequestRefused, RpcCall
 from roquet.remoting.outgoing import OutgoingRequests
@@ -69,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._limits = endpoint.limits
         self._table = endpoint.registry.table(port)
         self._decoder = FrameDecoder(max_frame_bytes=endpoint.limits.max_frame_bytes)
+        self._lane: ConnectionLane | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -99,6 +101,8 @@ class Connection(asyncio.Protocol):
         self.remote_address = _address(self._transport.get_extra_info("peername"))
         self._activity_ns = self._endpoint.clock.monotonic_ns()
         self.id = self._endpoint.opened(self)
+        if self._endpoint.lane is not None:
+            self._lane = self._endpoint.lane.open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the connection is gone."""
@@ -184,20 +188,36 @@ class Connection(asyncio.Protocol):
             return
         self._pumping = True
         starved = False
+        fault: ProtocolError | None = None
         try:
             while not (starved or self._must_wait()):
+                if self._lane is not None:
+                    self._decoder.take_with(self._take_by_lane)
                 frame = self._decoder.next_frame()
                 if frame is None:
                     starved = True
                 else:
                     self._take(frame)
         except ProtocolError as error:
-            self._end_stream(error)
+            fault = error
         finally:
             self._pumping = False
         self._endpoint.burst_ended()
+        if fault is not None:
+            self._end_stream(fault)
         self._flush()
         self._steer_reading(starved=starved)
+
+    def _take_by_lane(self, data: bytes | bytearray, position: int) -> int:
+        """Let the lane take frames; where the first is that it left."""
+        endpoint = self._endpoint
+        if self._lane is None or endpoint.hooks or endpoint.stopping:
+            return position
+        position, requests, answers = self._lane.take(data, position)
+        endpoint.statistics.requests += requests
+        if answers:
+            self._write(answers)
+        return position
 
     def _must_wait(self) -> bool:
         limits = self._limits
@@ -347,6 +367,11 @@ class Connection(asyncio.Protocol):
             self._write(b"".join((head, *parts)))
 
     # ------------------------------------------------------------------------------ writing
+
+    def write_frames(self, frames: bytes) -> None:
+        """Write answers that are frames already; nothing when the connection is gone."""
+        if not self.is_closed:
+            self._write(frames)
 
     def _write(self, data: bytes) -> None:
         self._output.append(data)

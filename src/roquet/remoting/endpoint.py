@@ -25,6 +25,7 @@ from msgspec import Meta, Struct
 
 from roquet.remoting.codes import LanguageCode
 from roquet.remoting.frame import MAX_FRAME_BYTES, SerializeType
+from roquet.remoting.frame_lane import FrameLane
 from roquet.remoting.hooks import RpcHook
 from roquet.remoting.processor import Answer, ProcessorRegistry
 from roquet.runtime.clock import Clock
@@ -162,6 +163,7 @@ class Endpoint:
         self.log_limiter = LogLimiter(clock)
         self.connections: set[Connection] = set()
         self.burst_listeners: list[Callable[[], None]] = []
+        self.lane: FrameLane | None = None
         self.close_listeners: list[Callable[[Connection], None]] = []
         self.stopping = False
         self.handshakes: set[object] = set()

@@ -25,7 +25,7 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -136,6 +136,15 @@ class FrameDecoder:
             self._buffer.clear()
             self._position = 0
             raise
+
+    def take_with(self, take: Callable[[bytearray, int], int]) -> None:
+        """Let somebody take frames from the buffer itself.
+
+        ``take`` gets the buffer and where the next frame starts, and returns where the first
+        frame starts that it did not take.
+        """
+        if len(self._buffer) - self._position > HEAD_BYTES:
+            self._position = take(self._buffer, self._position)
 
     def __iter__(self) -> Iterator[Frame]:
         while (frame := self.next_frame()) is not None:

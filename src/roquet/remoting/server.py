@@ -16,6 +16,7 @@ from roquet.remoting.codes import LanguageCode
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import Endpoint, RemotingLimits, RemotingStatistics
 from roquet.remoting.frame import SerializeType
+from roquet.remoting.frame_lane import FrameLane
 from roquet.remoting.hooks import RpcHook
 from roquet.remoting.listener import Listener, bind
 from roquet.remoting.processor import Port, ProcessorRegistry
@@ -111,6 +112,10 @@ class RemotingServer:
     def add_close_listener(self, listener: Callable[[Connection], None]) -> None:
         """Have something called for every connection that ended."""
         self._endpoint.close_listeners.append(listener)
+
+    def set_lane(self, lane: FrameLane) -> None:
+        """Have ordinary frames of new connections handled by a lane, unless there are hooks."""
+        self._endpoint.lane = lane
 
     def close_idle_connections(self) -> None:
         """Close connections on which nothing moved for the idle time; also done by a timer."""

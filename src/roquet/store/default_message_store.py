@@ -45,7 +45,7 @@ from roquet.store.lane import BurstResult, append_burst, make_lane
 from roquet.store.message_store import PutDone
 from roquet.store.reader import MessageReader
 from roquet.store.recovery import Recovery, RecoveryReport
-from roquet.store.results import PutMessageResult, PutMessageStatus
+from roquet.store.results import AppendResult, PutMessageResult, PutMessageStatus
 from roquet.store.retention import Retention
 from roquet.store.running_flags import RunningFlag, RunningFlags
 from roquet.store.stats import StoreStatsService
@@ -54,6 +54,7 @@ from roquet.store.store_views import StoreViews
 
 log = logging.getLogger(__name__)
 
+PlainPuts = Callable[[int, bool], int]
 INDEX_DIR = "index"
 CHECKPOINT_FILE = "checkpoint"
 
@@ -327,12 +328,7 @@ class DefaultMessageStore(StoreViews):
         Does not wait for the disk: ``acks.wait(result.end_offset, ...)`` does.
         """
         with self._lock:
-            may_use_lane = (
-                self._is_started
-                and self.flags.is_writeable
-                and not self.put_hooks
-                and not self.is_os_page_cache_busy()
-            )
+            may_use_lane = self._may_use_lane()
             began_ns = self._append_began_ns = self.clock.monotonic_ns()
             began_offset = self.commit_log.wrote_offset
             try:
@@ -357,6 +353,47 @@ class DefaultMessageStore(StoreViews):
             if self.config.is_sync_flush:
                 self.flusher.request()
             return result
+
+    def put_plain(self, append: PlainPuts, done: PutDone | None = None) -> None:
+        """Let the lane of the wire append as part of a burst; :meth:`finish_burst` must follow.
+
+        ``append`` gets the store timestamp, -1 if nothing may be appended, and whether it has to
+        dispatch what it appends. It returns how many messages it has appended. ``done`` gets one
+        answer for all of them, if there are any, as with :meth:`submit`.
+        """
+        with self._lock:
+            if not self._may_use_lane():
+                append(-1, False)
+                return
+            began_ns = self._append_began_ns = self.clock.monotonic_ns()
+            began_offset = self.commit_log.wrote_offset
+            dispatch = (
+                self.is_confirmed_at_once
+                and self.dispatcher.is_plain
+                and self.dispatcher.dispatched_offset == began_offset
+            )
+            now_ms = self.commit_log.next_store_timestamp()
+            count = 0
+            try:
+                count = append(now_ms, dispatch)
+            finally:
+                size_bytes = self.commit_log.wrote_offset - began_offset
+                took_ns = self._note_append(began_ns, began_offset)
+                if size_bytes:
+                    self.stats.count_put(
+                        is_ok=True, messages=count, size_bytes=size_bytes, took_ns=took_ns
+                    )
+                    appended = AppendResult(began_offset, size_bytes, now_ms, 0, ())
+                    result = PutMessageResult(PutMessageStatus.PUT_OK, appended)
+                    self._burst.append((result, done, True))
+
+    def _may_use_lane(self) -> bool:
+        return (
+            self._is_started
+            and self.flags.is_writeable
+            and not self.put_hooks
+            and not self.is_os_page_cache_busy()
+        )
 
     def _note_append(self, began_ns: int, began_offset: int) -> int:
         """Take note of the end of an append; how long it took. A refusal is none."""

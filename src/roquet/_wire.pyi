@@ -1,0 +1,67 @@
+from collections.abc import Callable
+from typing import Protocol
+
+from roquet import _fast
+from roquet._frame import Template
+from roquet.model.host import Host
+from roquet.remoting.connection import Connection
+from roquet.store.default_message_store import DefaultMessageStore
+
+class Rules(Protocol):
+    def plan(self, frame: bytes, connection: Connection) -> Plan | None: ...
+    def may_pull(self, plan: Plan, queue_id: int) -> bool: ...
+    def pulled(
+        self, plan: Plan, queue_id: int, next_offset: int, committed: int | None
+    ) -> None: ...
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool: ...
+    def failed(self, error: Exception) -> None: ...
+
+class Peer:
+    connection: Connection
+    def __init__(self, connection: Connection, ip: bytes, port: int) -> None: ...
+
+class Plan:
+    group: str
+    topic: str
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        queues: int,
+        is_wanted: Callable[[int, None], bool] | None,
+        json: Template,
+        binary: Template,
+    ) -> None: ...
+
+class Wire:
+    messages: int
+    waiting_answers: int
+    gets: int
+    got_messages: int
+    def __init__(
+        self,
+        lane: _fast.Lane,
+        store: DefaultMessageStore,
+        rules: Rules,
+        store_host: Host,
+        own_properties: bytes,
+        answers: dict[str, tuple[Template, Template]],
+        *,
+        memory_bytes: int,
+        pull_max: int,
+    ) -> None: ...
+    def approve_topic(self, topic: str, queues: int) -> None: ...
+    def forget_topics(self) -> None: ...
+    def forget_plans(self) -> None: ...
+    def take(
+        self,
+        data: bytes | bytearray,
+        position: int,
+        peer: Peer,
+        *,
+        now_ms: int,
+        dispatch: bool,
+        waits: bool,
+        pulls: bool,
+        max_output: int,
+    ) -> tuple[int, int, bytes, bytes]: ...

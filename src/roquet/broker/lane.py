@@ -1,0 +1,416 @@
+"""The door between the broker and the compiled lane of the wire.
+
+Owns what the lane may do by itself and the forms of its answers. The lane handles a request only if
+the reference path would: a topic is approved when the send processor has made a plan without rules
+for it, a pull when the checks of pulls have let one of its kind through. Both are forgotten when
+anything they depend on changes. The forms are made by encoding answers of the reference path with
+marks in the places that differ, so that the two cannot drift apart.
+
+With SYNC_FLUSH or SYNC_MASTER the answers to the sends of one read wait together. When the store is
+content they leave as they are; otherwise they are read and said anew with the store's word.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.processor.inner_message import added_properties
+from roquet.broker.processor.pull_check import PullCheck
+from roquet.broker.processor.pull_message import MESSAGES_MAX, PullMessageProcessor
+from roquet.broker.processor.send_answer import SendAnswers
+from roquet.broker.processor.send_message import SendMessageProcessor
+from roquet.broker.service.flow_control import FlowControl
+from roquet.errors import RoquetError
+from roquet.model.host import Host
+from roquet.remoting.binary_header import encode_binary_header
+from roquet.remoting.codec import decode_command, encode_command
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand, create_request, create_response
+from roquet.remoting.connection import Connection
+from roquet.remoting.endpoint import LogLimiter
+from roquet.remoting.frame import FrameDecoder
+from roquet.remoting.frame_lane import Taken
+from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.offset import UpdateConsumerOffsetResponseHeader
+from roquet.remoting.headers.pull import PullMessageRequestHeader
+from roquet.remoting.json_header import encode_json_header
+from roquet.remoting.processor import Action, Permission, Port, RequestContext, Resource
+from roquet.runtime import compiled
+from roquet.runtime.clock import Clock
+from roquet.store.config import BrokerRole
+from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.results import (
+    AppendResult,
+    GetMessageResult,
+    GetMessageStatus,
+    PutMessageResult,
+    PutMessageStatus,
+)
+
+if TYPE_CHECKING:
+    from roquet import _fast
+
+_IS_BUILT = find_spec("roquet._wire") is not None
+if _IS_BUILT:
+    from roquet import _frame, _wire
+
+__all__ = ["WireLane", "make_wire_lane"]
+
+log = logging.getLogger(__name__)
+
+OUTPUT_BYTES_MAX = 4 << 20
+"""The lane takes no further frame of a read once the answers are as long."""
+
+_MAY_PULL = Permission(Action.SUB, Resource.TOPIC)
+_OPAQUE_MARK = 1_987_654_321
+_BINARY_EXT_SIZE_AT = 17
+_LENGTH_BYTES = 4
+_MARKS = re.compile(rb"@roquet-slot:(\w+)@|(?<=\"opaque\":)1987654321(?=,)")
+
+
+def make_wire_lane(
+    config: BrokerConfig,
+    *,
+    store: DefaultMessageStore,
+    topics: TopicConfigManager,
+    groups: SubscriptionGroupManager,
+    consumers: ConsumerManager,
+    offsets: ConsumerOffsetManager,
+    sends: SendMessageProcessor,
+    pulls: PullMessageProcessor,
+    flow: FlowControl,
+    clock: Clock,
+    store_host: Host,
+) -> WireLane | None:
+    """The compiled lane of a broker, ``None`` where it is not built or cannot help."""
+    if not _IS_BUILT or not compiled.is_wanted() or store.lane is None or store_host.is_ipv6:
+        return None
+    rules = WireRules(
+        config, topics=topics, groups=groups, consumers=consumers, offsets=offsets, pulls=pulls,
+        clock=clock,
+    )  # fmt: skip
+    answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
+    lane = WireLane(
+        config, rules, answers, store=store, store_lane=store.lane, sends=sends, pulls=pulls,
+        flow=flow, store_host=store_host,
+    )  # fmt: skip
+    sends.approve_topic = lane.wire.approve_topic
+    topics.changed.append(lane.wire.forget_topics)
+    for changed in (topics.changed, groups.changed, consumers.changed):
+        changed.append(lane.wire.forget_plans)
+    return lane
+
+
+class WireLane:
+    """The lanes of a broker's connections.
+
+    Args:
+        config: The broker's settings.
+        rules: What the lane may do.
+        answers: Makes answers to sends.
+        store: What keeps the messages.
+        store_lane: The compiled lane of the store.
+        sends: The reference path of sends.
+        pulls: The reference path of pulls.
+        flow: What keeps the broker from taking more than it can.
+        store_host: The broker's address in records and message ids.
+
+    Attributes:
+        requests_taken: How many requests the lane has handled.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        rules: WireRules,
+        answers: SendAnswers,
+        *,
+        store: DefaultMessageStore,
+        store_lane: _fast.Lane,
+        sends: SendMessageProcessor,
+        pulls: PullMessageProcessor,
+        flow: FlowControl,
+        store_host: Host,
+    ) -> None:
+        self._store = store
+        self._sends = sends
+        self._pulls = pulls
+        self._flow = flow
+        self._answers = answers
+        self._waits = store.acks.is_needed
+        self.requests_taken = 0
+        self._serves_pulls = (
+            config.broker_id == MASTER_ID
+            and store.config.broker_role is not BrokerRole.SLAVE
+            and not config.reject_pull_consumer
+        )
+        self.wire = _wire.Wire(
+            store_lane,
+            store,
+            rules,
+            store_host,
+            added_properties(config),
+            {
+                "sent": _templates(self._sent("")),
+                "batch": _templates(self._sent(None)),
+                "committed": _templates(_committed()),
+            },
+            memory_bytes=store.reader.memory_bytes,
+            pull_max=max(store.config.transfer_count_in_memory_max, MESSAGES_MAX),
+        )
+
+    def _sent(self, unique_key: str | None) -> RemotingCommand:
+        request = create_request(RequestCode.SEND_MESSAGE_V2, opaque=0)
+        return self._answers.of(request, _stored(PutMessageStatus.PUT_OK), 0, unique_key)
+
+    def open(self, connection: Connection) -> _ConnectionLane | None:
+        """The lane of a new connection; one over IPv6 has none."""
+        try:
+            host = Host.parse(connection.remote_address)
+        except ValueError:
+            return None
+        address = ipaddress.ip_address(host.ip)
+        if isinstance(address, ipaddress.IPv6Address):
+            if address.ipv4_mapped is None:
+                return None
+            host = Host(address.ipv4_mapped.packed, host.port)
+        is_main = connection.port is Port.MAIN
+        return _ConnectionLane(self, _wire.Peer(connection, *host), is_main=is_main)
+
+    def take(
+        self, peer: _wire.Peer, data: bytes | bytearray, position: int, *, pulls: bool
+    ) -> Taken:
+        """Handle frames of a connection."""
+        wire, store, flow = self.wire, self._store, self._flow
+        may_send = not self._sends.send_hooks and flow.refusal_of_send() is None
+        pulls = (
+            pulls
+            and self._serves_pulls
+            and not self._pulls.consume_hooks
+            and store.flags.is_readable
+        )
+        taken = None
+
+        def append(now_ms: int, dispatch: bool) -> int:  # noqa: FBT001 - called once a burst
+            nonlocal taken
+            taken = wire.take(
+                data,
+                position,
+                peer,
+                now_ms=now_ms if may_send else -1,
+                dispatch=dispatch,
+                waits=self._waits,
+                pulls=pulls,
+                max_output=OUTPUT_BYTES_MAX,
+            )
+            return wire.messages
+
+        if not self._waits:
+            store.put_plain(append)
+            assert taken is not None, "the store has called"
+        else:
+            waiting = _WaitingAnswers(self, peer.connection)
+            store.put_plain(append, waiting)
+            assert taken is not None, "the store has called"
+            waiting.frames = taken[3]
+            waiting.count = wire.waiting_answers
+            flow.sends_waiting += waiting.count
+        self.requests_taken += taken[1]
+        if wire.gets:
+            store.stats.get_found += wire.gets
+            store.stats.get_messages += wire.got_messages
+        return Taken(taken[0], taken[1], taken[2])
+
+    def settle(
+        self, connection: Connection, frames: bytes, count: int, status: PutMessageStatus
+    ) -> None:
+        """Send answers that waited, in the store's words."""
+        self._flow.sends_waiting -= count
+        if status is not PutMessageStatus.PUT_OK:
+            frames = self._restated(frames, status)
+        if frames:
+            connection.write_frames(frames)
+
+    def _restated(self, frames: bytes, status: PutMessageStatus) -> bytes:
+        """The answers with another word of the store than that all is well."""
+        decoder = FrameDecoder()
+        decoder.feed(frames)
+        restated: list[bytes] = []
+        for frame in decoder:
+            said = decode_command(frame)
+            answer = self._answers.of(said, _stored(status), 0, None)
+            answer.serialize_type = said.serialize_type
+            if "msgId" in (answer.ext_fields or {}):
+                answer.ext_fields = said.ext_fields
+            restated.append(encode_command(answer))
+        return b"".join(restated)
+
+
+class _ConnectionLane:
+    """The lane of one connection."""
+
+    __slots__ = ("_is_main", "_lane", "_peer")
+
+    def __init__(self, lane: WireLane, peer: _wire.Peer, *, is_main: bool) -> None:
+        self._lane = lane
+        self._peer = peer
+        self._is_main = is_main
+
+    def take(self, data: bytes | bytearray, position: int) -> Taken:
+        """Handle frames from ``position`` on."""
+        return self._lane.take(self._peer, data, position, pulls=self._is_main)
+
+
+class _WaitingAnswers:
+    """Answers to the sends of one read, which wait for the disk or a slave."""
+
+    __slots__ = ("_connection", "_lane", "count", "frames")
+
+    def __init__(self, lane: WireLane, connection: Connection) -> None:
+        self._lane = lane
+        self._connection = connection
+        self.frames = b""
+        self.count = 0
+
+    def __call__(self, result: PutMessageResult) -> None:
+        """Take the store's word."""
+        self._lane.settle(self._connection, self.frames, self.count, result.status)
+
+
+class WireRules:
+    """What the reference path lets the lane do, asked by the lane.
+
+    Args:
+        config: The broker's settings.
+        topics: The topics.
+        groups: The consumer groups' settings.
+        consumers: The consumers that are there.
+        offsets: How far the groups are.
+        pulls: The reference path of pulls.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        pulls: PullMessageProcessor,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._responses = pulls.response
+        self._check = PullCheck(config, topics=topics, groups=groups, consumers=consumers)
+        self._log_limiter = LogLimiter(clock)
+
+    def plan(self, frame: bytes, connection: Connection) -> _wire.Plan | None:
+        """How a pull and those like it are answered; ``None`` leaves them to the processor."""
+        decoder = FrameDecoder()
+        decoder.feed(frame)
+        try:
+            request = decode_command(next(iter(decoder)))
+            header = decode_header(PullMessageRequestHeader, request.ext_fields)
+        except RoquetError:
+            return None
+        context = RequestContext(connection, request, _MAY_PULL)
+        admitted = self._check.admit(context, header)
+        if isinstance(admitted, RemotingCommand):
+            return None
+        wanted = admitted.message_filter
+        if wanted is not None and wanted.by_record is not None:
+            return None
+        found = GetMessageResult(GetMessageStatus.FOUND, 0, 0, 0)
+        return _wire.Plan(
+            header.consumer_group,
+            header.topic,
+            admitted.topic.read_queue_nums,
+            None if wanted is None else wanted.by_queue,
+            *_templates(self._responses.make(context, header, admitted, found)),
+        )
+
+    def may_pull(self, plan: _wire.Plan, queue_id: int) -> bool:
+        """Whether a group reads on; one that was told to go elsewhere has to hear it first."""
+        return not self._offsets.has_offset_reset(plan.topic, plan.group, queue_id)
+
+    def pulled(
+        self, plan: _wire.Plan, queue_id: int, next_offset: int, committed: int | None
+    ) -> None:
+        """Keep where a group reads and, if the pull says so, how far it has consumed."""
+        self._offsets.commit_pull(plan.group, plan.topic, queue_id, next_offset)
+        if committed is not None:
+            self._offsets.commit(plan.group, plan.topic, queue_id, committed)
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Commit an offset; false leaves that to the processor."""
+        if group not in self._groups.table or topic not in self._topics.table:
+            return False
+        if self._config.use_server_side_reset_offset and self._offsets.has_offset_reset(
+            topic, group, queue_id
+        ):
+            return False
+        self._offsets.commit(group, topic, queue_id, queue_offset)
+        return True
+
+    def failed(self, error: Exception) -> None:
+        """Take note of an error in the lane; the reference path handles the frame."""
+        more = self._log_limiter.allow("lane")
+        if more is not None:
+            log.error("the lane left a frame because of an error%s", more, exc_info=error)
+
+
+def _stored(status: PutMessageStatus) -> PutMessageResult:
+    return PutMessageResult(status, AppendResult(0, 0, 0, 0, (0,)))
+
+
+def _committed() -> RemotingCommand:
+    request = create_request(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=0)
+    return create_response(request, ResponseCode.SUCCESS, UpdateConsumerOffsetResponseHeader())
+
+
+def _templates(answer: RemotingCommand) -> tuple[_frame.Template, _frame.Template]:
+    """The forms of an answer for JSON and for binary headers."""
+    answer.opaque = _OPAQUE_MARK
+    fields: Mapping[str, str] | None = answer.ext_fields
+    if fields is not None:
+        answer.ext_fields = {
+            name: f"@roquet-slot:{name}@" if name in _frame.SLOT_NAMES else value
+            for name, value in fields.items()
+        }
+    json = _frame.Template(_parts(encode_json_header(answer)), -1)
+    ext_size_at = _BINARY_EXT_SIZE_AT + len((answer.remark or "").encode())
+    binary = _frame.Template(
+        [
+            (literal[:-_LENGTH_BYTES] if slot else literal, slot)
+            for literal, slot in _parts(encode_binary_header(answer))
+        ],
+        ext_size_at,
+    )
+    return json, binary
+
+
+def _parts(header: bytes) -> list[tuple[bytes, int]]:
+    """A header cut at its marks: literals, each with the number of what follows it."""
+    parts: list[tuple[bytes, int]] = []
+    position = 0
+    for mark in _MARKS.finditer(header):
+        name = mark[1].decode() if mark[1] else "opaque"
+        parts.append((header[position : mark.start()], _frame.SLOT_NAMES[name]))
+        position = mark.end()
+    parts.append((header[position:], 0))
+    return parts
