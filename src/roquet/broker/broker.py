@@ -34,6 +34,7 @@ from roquet.broker.admin.queue_lock import QueueLockAdmin
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
 from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig
+from roquet.broker.lane import make_wire_lane
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -208,29 +209,32 @@ class Broker:
         )
         self._log_store.dispatcher.arriving.append(hold.notify_arriving)
         self._tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
+        sends = SendMessageProcessor(
+            config,
+            store=store,
+            topics=topics,
+            groups=groups,
+            clock=clock,
+            store_host=Host.parse(self.address),
+            flow=flow,
+            random=self._random,
+            locks=self.locks,
+        )
+        pulls = PullMessageProcessor(
+            config,
+            store=store,
+            topics=topics,
+            groups=groups,
+            consumers=self.consumers,
+            offsets=offsets,
+            hold=hold,
+            clock=clock,
+            flow=flow,
+        )
+        self._add_lane(sends, pulls)
         for source in (
-            SendMessageProcessor(
-                config,
-                store=store,
-                topics=topics,
-                groups=groups,
-                clock=clock,
-                store_host=Host.parse(self.address),
-                flow=flow,
-                random=self._random,
-                locks=self.locks,
-            ),
-            PullMessageProcessor(
-                config,
-                store=store,
-                topics=topics,
-                groups=groups,
-                consumers=self.consumers,
-                offsets=offsets,
-                hold=hold,
-                clock=clock,
-                flow=flow,
-            ),
+            sends,
+            pulls,
             QueryMessageProcessor(store=store, flow=flow),
             ClientManageProcessor(
                 config,
@@ -265,6 +269,26 @@ class Broker:
             ),
         ):
             self._registry.add(source)
+
+    def _add_lane(self, sends: SendMessageProcessor, pulls: PullMessageProcessor) -> None:
+        """Have plain requests handled by the compiled lane; plug-ins of the store see all puts."""
+        if self.store is not self._log_store:
+            return
+        lane = make_wire_lane(
+            self.config,
+            store=self._log_store,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
+            sends=sends,
+            pulls=pulls,
+            flow=self._flow,
+            clock=self._clock,
+            store_host=Host.parse(self.address),
+        )
+        if lane is not None:
+            self._server.set_lane(lane)
 
     def _start_tasks(self) -> None:
         keep_house(
