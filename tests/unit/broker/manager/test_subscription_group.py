@@ -153,6 +153,18 @@ def test_a_group_is_made_altered_and_deleted(groups: Groups) -> None:
     assert (counter(manager), groups.calls.count) == (4, 4)
 
 
+def test_a_group_to_which_nothing_is_forbidden_is_deleted_too(groups: Groups) -> None:
+    groups.manager.update(SubscriptionGroupConfig(group_name="g"))
+    groups.manager.delete("g")
+    assert "g" not in groups.again().table
+
+
+def test_what_is_forbidden_to_an_unknown_group_is_deleted_too(groups: Groups) -> None:
+    groups.manager.set_forbidden("g", "T", 1, forbidden=True)
+    groups.manager.delete("g")
+    assert groups.again().forbidden == {}
+
+
 def test_attributes_are_altered_by_sign(groups: Groups) -> None:
     manager = groups.manager
     manager.update(SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": "5"}))
