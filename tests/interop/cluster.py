@@ -19,6 +19,7 @@ from typing import Self
 from tests.interop import javabuild
 from tests.interop.agent import Agent, AgentError, wait_until
 from tests.interop.javabroker import JavaBroker, JavaNamesrv, start_broker, start_namesrv
+from tests.interop.oracle import PATIENT
 from tests.interop.process import ChildProcess, find_free_port
 
 APACHE = "apache"
@@ -35,6 +36,7 @@ BROKER_CONFIG: Settings = {
     "maxHashSlotNum": 50_000,
     "maxIndexNum": 200_000,
     "flushConsumerOffsetInterval": 500,
+    **PATIENT,
 }
 
 _topic_numbers = count(1)

@@ -22,9 +22,16 @@ SMALL_FILES: dict[str, str | int] = {
     "maxIndexNum": 1000,
 }
 
+# A broker refuses a message that waited for 200 ms, which it may have to on a busy machine.
+PATIENT: dict[str, str | int] = {
+    "waitTimeMillsInSendQueue": 20_000,
+    "waitTimeMillsInPullQueue": 20_000,
+    "osPageCacheBusyTimeOutMills": 20_000,
+}
+
 # After a crash Java drops index files that its checkpoint does not vouch for, but puts at most the
 # records of the last ten segments again. Ten usual segments are 10 GiB, ten small ones are not all.
-JAVA_CONFIG: dict[str, str | int] = {**SMALL_FILES, "commitLogRecoverMaxNum": 1000}
+JAVA_CONFIG: dict[str, str | int] = {**SMALL_FILES, **PATIENT, "commitLogRecoverMaxNum": 1000}
 
 
 @dataclass(frozen=True)
