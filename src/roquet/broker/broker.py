@@ -135,7 +135,7 @@ class Broker:
         self.groups = SubscriptionGroupManager.at(config, files, clock)
         self.offsets = ConsumerOffsetManager.at(config, files, clock)
         self.producers = ProducerManager(config, clock)
-        self.consumers = ConsumerManager(config, clock, notify=_notify_consumers)
+        self.consumers = ConsumerManager(config, clock, notify=self._notify_consumers)
         self.locks = RebalanceLockManager(clock)
         self.port = 0
         self.fast_port = 0
@@ -150,6 +150,7 @@ class Broker:
             is_transient_pool_deficient=self._log_store.is_transient_store_pool_deficient,
         )
         self._registration: NamesrvRegistration | None = None
+        self._changed_groups: dict[str, Sequence[ClientChannel]] = {}
         self._is_stopped = False
 
     def _make_server(self) -> RemotingServer:
@@ -396,6 +397,20 @@ class Broker:
         self.producers.connection_closed(connection)
         self.consumers.connection_closed(connection)
 
+    def _notify_consumers(self, group: str, channels: Sequence[ClientChannel]) -> None:
+        """Tell the clients of a group that it changed, once for all changes of a turn."""
+        if not self._changed_groups:
+            self._loop.call_soon(self._tell_consumers)
+        self._changed_groups[group] = channels
+
+    def _tell_consumers(self) -> None:
+        changed, self._changed_groups = self._changed_groups, {}
+        for group, channels in changed.items():
+            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+            for channel in channels:
+                with suppress(SendFailed):  # a client that cannot be told is about to go
+                    channel.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+
     async def wait_registered(self) -> None:
         """Wait until the name servers that answer know all topics, or for a while."""
         if self._registration is not None:
@@ -415,11 +430,3 @@ class Broker:
 
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(fail)
-
-
-def _notify_consumers(group: str, channels: Sequence[ClientChannel]) -> None:
-    """Tell the clients of a group that it changed; those who cannot be told are about to go."""
-    header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
-    for channel in channels:
-        with suppress(SendFailed):
-            channel.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
