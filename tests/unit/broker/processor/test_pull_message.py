@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.hooks import ConsumeMessageContext, StatsType
+from roquet.errors import StoreClosed
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import ONEWAY_FLAG, RemotingCommand, create_request
 from roquet.remoting.hooks import RequestRefused
-from roquet.remoting.processor import Port
+from roquet.remoting.processor import AnswerInParts, Port
 from roquet.store.config import BrokerRole
 from roquet.store.results import GetMessageResult, GetMessageStatus
 from tests.unit.broker.processor.pull_kit import (
@@ -470,6 +472,32 @@ def test_a_failure_after_the_wait_is_answered(
         assert "a secret" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RequestRefused("busy", response_code=ResponseCode.SYSTEM_BUSY), (2, "busy")),
+        (StoreClosed("it is closed", detail="a path"), (1, "it is closed")),
+    ],
+)
+def test_a_refusal_after_the_wait_is_answered_in_its_own_words(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    expected: tuple[int, str],
+) -> None:
+    with pull_broker(tmp_path) as broker:
+        broker.subscribe()
+        broker.ask(pull(flags=WAIT))
+
+        def fail(*_: object, **__: object) -> GetMessageResult:
+            raise error
+
+        monkeypatch.setattr(broker.store, "get_message_in_memory", fail)
+        broker.put(tagged("a"))
+        (answer,) = broker.connection.answers
+        assert (answer.code, answer.remark) == expected
+
+
 async def test_a_held_pull_waits_on_while_its_peer_does_not_read(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
@@ -501,6 +529,18 @@ async def test_cold_messages_are_read_in_a_thread(
         assert broker.offsets.query("G", TOPIC, 0) == 0
 
 
+async def test_a_cold_answer_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pull_broker(tmp_path) as broker:
+        broker.subscribe()
+        broker.put(tagged("a", b"one"), tagged("a", b"else", queue_id=1), tagged("a", b"two"))
+        monkeypatch.setattr(broker.store, "get_message_in_memory", lambda *_, **__: None)
+        result = broker.handle(create_request(RequestCode.PULL_MESSAGE, pull(), opaque=1))
+        assert isinstance(result, Awaitable)
+        answer = await result
+        assert isinstance(answer, AnswerInParts)
+        assert [type(part) for part in answer.body_parts] == [bytes]
+
+
 async def test_a_woken_pull_may_have_to_read_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -512,6 +552,8 @@ async def test_a_woken_pull_may_have_to_read_in_a_thread(
         assert broker.connection.answers == []
         await broker.connection.wait_answered()
         assert bodies(broker.connection.answers[0]) == [b"one"]
+        await asyncio.sleep(0)
+        assert broker.processor._late == set()
 
 
 async def test_what_arrives_during_a_cold_read_is_not_missed(
