@@ -99,6 +99,7 @@ class OddNamesrv:
         requests: What came in.
         answer: Makes the answer to a registration.
         is_old: Whether it knows whole registrations only.
+        known_version: The version that it says it has; ``None`` for the one it is asked about.
     """
 
     def __init__(self) -> None:
@@ -108,6 +109,7 @@ class OddNamesrv:
         self.answer: Callable[[RequestContext], RemotingCommand] = _taken_in
         self.is_changed = False
         self.is_old = False
+        self.known_version: bytes | None = None
         self.address = ""
 
     def count(self, code: int) -> int:
@@ -150,7 +152,8 @@ class OddNamesrv:
         if self.is_old:
             return unknown_code_response(context.request)
         answer = headers.QueryDataVersionResponseHeader(changed=self.is_changed)
-        return context.response(ResponseCode.SUCCESS, answer, body=context.request.body)
+        version = context.request.body if self.known_version is None else self.known_version
+        return context.response(ResponseCode.SUCCESS, answer, body=version)
 
 
 def _taken_in(context: RequestContext) -> RemotingCommand:

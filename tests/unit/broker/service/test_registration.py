@@ -231,6 +231,23 @@ async def test_the_period_has_limits(tmp_path: Path, asked: int, kept: int) -> N
         await at.register_now()
 
 
+async def test_a_name_server_that_forgot_the_version_is_told_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "PERIOD_MS_MIN", 1)
+    async with odd_namesrv() as namesrv:
+        namesrv.known_version = b'{"counter":77}'
+        settings = {"register_namesrv_period_ms": 1, "force_register": False}
+        async with registering(tmp_path, namesrv.address, **settings):
+            await until(lambda: namesrv.count(REGISTER) >= 2)
+            namesrv.known_version = b""
+            await until(lambda: namesrv.requests[-1].code == RequestCode.QUERY_DATA_VERSION)
+            count = namesrv.count(REGISTER)
+            asked = namesrv.count(RequestCode.QUERY_DATA_VERSION)
+            await until(lambda: namesrv.count(RequestCode.QUERY_DATA_VERSION) >= asked + 3)
+            assert namesrv.count(REGISTER) <= count + 1
+
+
 async def test_a_version_may_be_asked_for_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
