@@ -74,6 +74,7 @@ def thorough(data: bytes) -> int | None:
         "TAGS\x01订单\x02".encode(),
         b"TAGS\x01\xff\xfe\x02",
         b"KEYS\x01TAGS\x02",
+        b"KEYS\x01" + b"k" * 700 + b"\x02TAGS\x01tag\x02",
         b"TAGS",
     ],
 )

@@ -239,6 +239,21 @@ def test_records_of_a_segment_that_expires_meanwhile_are_still_answered(
         assert (gathered.count, gathered.total_bytes) == (3, 3 * len(record))
 
 
+@pytest.mark.parametrize("setting", ["append_property_crc", "force_verify_property_crc"])
+def test_a_record_with_a_crc_over_all_of_it_is_checked_by_that_too(
+    tmp_path: Path, setting: str
+) -> None:
+    settings = config(**{"append_property_crc": True, setting: True})
+    with opened(tmp_path, config=settings) as store:
+        put(store, message(b"0", KEYS="one"), message(b"1", KEYS="two"), message(b"2", KEYS="six"))
+        segment = store.commit_log.queue.segments[0]
+        at = bytes(segment.view).index(b"two")
+        segment.view[at : at + 1] = b"T"
+        found = store.get_message("T", 0, 0, 32)
+        assert found.queue_offsets == [0, 2]
+        assert store.reader.damaged_records == 1
+
+
 def test_threads_read_while_the_owner_appends(tmp_path: Path) -> None:
     with opened(tmp_path, config=config(commit_log_file_bytes=1 << 20)) as store:
         fill(store, 1)
