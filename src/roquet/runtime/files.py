@@ -44,17 +44,25 @@ _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Space of the file system that holds a path."""
+    """Space of the file system that holds a path.
+
+    Attributes:
+        total_bytes: All of it.
+        free_bytes: What an ordinary user can still take.
+        reserved_bytes: What is neither taken nor free to an ordinary user.
+    """
 
     total_bytes: int
     free_bytes: int
+    reserved_bytes: int = 0
 
     @property
     def used_ratio(self) -> float:
-        """Used share between 0 and 1, as ``df`` counts it for an ordinary user."""
-        if self.total_bytes <= 0:
+        """Used share between 0 and 1, as ``df`` and upstream count it for an ordinary user."""
+        usable_bytes = self.total_bytes - self.reserved_bytes
+        if usable_bytes <= 0:
             return 0.0
-        return 1.0 - self.free_bytes / self.total_bytes
+        return 1.0 - self.free_bytes / usable_bytes
 
 
 class Files:
@@ -284,7 +292,11 @@ class Files:
     def disk_usage(self, path: Path) -> DiskUsage:
         """Space of the file system that holds ``path``."""
         usage = shutil.disk_usage(path)
-        return DiskUsage(total_bytes=usage.total, free_bytes=usage.free)
+        return DiskUsage(
+            total_bytes=usage.total,
+            free_bytes=usage.free,
+            reserved_bytes=usage.total - usage.used - usage.free,
+        )
 
     def read_file(self, path: Path) -> bytes:
         """The whole of a small file."""

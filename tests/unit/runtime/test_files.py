@@ -213,6 +213,9 @@ def test_disk_usage(tmp_path: Path) -> None:
     assert 0.0 <= usage.used_ratio <= 1.0
     assert DiskUsage(total_bytes=0, free_bytes=0).used_ratio == 0.0
     assert DiskUsage(total_bytes=100, free_bytes=25).used_ratio == 0.75
+    # A tenth is kept for root and counts neither as used nor as free.
+    assert DiskUsage(total_bytes=100, free_bytes=45, reserved_bytes=10).used_ratio == 0.5
+    assert DiskUsage(total_bytes=10, free_bytes=0, reserved_bytes=10).used_ratio == 0.0
 
 
 HOLD = """
