@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 QUEUES = 2
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def admin(
     java_toolkit: javabuild.JavaToolkit,
     cluster: Cluster,
@@ -27,34 +27,84 @@ def admin(
         yield client
 
 
-def test_mqadmin(cluster: Cluster, agents: AgentPool, admin: JavaClient) -> None:
-    # Something is registered by now, so that the name server knows the broker.
+def rows(printed: str, first: str) -> list[list[str]]:
+    """The words of the lines that begin with `first`."""
+    return [line.split() for line in printed.splitlines() if line.split()[:1] == [first]]
+
+
+def test_topics_and_clusters(cluster: Cluster, agents: AgentPool, admin: JavaClient) -> None:
     agent = agents.get(JAVA)
+    # It is registered by now, so that the name server knows the broker.
     cluster.create_topic(agent, "Admin", queues=1)
+    address = cluster.broker.address
     topic = "AdminMade"
-    queues = str(QUEUES)
     printed = admin.mqadmin(
-        "updateTopic", "-b", cluster.broker.address, "-t", topic, "-r", queues, "-w", queues
+        "updateTopic", "-b", address, "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES)
     )
-    assert f"create topic to {cluster.broker.address} success." in printed
-    assert f"readQueueNums={QUEUES}" in printed
-
+    assert f"create topic to {address} success." in printed
+    assert f"readQueueNums={QUEUES}, writeQueueNums={QUEUES}, perm=RW-" in printed
     assert topic in admin.mqadmin("topicList").split()
-    clusters = [line.split() for line in admin.mqadmin("clusterList").splitlines()]
-    row = next(line for line in clusters if cluster.broker_name in line)
-    assert row[:4] == ["DefaultCluster", cluster.broker_name, "0", cluster.broker.address]
-
-    route = admin.mqadmin("topicRoute", "-t", topic)
-    assert cluster.broker_name in route
-    assert cluster.broker.address in route
+    (row,) = rows(admin.mqadmin("clusterList"), "DefaultCluster")
+    assert row[1:5] == [cluster.broker_name, "0", address, "V5_4_0"]
+    assert f'0:"{address}"' in admin.mqadmin("topicRoute", "-t", topic)
 
     producer = agent.producer(cluster.namesrv)
-    messages = [Outgoing(f"{i}", queue=(cluster.broker_name, i % QUEUES)) for i in range(6)]
-    producer.send(topic, messages, "queue")
-    producer.stop()
-    status = [line.split() for line in admin.mqadmin("topicStatus", "-t", topic).splitlines()]
-    rows = [line[:4] for line in status if line[:1] == [cluster.broker_name]]
-    assert sorted(rows) == [[cluster.broker_name, str(i), "0", "3"] for i in range(QUEUES)]
+    messages = [
+        Outgoing(f"{i}", keys=[f"admin-{i}"], queue=(cluster.broker_name, i % QUEUES))
+        for i in range(6)
+    ]
+    results = producer.send(topic, messages, "queue")
+    status = rows(admin.mqadmin("topicStatus", "-t", topic), cluster.broker_name)
+    assert sorted(row[1:4] for row in status) == [[str(i), "0", "3"] for i in range(QUEUES)]
+    found = admin.mqadmin("queryMsgByKey", "-t", topic, "-k", "admin-5")
+    assert [row[1:3] for row in rows(found, results[5].message_id)] == [["1", "2"]]
+    put_total = rows(admin.mqadmin("brokerStatus", "-b", address), "putMessageTimesTotal")
+    assert int(put_total[0][-1]) >= len(messages)
 
-    status_text = admin.mqadmin("brokerStatus", "-b", cluster.broker.address)
-    assert "putMessageTimesTotal" in status_text or "msgPutTotalTodayNow" in status_text
+    printed = admin.mqadmin("updateTopicPerm", "-b", address, "-t", topic, "-p", "4")
+    assert f"update topic perm from 6 to 4 in {address} success." in printed
+    (queues,) = agent.route(cluster.namesrv, topic)["queues"]
+    assert queues["perm"] == 4
+    producer.stop()
+    printed = admin.mqadmin("deleteTopic", "-c", "DefaultCluster", "-t", topic)
+    assert f"delete topic [{topic}] from cluster [DefaultCluster] success." in printed
+    assert topic not in admin.mqadmin("topicList").split()
+
+
+def test_groups_and_clients(cluster: Cluster, agents: AgentPool, admin: JavaClient) -> None:
+    agent = agents.get(JAVA)
+    topic = cluster.create_topic(agent, "AdminGroups", queues=QUEUES)
+    address = cluster.broker.address
+    group = f"{topic}_group"
+    printed = admin.mqadmin("updateSubGroup", "-b", address, "-g", group, "-r", "5")
+    assert f"create subscription group to {address} success." in printed
+    config = admin.mqadmin("getConsumerConfig", "-g", group)
+    assert rows(config, "retryMaxTimes") == [["retryMaxTimes", "=", "5"]]
+
+    consumer = agent.push(cluster.namesrv, topic, group, expression="TagA || TagB")
+    connections = admin.mqadmin("consumerConnection", "-g", group)
+    assert "ConsumeType: CONSUME_PASSIVELY" in connections
+    assert rows(connections, topic) == [[topic, "TagA", "||", "TagB"]]
+    producer = agent.producer(cluster.namesrv, "admin_producers")
+    producer.send(topic, [Outgoing("x", tags="TagA")], "sync")
+    connections = admin.mqadmin("producerConnection", "-g", "admin_producers", "-t", topic)
+    assert [row[-2:] for row in rows(connections, "0001")] == [["JAVA", "V5_4_0"]]
+    producer.stop()
+    consumer.stop()
+    printed = admin.mqadmin("deleteSubGroup", "-b", address, "-g", group)
+    assert f"delete subscription group [{group}] from broker [{address}] success." in printed
+
+
+def test_write_permission_of_a_broker(
+    cluster: Cluster, agents: AgentPool, admin: JavaClient
+) -> None:
+    agent = agents.get(JAVA)
+    topic = cluster.create_topic(agent, "AdminWipe", queues=QUEUES)
+    printed = admin.mqadmin("wipeWritePerm", "-b", cluster.broker_name)
+    assert f"wipe write perm of broker[{cluster.broker_name}]" in printed
+    (queues,) = agent.route(cluster.namesrv, topic)["queues"]
+    assert queues["perm"] == 4
+    printed = admin.mqadmin("addWritePerm", "-b", cluster.broker_name)
+    assert f"add write perm of broker[{cluster.broker_name}]" in printed
+    (queues,) = agent.route(cluster.namesrv, topic)["queues"]
+    assert queues["perm"] == 6
