@@ -23,7 +23,7 @@ from tests.interop.javaprocess import JavaProcess
 from tests.interop.process import ChildProcess
 
 COMMAND_TIMEOUT_S = 60
-WAIT_TIMEOUT_S = 40
+WAIT_TIMEOUT_S = 60
 POLL_S = 0.02
 
 AGENT_CLASS = "roquet.agent.Agent"
@@ -175,6 +175,10 @@ class Agent:
         return self.call(
             "route", producer=self._asker(namesrv).handle, namesrv=namesrv, topic=topic
         )
+
+    def topics(self, namesrv: str) -> list[str]:
+        """All topics that the name server knows; the Go client only."""
+        return list(self.call("topics", namesrv=namesrv)["topics"])
 
     def messages(self, handle: str, start: int = 0) -> list[ReceivedMessage]:
         """What a consumer got, from the message `start` on."""

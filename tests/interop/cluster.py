@@ -131,14 +131,14 @@ class RoquetBroker(RoquetServer):
         )
 
 
-def start_roquet_namesrv(folder: Path, settings: Settings) -> RoquetServer:
+def start_roquet_namesrv(folder: Path, port: int, settings: Settings) -> RoquetServer:
     """A name server of Roquet."""
     return RoquetServer(
         "namesrv",
         "namesrv",
         folder,
         {
-            "listenPort": find_free_port(),
+            "listenPort": port,
             "bindAddress": "127.0.0.1",
             "kvConfigPath": str(folder / "kvConfig.json"),
             "configStorePath": str(folder / "namesrv.properties"),
@@ -169,15 +169,18 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self.namesrv_side == APACHE:
-            self._namesrv = start_namesrv(javabuild.build(), self.folder / "namesrv")
-        else:
-            self._namesrv = start_roquet_namesrv(self.folder / "namesrv", self.namesrv_settings)
+        self._namesrv = self._start_namesrv(find_free_port())
         try:
             self.start_broker()
         except BaseException:
             self._namesrv.kill()
             raise
+
+    def _start_namesrv(self, port: int) -> JavaNamesrv | RoquetServer:
+        folder = self.folder / "namesrv"
+        if self.namesrv_side == APACHE:
+            return start_namesrv(javabuild.build(), folder, port=port)
+        return start_roquet_namesrv(folder, port, self.namesrv_settings)
 
     @property
     def namesrv(self) -> str:
@@ -213,6 +216,19 @@ class Cluster:
             self._broker = RoquetBroker(
                 self.folder / "broker", self.namesrv, store, port, self.broker_settings
             )
+
+    def start_other_broker(self, side: str) -> JavaBroker | RoquetBroker:
+        """One more broker at the same name server, of either side; the caller ends it."""
+        folder, store = self.folder / "other", self.folder / "other-store"
+        if side == APACHE:
+            return start_broker(javabuild.build(), folder, self._namesrv, store, BROKER_CONFIG)
+        return RoquetBroker(folder, self.namesrv, store, find_free_port(-2, 1), {})
+
+    def restart_namesrv(self) -> None:
+        """Kills the name server and starts it on the same port, knowing nothing."""
+        port = int(self._namesrv.address.rpartition(":")[2])
+        self._namesrv.kill()
+        self._namesrv = self._start_namesrv(port)
 
     def create_topic(self, agent: Agent, name: str, *, queues: int) -> str:
         """Makes a topic with the client's own call and waits until it can be routed."""

@@ -27,9 +27,9 @@ START_TIMEOUT_S = 60
 class JavaNamesrv(JavaProcess):
     """A running name server; `address` is its `host:port`."""
 
-    def __init__(self, toolkit: JavaToolkit, folder: Path) -> None:
+    def __init__(self, toolkit: JavaToolkit, folder: Path, port: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        port = find_free_port()
+        port = find_free_port() if port is None else port
         self.address = f"127.0.0.1:{port}"
         config = folder / "namesrv.conf"
         config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
@@ -86,9 +86,9 @@ class JavaBroker(JavaProcess):
         )
 
 
-def start_namesrv(toolkit: JavaToolkit, folder: Path) -> JavaNamesrv:
+def start_namesrv(toolkit: JavaToolkit, folder: Path, *, port: int | None = None) -> JavaNamesrv:
     """Starts a name server and waits until it listens."""
-    namesrv = JavaNamesrv(toolkit, folder)
+    namesrv = JavaNamesrv(toolkit, folder, port)
     _wait_started(namesrv, "The Name Server boot success")
     return namesrv
 
