@@ -7,7 +7,7 @@ the string as a map, so the order of pairs carries no meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -45,8 +45,21 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 def decode_properties(data: bytes | memoryview) -> dict[str, str]:
     """The map of a stored form; bytes that are not UTF-8 become U+FFFD, as in Java."""
+    pairs = str(data, "utf-8", "replace").split(PROPERTY_SEPARATOR)
+    if not pairs[-1]:
+        pairs.pop()
+    try:
+        properties = dict([pair.split(NAME_VALUE_SEPARATOR) for pair in pairs])
+    except ValueError:
+        return _decode_patiently(pairs)
+    if "" in properties or "" in properties.values():
+        return _decode_patiently(pairs)
+    return properties
+
+
+def _decode_patiently(pairs: Iterable[str]) -> dict[str, str]:
     properties: dict[str, str] = {}
-    for pair in str(data, "utf-8", "replace").split(PROPERTY_SEPARATOR):
+    for pair in pairs:
         name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
         if separator and name and value:
             properties[name] = value

@@ -27,6 +27,7 @@ Invariant: every length is checked against the bytes that are left before it is 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from roquet.errors import ProtocolError
 from roquet.remoting.codes import LanguageCode
@@ -42,6 +43,7 @@ _FIXED = struct.Struct(">hbhiii")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _NAME_BYTES_MAX = 2**15 - 1
+_KNOWN_NAME_MAX = 64
 _LANGUAGES = {int(code): code for code in LanguageCode}
 
 
@@ -77,6 +79,8 @@ def _decode_ext_fields(header: bytes, position: int) -> dict[str, str]:
     ext_fields: dict[str, str] = {}
     end = len(header)
     unpack_length = _INT.unpack_from
+    # Slices of a text are texts at once; those that are not ASCII are read as UTF-8 after all.
+    text = header.decode("latin-1")
     try:
         while position < end:
             name_length_high = header[position]
@@ -87,8 +91,13 @@ def _decode_ext_fields(header: bytes, position: int) -> dict[str, str]:
             position = value_start + value_bytes
             if name_length_high > 127 or value_bytes < 0 or position > end:
                 raise _bad_length("value", value_bytes, end)
-            name = header[name_start:name_end].decode("utf-8", "replace")
-            ext_fields[name] = header[value_start:position].decode("utf-8", "replace")
+            name = text[name_start:name_end]
+            value = text[value_start:position]
+            if not value.isascii():
+                value = header[value_start:position].decode("utf-8", "replace")
+            if not name.isascii():
+                name = header[name_start:name_end].decode("utf-8", "replace")
+            ext_fields[name] = value
     except (IndexError, struct.error):
         raise _bad_length("name", end - position, end) from None
     if len(ext_fields) > MAX_EXT_FIELDS:
@@ -112,16 +121,14 @@ def encode_binary_header(command: RemotingCommand) -> bytes:
         ProtocolError: A number or name does not fit the layout.
     """
     remark = (command.remark or "").encode("utf-8", "replace")
-    parts = [b"", remark, b""]
+    pairs: list[bytes] = []
     for name, value in (command.ext_fields or {}).items():
-        name_data = name.encode("utf-8", "replace")
-        if len(name_data) > _NAME_BYTES_MAX:
-            raise ProtocolError("Ext field whose name is too long", detail=f"{name[:40]!r}")
+        name_field = _name_field(name) if len(name) < _KNOWN_NAME_MAX else _encode_name(name)
         value_data = value.encode("utf-8", "replace")
-        parts += (_SHORT.pack(len(name_data)), name_data, _INT.pack(len(value_data)), value_data)
-    parts[2] = _INT.pack(sum(map(len, parts[3:])))
+        pairs += (name_field, _INT.pack(len(value_data)), value_data)
+    ext = b"".join(pairs)
     try:
-        parts[0] = _FIXED.pack(
+        fixed = _FIXED.pack(
             command.code,
             command.language,
             command.version,
@@ -138,4 +145,15 @@ def encode_binary_header(command: RemotingCommand) -> bytes:
             ),
             hint="Use the JSON header; POP works only with it.",
         ) from error
-    return b"".join(parts)
+    return b"".join((fixed, remark, _INT.pack(len(ext)), ext))
+
+
+def _encode_name(name: str) -> bytes:
+    """The name of an ext field with its length before it."""
+    data = name.encode("utf-8", "replace")
+    if len(data) > _NAME_BYTES_MAX:
+        raise ProtocolError("Ext field whose name is too long", detail=f"{name[:40]!r}")
+    return _SHORT.pack(len(data)) + data
+
+
+_name_field = lru_cache(maxsize=1024)(_encode_name)

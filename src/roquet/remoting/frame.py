@@ -98,7 +98,7 @@ class FrameDecoder:
     __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
         self._position = 0
         self._max_frame_bytes = max_frame_bytes
         self._error: ProtocolError | None = None
@@ -109,7 +109,7 @@ class FrameDecoder:
         return len(self._buffer) - self._position
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take what a read brought; the data is copied.
+        """Take what a read brought; the data is copied unless it is ``bytes``.
 
         Raises:
             ProtocolError: An earlier frame was bad.
@@ -119,7 +119,15 @@ class FrameDecoder:
             raise self._error
         if self.buffered_bytes >= self._max_frame_bytes:
             raise BufferError(f"{self.buffered_bytes} bytes wait to be taken as frames")
-        self._buffer += data
+        buffer = self._buffer
+        if self._position == len(buffer):
+            self._buffer = data if type(data) is bytes else bytearray(data)
+            self._position = 0
+        elif isinstance(buffer, bytearray):
+            buffer += data
+        else:
+            self._buffer = bytearray(buffer[self._position :]) + data
+            self._position = 0
 
     def next_frame(self) -> Frame | None:
         """Take the next frame, or ``None`` when the bytes so far do not make one.
@@ -133,11 +141,10 @@ class FrameDecoder:
             return self._cut()
         except ProtocolError as error:
             self._error = error
-            self._buffer.clear()
-            self._position = 0
+            self._drop(len(self._buffer))
             raise
 
-    def take_with(self, take: Callable[[bytearray, int], int]) -> None:
+    def take_with(self, take: Callable[[bytes | bytearray, int], int]) -> None:
         """Let somebody take frames from the buffer itself.
 
         ``take`` gets the buffer and where the next frame starts, and returns where the first
@@ -171,19 +178,31 @@ class FrameDecoder:
                     detail=f"frame of {length} bytes; headers have at most {MAX_HEADER_BYTES}",
                 )
             if available >= 4 + length:
-                end = start + 4 + length
+                end = self._position = start + 4 + length
                 body_start = start + HEAD_BYTES + header_bytes
-                with memoryview(buffer) as view:
-                    header = bytes(view[start + HEAD_BYTES : body_start])
-                    body = bytes(view[body_start:end])
-                self._position = end
+                if type(buffer) is bytes:
+                    header, body = buffer[start + HEAD_BYTES : body_start], buffer[body_start:end]
+                else:
+                    with memoryview(buffer) as view:
+                        header = bytes(view[start + HEAD_BYTES : body_start])
+                        body = bytes(view[body_start:end])
                 return Frame(serialize_type, header, body)
         elif available >= 4:
             self._check_length(_LENGTH.unpack_from(buffer, start)[0], start)
         if start:
-            del buffer[:start]
-            self._position = 0
+            self._drop(start)
         return None
+
+    def _drop(self, count: int) -> None:
+        """Forget the first bytes, which were handed out."""
+        buffer = self._buffer
+        if count == len(buffer):
+            self._buffer = b""
+        elif isinstance(buffer, bytearray):
+            del buffer[:count]
+        else:
+            self._buffer = bytearray(buffer[count:])
+        self._position = 0
 
     def _check_length(self, length: int, start: int) -> None:
         if 4 <= length <= self._max_frame_bytes - 4:

@@ -149,7 +149,12 @@ def decode_header(header_type: type[_H], ext_fields: Mapping[str, str] | None) -
             entry = readers.get(wire_name)
             if entry is not None:
                 name, read = entry
-                values[name] = text if read is None else read(text)
+                if read is None:
+                    values[name] = text
+                elif read is _read_int32 and len(text) < 10 and text.isdecimal():
+                    values[name] = int(text)
+                else:
+                    values[name] = read(text)
         return header_type(**values)
     except ValueError:
         raise ProtocolError(
@@ -259,7 +264,7 @@ def _reader_of(annotation: object) -> tuple[str, Callable[[str], object] | None]
 
 
 def _read_bool(text: str) -> bool:
-    return text == "true" or text.lower() == "true"
+    return text != "false" and text.lower() == "true"
 
 
 def _read_int32(text: str) -> int:
