@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from tests.interop.agent import Agent, Consumer, Outgoing, Producer, ReceivedMessage, SendResult
+from tests.interop.agent import (
+    Agent,
+    Consumer,
+    Outgoing,
+    Producer,
+    ReceivedMessage,
+    SendResult,
+    wait_until,
+)
 from tests.interop.agents import GO, JAVA, JAVA_4, JAVA_BINARY, KINDS, AgentPool, together
 from tests.interop.cluster import Cluster
 
@@ -183,3 +193,32 @@ def test_a_topic_is_made_by_the_first_send(cluster: Cluster, agents: AgentPool, 
     assert len(received) == len(messages)
     producer.stop()
     consumer.stop()
+
+
+def has_got(consumer: Consumer, count: int) -> bool:
+    return len(consumer.messages()) >= count
+
+
+@pytest.mark.parametrize("listener", ["concurrent", "orderly"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_clients_that_use_the_fast_port(
+    cluster: Cluster, agents: AgentPool, kind: str, listener: str
+) -> None:
+    """Such a client sends, locks and commits by the fast port, and pulls by the usual one."""
+    agent = agents.get(kind)
+    topic = cluster.create_topic(agent, "Fast", queues=QUEUES)
+    group = f"{topic}_group"
+    producer = agent.producer(cluster.namesrv, vip=True)
+    for round_name in ("first", "second"):
+        messages = outgoing(round_name, 12)
+        for mode in ("sync", "async", "oneway", "batch"):
+            producer.send(topic, messages, mode)
+        consumer = agent.push(cluster.namesrv, topic, group, listener=listener, vip=True)
+        wanted = [message.body for message in messages]
+        wait_until(
+            partial(has_got, consumer, 4 * len(wanted)),
+            partial(agent.process.error, "not all messages came"),
+        )
+        assert sorted(consumer.bodies()) == sorted(4 * wanted)
+        consumer.stop()
+    producer.stop()

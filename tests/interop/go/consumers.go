@@ -21,6 +21,7 @@ func consumerOptions(r *request) ([]consumer.Option, error) {
 		consumer.WithNameServer(primitive.NamesrvAddr{r.Namesrv}),
 		consumer.WithGroupName(r.Group),
 		consumer.WithInstance(instanceName()),
+		consumer.WithVIPChannel(r.Vip),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		// A restarted broker knows no locks; orderly consumers ask for them again so often.
 		consumer.WithRebalanceLockInterval(time.Second),

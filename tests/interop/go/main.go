@@ -58,6 +58,7 @@ type request struct {
 	Expression string            `json:"expression"`
 	From       string            `json:"from"`
 	Seek       map[string]string `json:"seek"`
+	Vip        bool              `json:"vip"`
 }
 
 type item struct {

@@ -54,6 +54,7 @@ func startProducer(r *request) (object, error) {
 		producer.WithGroupName(r.Group),
 		producer.WithInstanceName(instanceName()),
 		producer.WithRetry(retries),
+		producer.WithVIPChannel(r.Vip),
 		producer.WithSendMsgTimeout(r.timeout()),
 		producer.WithQueueSelector(
 			selector{producer.NewHashQueueSelector(), producer.NewRoundRobinQueueSelector()}),

@@ -47,6 +47,7 @@ final class Commands {
         client.setNamesrvAddr(parameters.text("namesrv"));
         long pid = ProcessHandle.current().pid();
         client.setInstanceName("agent-" + pid + "-" + INSTANCE.incrementAndGet());
+        client.setVipChannelEnabled(parameters.flag("vip"));
         client.setPollNameServerInterval(PERIOD_MS);
         client.setHeartbeatBrokerInterval(PERIOD_MS);
     }

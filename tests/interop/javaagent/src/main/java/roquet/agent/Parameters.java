@@ -38,6 +38,10 @@ final class Parameters {
         return has(name) ? number(name) : fallback;
     }
 
+    boolean flag(String name) {
+        return has(name) && (Boolean) value(name);
+    }
+
     List<Parameters> objects(String name) {
         List<Parameters> objects = new ArrayList<>();
         for (Object item : (List<?>) value(name)) {
