@@ -1,0 +1,129 @@
+"""How far the delivery of each delay level is, kept in ``delayOffset.json``.
+
+Owns the table from delay level to queue offset: the next entry of the level's queue of
+SCHEDULE_TOPIC_XXXX that is to be delivered. The file has upstream's layout.
+
+Invariants:
+
+* An offset is in the file only when the messages delivered before it are on the disk. A power cut
+  may have messages delivered twice, never lose one. Upstream writes the file without asking
+  whether the log is behind.
+* The file is written at intervals, not at each delivery, as upstream does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.config_manager import ConfigManager, config_path, decode_table
+from roquet.errors import StoreError
+from roquet.model.fastjson import WritableJson, dumps
+from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
+from roquet.runtime.clock import Clock
+from roquet.runtime.config_file import ConfigFile
+from roquet.runtime.files import Files
+
+__all__ = ["DelayOffsetManager"]
+
+VERSION_STEP = 200
+"""Deliveries from one version to the next; upstream's delayOffsetUpdateVersionStep."""
+
+_FILE_NAME = "delayOffset.json"
+
+
+def _decode(text: str) -> DelayOffsetSerializeWrapper:
+    return decode_table(DelayOffsetSerializeWrapper, text)
+
+
+class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
+    """The offsets of the delay levels.
+
+    Args:
+        file: Where they are kept; see :meth:`at`.
+        clock: The time.
+        flush: Puts the log on the disk and returns how far it is there; called in the thread
+            that writes the file.
+
+    Attributes:
+        table: Queue offsets by delay level; read only.
+    """
+
+    def __init__(
+        self,
+        file: ConfigFile[DelayOffsetSerializeWrapper],
+        clock: Clock,
+        *,
+        flush: Callable[[], int],
+    ) -> None:
+        super().__init__(file, clock)
+        self.table: dict[int, int] = {}
+        self._flush = flush
+        self._delivered_offset = 0
+        self._updates = 0
+
+    @classmethod
+    def at(
+        cls, config: BrokerConfig, files: Files, clock: Clock, *, flush: Callable[[], int]
+    ) -> DelayOffsetManager:
+        """The offsets, kept in the store of ``config``."""
+        file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
+        return cls(file, clock, flush=flush)
+
+    def query(self, level: int) -> int:
+        """Where the delivery of a level goes on."""
+        return self.table.get(level, 0)
+
+    def update(
+        self, level: int, queue_offset: int, *, delivered_offset: int = 0, messages: int = 1
+    ) -> None:
+        """Note where the delivery of a level goes on.
+
+        Args:
+            level: The delay level.
+            queue_offset: The next entry to be delivered.
+            delivered_offset: Where in the log the last delivered message ends.
+            messages: How many were delivered, for the version.
+        """
+        self.table[level] = queue_offset
+        self._delivered_offset = max(self._delivered_offset, delivered_offset)
+        steps = self._updates // VERSION_STEP
+        self._updates += messages
+        self._edits += 1
+        if self._updates // VERSION_STEP > steps:
+            self._bump()
+
+    def begin_persist(self) -> Callable[[], None] | None:
+        """Take a picture of the table; the result flushes the log, then writes the picture."""
+        write = super().begin_persist()
+        return None if write is None else partial(self._write_behind, self._delivered_offset, write)
+
+    def _write_behind(self, physical_offset: int, write: Callable[[], None]) -> None:
+        flushed_offset = self._flush()
+        if flushed_offset < physical_offset:
+            raise StoreError(
+                f"{_FILE_NAME} was not written: the log is not on the disk.",
+                detail=f"it is there up to {flushed_offset}, messages end at {physical_offset}",
+            )
+        write()
+
+    def _take(self, loaded: DelayOffsetSerializeWrapper) -> bool:
+        self.table.update(loaded.offset_table)
+        if loaded.data_version is not None:
+            self.data_version = loaded.data_version
+        return False
+
+    def _picture(self) -> DelayOffsetSerializeWrapper:
+        return DelayOffsetSerializeWrapper(
+            data_version=msgspec.structs.replace(self.data_version), offset_table=dict(self.table)
+        )
+
+    def _text(self, picture: DelayOffsetSerializeWrapper) -> str:
+        file: dict[str, WritableJson] = {
+            "dataVersion": msgspec.to_builtins(picture.data_version),
+            "offsetTable": picture.offset_table,
+        }
+        return dumps(file, pretty=True)

@@ -1,0 +1,403 @@
+"""Delayed messages: their delivery when their time has come.
+
+Upstream's ScheduleMessageService. A message of delay level n waits in queue n-1 of
+SCHEDULE_TOPIC_XXXX, whose entries carry the due time in place of the tags. This module owns the
+delivery: reading what is due, and storing it again in the topic for which it is meant, with the
+properties that it has (upstream leaves DELAY, REAL_TOPIC and REAL_QID in the stored string).
+
+A level is in one of these states:
+
+.. code-block:: text
+
+    IDLE      nothing waits; a message that arrives makes it READY
+    WAITING   the first entry is not due yet, or the store refused: a timer makes it READY
+    READY     in line for a turn of the loop
+    READING   a thread reads, because what is due is no longer in memory
+
+Invariants:
+
+* Nothing is delivered before its time, nothing is passed over because the store refuses it now.
+  Only what can never be stored is dropped, and logged: a record that is gone or damaged, or that
+  does not say for which queue it is.
+* The offset of a level moves when a message is in the log. A crash has the messages since the
+  last write of ``delayOffset.json`` delivered again.
+* One turn of the loop delivers one batch of one level, however much is due.
+* An idle level costs nothing, a waiting one a look at the clock a second.
+
+Everything happens on the event loop, but for reads in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from roquet.broker.manager.delay_offset import DelayOffsetManager
+from roquet.broker.service.timers import Handle, Timers
+from roquet.broker.stored_copy import copied, messages_of, real_place, stored_properties
+from roquet.format.consume_queue import FILLER_SIZE, UNIT
+from roquet.format.consume_queue_ext import is_ext_address
+from roquet.model.delay_level import DelayLevels
+from roquet.model.message import BrokerMessage, StoredMessage
+from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from roquet.remoting.endpoint import LogLimiter
+from roquet.runtime.clock import Clock
+from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.message_store import MessageStore
+from roquet.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
+
+__all__ = ["ScheduleMessageService"]
+
+log = logging.getLogger(__name__)
+
+BATCH_MESSAGES = 32
+BATCH_BYTES = 256 << 10
+RETRY_MS = 100
+"""How long a level waits when the store refuses a message."""
+FAILURE_MS = 10_000
+"""How long a level waits after what should not happen."""
+SLEEP_MS_MAX = 1_000
+"""How long a level sleeps at a time; the machine's clock may be set meanwhile."""
+
+_NEVER_STORED = {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}
+
+
+class _State(Enum):
+    IDLE = "idle"
+    WAITING = "waiting"
+    READY = "ready"
+    READING = "reading"
+
+
+class _Level:
+    __slots__ = ("delay_ms", "level", "next_offset", "state", "timer")
+
+    def __init__(self, level: int, delay_ms: int | None, next_offset: int) -> None:
+        self.level = level
+        self.delay_ms = delay_ms
+        self.next_offset = next_offset
+        self.state = _State.IDLE
+        self.timer: Handle | None = None
+
+    @property
+    def queue_id(self) -> int:
+        return self.level - 1
+
+
+class _Batch(NamedTuple):
+    """What is due: records, the offset behind them; or nothing, and when the first one is."""
+
+    found: GetMessageResult | None
+    end_offset: int
+    due_ms: int
+
+
+class _Put:
+    """The store's word on one message of a batch: at once if it is refused, else behind it."""
+
+    __slots__ = ("result",)
+
+    def __init__(self) -> None:
+        self.result: PutMessageResult | None = None
+
+    def __call__(self, result: PutMessageResult) -> None:
+        self.result = result
+
+    @property
+    def end_offset(self) -> int:
+        """Where the message ends in the log."""
+        if self.result is None or self.result.append is None:
+            return 0
+        return self.result.append.end_offset
+
+
+class ScheduleMessageService:
+    """Delivers delayed messages.
+
+    Args:
+        store: Where they wait and where they go.
+        offsets: How far each level is.
+        clock: The time.
+        timers: The event loop.
+
+    Attributes:
+        delivered: How many messages were delivered.
+        dropped: How many could never be.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        offsets: DelayOffsetManager,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self.delivered = 0
+        self.dropped = 0
+        self._store = store
+        self._offsets = offsets
+        self._clock = clock
+        self._timers = timers
+        self._delays = DelayLevels(store.config.message_delay_levels)
+        self._levels: dict[int, _Level] = {}
+        self._ready: deque[_Level] = deque()
+        self._turn_handle: Handle | None = None
+        self._is_started = False
+        self._log_limiter = LogLimiter(clock)
+
+    # ----------------------------------------------------------------------- start and stop
+
+    def start(self) -> None:
+        """Deliver from now on; the store must be recovered, and the offsets loaded."""
+        self._is_started = True
+        queues = self._store.queues.table.get(SCHEDULE_TOPIC, {})
+        # Levels that the settings no longer have may hold messages, whose entries still say when.
+        for queue_id in sorted(queues):
+            self._wake(self._level(queue_id + 1))
+
+    def stop(self) -> None:
+        """Deliver nothing more; what was read and not stored is read again by the next start."""
+        self._is_started = False
+        self._ready.clear()
+        if self._turn_handle is not None:
+            self._turn_handle.cancel()
+            self._turn_handle = None
+        for level in self._levels.values():
+            if level.timer is not None:
+                level.timer.cancel()
+        self._levels.clear()
+
+    def notify_arriving(self, queue: ConsumeQueue) -> None:
+        """Called when a queue grew; in the middle of a burst, so nothing is stored here."""
+        if self._is_started and queue.topic == SCHEDULE_TOPIC:
+            level = self._level(queue.queue_id + 1)
+            if level.state is _State.IDLE:
+                self._wake(level)
+
+    def running_stats(self) -> dict[str, str]:
+        """Offset and end of every level that was ever used, under upstream's names."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},"
+            f"{self._store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in self._offsets.table.items()
+        }
+
+    def _level(self, number: int) -> _Level:
+        level = self._levels.get(number)
+        if level is None:
+            is_known = number <= self._delays.max_level
+            delay_ms = self._delays.deliver_timestamp_ms(number, 0) if is_known else None
+            level = self._levels[number] = _Level(number, delay_ms, self._offsets.query(number))
+        return level
+
+    # -------------------------------------------------------------------------------- turns
+
+    def _wake(self, level: _Level) -> None:
+        level.timer = None
+        level.state = _State.READY
+        self._ready.append(level)
+        if self._turn_handle is None:
+            self._turn_handle = self._timers.call_soon(self._turn)
+
+    def _wait(self, level: _Level, delay_ms: int) -> None:
+        level.state = _State.WAITING
+        delay_ms = min(delay_ms, SLEEP_MS_MAX)
+        level.timer = self._timers.call_later(delay_ms, lambda: self._wake(level))
+
+    def _turn(self) -> None:
+        self._turn_handle = None
+        level = self._ready.popleft()
+        self._guarded(level, lambda: self._look(level))
+        if self._ready and self._turn_handle is None:
+            self._turn_handle = self._timers.call_soon(self._turn)
+
+    def _guarded(self, level: _Level, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            log.exception("delivery of delay level %d goes on later", level.level)
+            self._wait_failed(level)
+
+    def _wait_failed(self, level: _Level) -> None:
+        level.state = _State.WAITING
+        level.timer = self._timers.call_later(FAILURE_MS, lambda: self._wake(level))
+
+    def _look(self, level: _Level) -> None:
+        queue = self._store.find_consume_queue(SCHEDULE_TOPIC, level.queue_id)
+        if queue is None or not self._has_next(level, queue):
+            level.state = _State.IDLE
+            return
+        batch = self._read(level, queue, may_block=False)
+        if batch is not None:
+            self._deliver(level, batch)
+            return
+        level.state = _State.READING
+        self._timers.in_thread(
+            lambda: self._read(level, queue, may_block=True),
+            lambda result: self._was_read(level, result),
+        )
+
+    def _was_read(self, level: _Level, result: Callable[[], _Batch | None]) -> None:
+        if not self._is_started or self._levels.get(level.level) is not level:
+            return
+
+        def deliver() -> None:
+            batch = result()
+            assert batch is not None, "a read that may wait for the disk was given up"
+            self._deliver(level, batch)
+
+        self._guarded(level, deliver)
+
+    def _has_next(self, level: _Level, queue: ConsumeQueue) -> bool:
+        """Whether an entry waits, after moving an offset that the queue does not have."""
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        if not low <= level.next_offset <= high:
+            corrected = low if level.next_offset < low else high
+            # A level that was never used begins with 0, wherever its queue begins.
+            if level.next_offset:
+                log.error(
+                    "delay level %d goes on at %d: %d is not between %d and %d",
+                    level.level,
+                    corrected,
+                    level.next_offset,
+                    low,
+                    high,
+                )
+            level.next_offset = corrected
+            self._offsets.update(level.level, corrected, messages=0)
+        return level.next_offset < high
+
+    # ------------------------------------------------------------------------------ reading
+
+    def _read(self, level: _Level, queue: ConsumeQueue, *, may_block: bool) -> _Batch | None:
+        """What is due, or ``None`` when that would wait for the disk and must not."""
+        offset = level.next_offset
+        read_units = queue.read_units if may_block else queue.read_cached_units
+        units = read_units(offset, BATCH_MESSAGES)
+        if units is None:
+            return None
+        if not units:
+            # The file expired in this moment: the queue's own numbers tell where it goes on.
+            return _Batch(None, queue.next_file_offset(offset), 0)
+        now_ms = self._clock.now_ms()
+        end_offset, due_ms = offset, 0
+        for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
+            is_filler = physical_offset == 0 and size_bytes == FILLER_SIZE
+            due_ms = 0 if is_filler else self._due_ms(level, queue, tags_code, now_ms)
+            if due_ms > now_ms:
+                break
+            end_offset += 1
+        if end_offset == offset:
+            return _Batch(None, offset, due_ms)
+        get = self._store.get_message if may_block else self._store.get_message_in_memory
+        found = get(
+            SCHEDULE_TOPIC,
+            level.queue_id,
+            offset,
+            end_offset - offset,
+            max_total_bytes=BATCH_BYTES,
+        )
+        if found is None:
+            return None
+        if may_block:
+            found.slices = [bytes(part) for part in found.slices]
+        # A read passes over records that are gone, and goes on behind what is due.
+        return _Batch(found, min(end_offset, found.next_begin_offset), due_ms)
+
+    def _due_ms(self, level: _Level, queue: ConsumeQueue, tags_code: int, now_ms: int) -> int:
+        """When an entry is due: never later than if it had been sent just now."""
+        if queue.ext is not None and is_ext_address(tags_code):
+            unit = queue.ext.get(tags_code)
+            # Without its unit, it is not known how long it has waited.
+            tags_code = now_ms if unit is None else unit.tags_code
+        if level.delay_ms is not None and tags_code > now_ms + level.delay_ms:
+            return now_ms
+        return tags_code
+
+    # ----------------------------------------------------------------------------- delivery
+
+    def _deliver(self, level: _Level, batch: _Batch) -> None:
+        if batch.found is None:
+            self._skip(level, batch)
+            return
+        began_offset = level.next_offset
+        puts: list[_Put] = []
+        try:
+            refusal = self._submit(level, batch.found, batch.end_offset, puts)
+        finally:
+            self._store.finish_burst()
+            if level.next_offset > began_offset:
+                self._offsets.update(
+                    level.level,
+                    level.next_offset,
+                    delivered_offset=max((put.end_offset for put in puts), default=0),
+                    messages=level.next_offset - began_offset,
+                )
+        if refusal is None:
+            self._wake(level)
+            return
+        more = self._log_limiter.allow("refused")
+        if more is not None:
+            log.warning(
+                "delay level %d: the store takes nothing, %s %s%s",
+                level.level,
+                refusal.status.value,
+                refusal.detail,
+                more,
+            )
+        self._wait(level, RETRY_MS)
+
+    def _submit(
+        self, level: _Level, found: GetMessageResult, end_offset: int, puts: list[_Put]
+    ) -> PutMessageResult | None:
+        """Store messages where they belong, up to one that the store refuses now."""
+        for message in messages_of(found):
+            if message.queue_offset >= end_offset:
+                break
+            due = _time_up(message)
+            if due is None:
+                self._drop(level, message, "it does not say for which queue it is")
+            else:
+                put = _Put()
+                self._store.submit(due, put)
+                refusal = put.result
+                if refusal is None or refusal.append is not None:
+                    puts.append(put)
+                    self.delivered += 1
+                elif refusal.status in _NEVER_STORED:
+                    self._drop(level, message, f"{refusal.status.value} {refusal.detail}")
+                else:
+                    return refusal
+            level.next_offset = message.queue_offset + 1
+        level.next_offset = max(level.next_offset, end_offset)
+        return None
+
+    def _skip(self, level: _Level, batch: _Batch) -> None:
+        """Nothing is due: wait for the first one, or go on behind a file that is gone."""
+        if batch.end_offset > level.next_offset:
+            level.next_offset = batch.end_offset
+            self._offsets.update(level.level, level.next_offset, messages=0)
+            self._wake(level)
+        else:
+            self._wait(level, batch.due_ms - self._clock.now_ms())
+
+    def _drop(self, level: _Level, message: StoredMessage, reason: str) -> None:
+        self.dropped += 1
+        log.error(
+            "the message at %d of delay level %d is dropped: %s",
+            message.physical_offset,
+            level.level,
+            reason,
+        )
+
+
+def _time_up(message: StoredMessage) -> BrokerMessage | None:
+    """A message whose time has come, for the queue from which it was kept back."""
+    place = real_place(message)
+    if place is None or place[0] == TRANS_HALF_TOPIC:
+        return None
+    return copied(message, place, stored_properties(message))
