@@ -59,7 +59,7 @@ cdef enum:
     FILLER_SIZE = 0x7FFFFFFF
     PAGE = 4096
     PAGES_A_LOOK = 64
-    NOTES_MAX = 4096
+    PLANS_MAX = 4096
     MESSAGE_ID = 32
 
     SEND = 10
@@ -71,6 +71,7 @@ cdef enum:
     ONEWAY_FLAG = 2
     STORED_SYS_FLAGS = 0x703
     COMMIT_OFFSET_FLAG = 1
+    UNKNOWN = -1
 
 
 cdef struct Pulled:
@@ -179,7 +180,7 @@ cdef class Wire:
     cdef Output _held
     cdef Target _target
     cdef bint _is_open
-    cdef bint _may_send
+    cdef int _may_send
     cdef bint _waits
     cdef Py_ssize_t _memory_bytes
     cdef Py_ssize_t _scanned_bytes
@@ -250,8 +251,6 @@ cdef class Wire:
         cdef _Approved known = _Approved.__new__(_Approved)
         if not topic.isascii():
             return
-        if len(self._topics) >= NOTES_MAX:
-            self.forget_topics()
         known.topic = topic.encode()
         known.name = topic
         known.queues = queues
@@ -289,7 +288,7 @@ cdef class Wire:
         cdef const unsigned char *frame
         cdef Request request
         self.messages = self.waiting_answers = self.gets = self.got_messages = 0
-        self._may_send = now_ms >= 0
+        self._may_send = UNKNOWN if now_ms >= 0 else False
         self._waits = waits
         self._is_open = False
         self._target.now_ms = now_ms
@@ -340,11 +339,11 @@ cdef class Wire:
         cdef Py_ssize_t body_bytes = size - FRAME_HEAD - header_bytes
         cdef Fields fields
         if request.code == SEND_V2 or request.code == SEND_BATCH:
-            return self._may_send and bind_letters(request, &fields) and self._send(
+            return bind_letters(request, &fields) and self._send(
                 request, &fields, body, body_bytes, peer
             )
         if request.code == SEND:
-            return self._may_send and bind_send(request, &fields) and self._send(
+            return bind_send(request, &fields) and self._send(
                 request, &fields, body, body_bytes, peer
             )
         if request.code == PULL or request.code == LITE_PULL:
@@ -414,7 +413,9 @@ cdef class Wire:
             message.properties = values[F_PROPERTIES]
         if not read_plain_properties(&message.properties, &message.found):
             return False
-        approved = self._approved(&values[F_TOPIC])
+        if self._may_send == UNKNOWN:
+            self._may_send = bool(self._rules.may_send())
+        approved = self._approved(&values[F_TOPIC]) if self._may_send else None
         if approved is None or not 0 <= message.queue_id < approved.queues:
             return False
         message.sys_flag = <uint32_t>sys_flag
@@ -439,6 +440,7 @@ cdef class Wire:
         self, const Request *request, const Message *message, _Topic topic
     ) except -1:
         cdef int64_t queue_offset, physical_offset
+        self._reserve(request, message, 1)
         if not self._lane.append_message(
             topic, message, &self._target, &queue_offset, &physical_offset
         ):
@@ -475,6 +477,7 @@ cdef class Wire:
             if not read_plain_properties(&message.properties, &message.found):
                 return False
             count += 1
+        self._reserve(request, whole, count)
         if not self._lane.append_batch(
             topic, self._batch, count, &self._target, &queue_offset, self._offsets
         ):
@@ -482,6 +485,22 @@ cdef class Wire:
         self.messages += count
         self._answer_send(request, whole, queue_offset, self._offsets, count)
         return True
+
+    cdef Template _sent(self, const Request *request, const Message *message):
+        if message.found.unique.size:
+            return self._sent_binary if request.is_binary else self._sent_json
+        return self._batch_binary if request.is_binary else self._batch_json
+
+    cdef int _reserve(
+        self, const Request *request, const Message *message, Py_ssize_t count
+    ) except -1:
+        """Make room for the answer before anything is appended: it must not fail afterwards."""
+        cdef Output output = self._held if self._waits else self._out
+        output.need(
+            FRAME_HEAD + self._sent(request, message)._literal_bytes + SLOTS * (4 + DIGITS_MAX)
+            + message.found.unique.size + count * (MESSAGE_ID + 1)
+        )
+        return 0
 
     cdef int _answer_send(
         self, const Request *request, const Message *message, int64_t queue_offset,
@@ -492,7 +511,7 @@ cdef class Wire:
         cdef unsigned char offset[8]
         cdef unsigned char *id_at = self._ids
         cdef Py_ssize_t i
-        cdef Template template
+        cdef Template template = self._sent(request, message)
         if request.flag & ONEWAY_FLAG:
             return 0
         for i in range(count):
@@ -511,10 +530,6 @@ cdef class Wire:
         set_number(&values[SLOT_QUEUE_ID], numbers[1], message.queue_id)
         set_number(&values[SLOT_OFFSET], numbers[2], queue_offset)
         values[SLOT_TRANSACTION_ID] = message.found.unique
-        if message.found.unique.size:
-            template = self._sent_binary if request.is_binary else self._sent_json
-        else:
-            template = self._batch_binary if request.is_binary else self._batch_json
         if not self._waits:
             return self._out.add(template, values, request.opaque, 0)
         self.waiting_answers += 1
@@ -573,7 +588,7 @@ cdef class Wire:
                 at += 4 + text.size
         key = (<const char *>self._key)[:at - self._key]
         if key not in self._plans:
-            if len(self._plans) >= NOTES_MAX:
+            if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
             self._plans[key] = self._rules.plan((<const char *>frame)[:size], peer.connection)
         return self._plans.get(key)

@@ -60,7 +60,7 @@ from roquet.store.results import (
 if TYPE_CHECKING:
     from roquet import _fast
 
-_IS_BUILT = find_spec("roquet._wire") is not None
+_IS_BUILT = all(find_spec(f"roquet.{name}") for name in ("_fast", "_frame", "_wire"))
 if _IS_BUILT:
     from roquet import _frame, _wire
 
@@ -95,14 +95,16 @@ def make_wire_lane(
     """The compiled lane of a broker, ``None`` where it is not built or cannot help."""
     if not _IS_BUILT or not compiled.is_wanted() or store.lane is None or store_host.is_ipv6:
         return None
+    if store.config.force_verify_property_crc:
+        return None
     rules = WireRules(
-        config, topics=topics, groups=groups, consumers=consumers, offsets=offsets, pulls=pulls,
-        clock=clock,
+        config, topics=topics, groups=groups, consumers=consumers, offsets=offsets, sends=sends,
+        pulls=pulls, flow=flow, clock=clock,
     )  # fmt: skip
     answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
     lane = WireLane(
-        config, rules, answers, store=store, store_lane=store.lane, sends=sends, pulls=pulls,
-        flow=flow, store_host=store_host,
+        config, rules, answers, store=store, store_lane=store.lane, pulls=pulls, flow=flow,
+        store_host=store_host,
     )  # fmt: skip
     sends.approve_topic = lane.wire.approve_topic
     topics.changed.append(lane.wire.forget_topics)
@@ -120,7 +122,6 @@ class WireLane:
         answers: Makes answers to sends.
         store: What keeps the messages.
         store_lane: The compiled lane of the store.
-        sends: The reference path of sends.
         pulls: The reference path of pulls.
         flow: What keeps the broker from taking more than it can.
         store_host: The broker's address in records and message ids.
@@ -137,13 +138,11 @@ class WireLane:
         *,
         store: DefaultMessageStore,
         store_lane: _fast.Lane,
-        sends: SendMessageProcessor,
         pulls: PullMessageProcessor,
         flow: FlowControl,
         store_host: Host,
     ) -> None:
         self._store = store
-        self._sends = sends
         self._pulls = pulls
         self._flow = flow
         self._answers = answers
@@ -192,7 +191,6 @@ class WireLane:
     ) -> Taken:
         """Handle frames of a connection."""
         wire, store, flow = self.wire, self._store, self._flow
-        may_send = not self._sends.send_hooks and flow.refusal_of_send() is None
         pulls = (
             pulls
             and self._serves_pulls
@@ -207,7 +205,7 @@ class WireLane:
                 data,
                 position,
                 peer,
-                now_ms=now_ms if may_send else -1,
+                now_ms=now_ms,
                 dispatch=dispatch,
                 waits=self._waits,
                 pulls=pulls,
@@ -296,7 +294,9 @@ class WireRules:
         groups: The consumer groups' settings.
         consumers: The consumers that are there.
         offsets: How far the groups are.
+        sends: The reference path of sends.
         pulls: The reference path of pulls.
+        flow: What keeps the broker from taking more than it can.
         clock: The time.
     """
 
@@ -308,16 +308,24 @@ class WireRules:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
+        sends: SendMessageProcessor,
         pulls: PullMessageProcessor,
+        flow: FlowControl,
         clock: Clock,
     ) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._sends = sends
+        self._flow = flow
         self._responses = pulls.response
         self._check = PullCheck(config, topics=topics, groups=groups, consumers=consumers)
         self._log_limiter = LogLimiter(clock)
+
+    def may_send(self) -> bool:
+        """Whether sends are taken now; asked before the first of a read."""
+        return not self._sends.send_hooks and self._flow.refusal_of_send() is None
 
     def plan(self, frame: bytes, connection: Connection) -> _wire.Plan | None:
         """How a pull and those like it are answered; ``None`` leaves them to the processor."""
