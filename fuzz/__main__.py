@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import logging
 import sys
 import traceback
 from pathlib import Path
@@ -33,6 +34,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Fuzz; 0 when nothing was found, 1 when something was."""
+    logging.getLogger().addHandler(logging.NullHandler())
     options = parse(sys.argv[1:] if arguments is None else arguments)
     if options.atheris:
         return _under_atheris(
@@ -43,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     names = driver.NAMES if options.target == "all" else (options.target,)
     for name in names:
+        if not driver.is_available(name):
+            print(f"{name}: the compiled lane is not there")
+            continue
         faulthandler.dump_traceback_later(options.seconds + HANG_S, exit=True, file=2)
         print(f"{name}: seed {options.seed} …", end=" ", flush=True)
         try:

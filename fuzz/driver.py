@@ -7,7 +7,7 @@ read) guides the search: an input with an answer not seen before becomes one mor
 from __future__ import annotations
 
 import hashlib
-import importlib
+import importlib.util
 import random
 import sys
 import time
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from fuzz.mutator import Mutator
+from roquet.runtime import compiled
 
 CORPUS_INPUTS_MAX = 2_000
 
-NAMES = ("frames", "json-header", "binary-header", "properties", "batch", "bodies")
+NAMES = ("frames", "json-header", "binary-header", "properties", "batch", "bodies", "wire-lane")
 
 
 class Target(Protocol):
@@ -58,6 +59,12 @@ class FaultFoundError(Exception):
     def __init__(self, name: str, data: bytes, seed: int, run: int) -> None:
         super().__init__(f"{name}, seed {seed}, run {run}: {data[:200]!r}")
         self.data = data
+
+
+def is_available(name: str) -> bool:
+    """Whether a target can run here: the compiled lane may not be built, or be switched off."""
+    is_built = importlib.util.find_spec("roquet._wire") is not None
+    return name != "wire-lane" or (is_built and compiled.is_wanted())
 
 
 def load(name: str) -> Target:
