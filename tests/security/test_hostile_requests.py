@@ -242,6 +242,22 @@ async def test_batches_with_false_lengths(scene: Scene) -> None:
     await scene.hold()
 
 
+@at_broker
+async def test_a_batch_that_could_not_be_answered_is_not_stored(scene: Scene) -> None:
+    """The answer to a batch has an id for every message; one that is too long is none."""
+    fields = send_fields("Orders", m="true", i="")
+    queue = {"topic": "Orders", "queueId": "0"}
+    async with peer_of(scene.victim) as peer:
+        await store_message(peer, "Orders", b"first")
+        for count in (16_385, 100_000):
+            body = encode_batch([(0, b"x", b"")] * count)
+            answer = await peer.ask(request(RequestCode.SEND_BATCH_MESSAGE, fields, body=body))
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            assert answer.remark == "a batch may have at most 16384 messages"
+        end = await peer.ask(request(RequestCode.GET_MAX_OFFSET, queue))
+        assert (end.ext_fields or {})["offset"] == "1"
+
+
 def odd_messages() -> Iterator[tuple[dict[str, str], bytes]]:
     properties = (
         *("", "\x01", "\x02", "\x01\x02", "KEYS", "KEYS\x01", "KEYS\x01\x02", "\x01v\x02" * 1_000),

@@ -7,6 +7,7 @@ final topic, queue and properties, or the first reason for which there is none.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from roquet.broker.config import BrokerConfig
@@ -16,6 +17,8 @@ from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor import inner_message as inner
 from roquet.broker.processor.send_answer import TIMER_NOT_ENABLED, SendAnswers
 from roquet.broker.processor.send_check import SUGGESTION, Refusal, TopicPlan
+from roquet.errors import ProtocolError
+from roquet.format.batch import ENTRY_BYTES_MIN, decode_batch
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.delay_level import DelayLevels
@@ -35,6 +38,8 @@ from roquet.store.results import PutMessageStatus
 __all__ = ["Prepared", "SendPreparation", "is_waiting"]
 
 DLQ_QUEUES = 1
+BATCH_MESSAGES_MAX = 16_384
+"""The answer names every message, and must fit the header of a frame."""
 _MAX_TIMES_SINCE = version_ordinal("V3_4_9")
 """Clients before this version send no meaningful maxReconsumeTimes."""
 
@@ -62,6 +67,15 @@ def is_waiting(properties: dict[str, str]) -> bool:
     """Whether a producer wants to hear only when its message is safe."""
     wait = properties.get(prop.WAIT_STORE_MSG_OK)
     return wait is None or inner.is_true(wait)
+
+
+def _has_too_many_messages(body: bytes) -> bool:
+    if len(body) <= BATCH_MESSAGES_MAX * ENTRY_BYTES_MIN:
+        return False
+    try:
+        return next(islice(decode_batch(body), BATCH_MESSAGES_MAX, None), None) is not None
+    except ProtocolError:
+        return False  # the store says what is wrong with it
 
 
 class SendPreparation:
@@ -196,6 +210,11 @@ class SendPreparation:
         text = header.properties or ""
         if len(text) > prop.PROPERTIES_BYTES_MAX:
             return self._answers.refusal(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        if _has_too_many_messages(request.body):
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch may have at most {BATCH_MESSAGES_MAX} messages",
+            )
         properties, _ = inner.read_properties(text)
         sys_flag = header.sys_flag | plan.sys_flag
         refusal = self._refusal_by_store(topic, plan, sys_flag, properties)
