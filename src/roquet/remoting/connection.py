@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, cast
 from roquet.errors import ProtocolError, RoquetError, SendFailed
 from roquet.remoting.codec import decode_command, encode_command, encode_command_head
 from roquet.remoting.codes import ResponseCode, version_ordinal
-from roquet.remoting.command import RESPONSE_FLAG, RemotingCommand, create_request, create_response
+from roquet.remoting.command import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    create_request,
+    create_response,
+)
 from roquet.remoting.frame import Frame, FrameDecoder, SerializeType
 from roquet.remoting.frame_lane import ConnectionLane
 from roquet.remoting.headers.base import Header
@@ -331,20 +337,24 @@ class Connection(asyncio.Protocol):
     def answer(self, context: RequestContext, answer: Answer | None) -> None:
         """Run the hooks that see an answer, then send it; nothing for a one-way request."""
         request = context.request
-        command = answer.command if isinstance(answer, AnswerInParts) else answer
-        try:
-            for hook in self._endpoint.hooks:
-                hook.after_response(context, command)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
-            answer = self._failure(request, error)
+        hooks = self._endpoint.hooks
+        if hooks:
+            command = answer.command if isinstance(answer, AnswerInParts) else answer
+            try:
+                for hook in hooks:
+                    hook.after_response(context, command)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+                answer = self._failure(request, error)
         if answer is not None:
             self._write_answer(request, answer)
 
     def _write_answer(self, request: RemotingCommand, answer: Answer) -> None:
-        if request.is_oneway or self.is_closed:
+        if request.flag & ONEWAY_FLAG or self.is_closed:
             return
-        command = answer.command if isinstance(answer, AnswerInParts) else answer
-        parts = answer.body_parts if isinstance(answer, AnswerInParts) else None
+        if isinstance(answer, AnswerInParts):
+            command, parts = answer
+        else:
+            command, parts = answer, None
         command.opaque = request.opaque
         command.flag |= RESPONSE_FLAG
         serialize_type = self._endpoint.serialize_type

@@ -232,15 +232,19 @@ def encode_frame_head(
     """
     frame_bytes = HEAD_BYTES + header_bytes + body_bytes
     if header_bytes > MAX_HEADER_BYTES or frame_bytes > MAX_FRAME_BYTES:
-        raise ProtocolError(
-            f"Frame of {frame_bytes} bytes is too long",
-            detail=(
-                f"header {header_bytes} of at most {MAX_HEADER_BYTES} bytes, "
-                f"whole frame of at most {MAX_FRAME_BYTES}"
-            ),
-            hint="Send or ask for less at once.",
-        )
+        raise _too_long(header_bytes, frame_bytes)
     return _HEAD.pack(frame_bytes - 4, serialize_type << 24 | header_bytes)
+
+
+def _too_long(header_bytes: int, frame_bytes: int) -> ProtocolError:
+    return ProtocolError(
+        f"Frame of {frame_bytes} bytes is too long",
+        detail=(
+            f"header {header_bytes} of at most {MAX_HEADER_BYTES} bytes, "
+            f"whole frame of at most {MAX_FRAME_BYTES}"
+        ),
+        hint="Send or ask for less at once.",
+    )
 
 
 def encode_frame(
@@ -255,5 +259,9 @@ def encode_frame(
         >>> encode_frame(SerializeType.JSON, b"{}", b"hello").hex(" ", -4)
         '0000000b 00000002 7b7d6865 6c6c6f'
     """
-    head = encode_frame_head(serialize_type, header_bytes=len(header), body_bytes=len(body))
+    header_bytes = len(header)
+    frame_bytes = HEAD_BYTES + header_bytes + len(body)
+    if header_bytes > MAX_HEADER_BYTES or frame_bytes > MAX_FRAME_BYTES:
+        raise _too_long(header_bytes, frame_bytes)
+    head = _HEAD.pack(frame_bytes - 4, serialize_type << 24 | header_bytes)
     return b"".join((head, header, body))
