@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.filter.sql92 import Sql92Error, Sql92EvaluationError, Sql92Expression
+from roquet.filter.sql92 import Sql92Error, Sql92EvaluationError, compile_sql92
 from roquet.filter.sql92.errors import MESSAGE_CHARACTERS_MAX
 
 WORDS = st.sampled_from(
@@ -46,7 +46,7 @@ def _operand() -> st.SearchStrategy[str]:
 def test_only_errors_of_the_filter(text: str, properties: dict[str, str]) -> None:
     refusal: str | None = None
     try:
-        expression = Sql92Expression(text)
+        expression = compile_sql92(text)
     except Sql92Error as error:
         refusal = error.message
     if refusal is not None:
@@ -65,13 +65,13 @@ def test_only_errors_of_the_filter(text: str, properties: dict[str, str]) -> Non
 @given(_operand(), PROPERTIES)
 def test_logic_has_three_values(text: str, properties: dict[str, str]) -> None:
     try:
-        value = Sql92Expression(text).evaluate(properties)
-        negated = Sql92Expression(f"NOT ({text})").evaluate(properties)
+        value = compile_sql92(text).evaluate(properties)
+        negated = compile_sql92(f"NOT ({text})").evaluate(properties)
     except (Sql92Error, Sql92EvaluationError):
         return
     assert negated is (None if value is None else not value)
     for operator, decisive in (("OR", True), ("AND", False)):
-        both = Sql92Expression(f"({text}) {operator} {decisive}").evaluate(properties)
+        both = compile_sql92(f"({text}) {operator} {decisive}").evaluate(properties)
         assert both is decisive
-        same = Sql92Expression(f"({text}) {operator} {not decisive}").evaluate(properties)
+        same = compile_sql92(f"({text}) {operator} {not decisive}").evaluate(properties)
         assert same is value

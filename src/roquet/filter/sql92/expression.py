@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Final
 
 from roquet.filter.sql92.errors import Sql92Error, Sql92EvaluationError
-from roquet.filter.sql92.evaluator import Properties, condition
+from roquet.filter.sql92.evaluator import Condition, Properties, condition
 from roquet.filter.sql92.parser import parse
 
 __all__ = ["EXPRESSION_CHARACTERS_MAX", "Sql92Expression", "compile_sql92"]
@@ -28,6 +28,8 @@ _REMEMBERED_COST_MIN: Final = 256
 class Sql92Expression:
     """An expression that was read and can be evaluated any number of times.
 
+    :func:`compile_sql92` makes them.
+
     Attributes:
         text: How it is written.
 
@@ -41,9 +43,9 @@ class Sql92Expression:
 
     __slots__ = ("_evaluate", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, evaluate: Condition) -> None:
         self.text = text
-        self._evaluate = condition(parse(text))
+        self._evaluate = evaluate
 
     def evaluate(self, properties: Properties) -> bool | None:
         """The value for a message with these properties; nothing when it is unknown.
@@ -93,7 +95,7 @@ def compile_sql92(text: str) -> Sql92Expression:
 
 def _compile(text: str) -> Sql92Expression | Sql92Error:
     try:
-        return Sql92Expression(text)
+        return Sql92Expression(text, condition(parse(text)))
     except Sql92Error as error:
         return error.again()
 

@@ -161,10 +161,10 @@ def test_very_long_numbers_are_read() -> None:
 
 
 def test_long_chains_are_one_level() -> None:
-    text = " OR ".join(f"a = {number}" for number in range(5_000))
-    assert _value(text, a="4999") is True
-    text = " AND ".join(f"a <> {number}" for number in range(4_000))
-    assert _value(text, a="4000") is True
+    text = " OR ".join(f"a = {number}" for number in range(1_500))
+    assert _value(text, a="1499") is True
+    text = " AND ".join(f"a <> {number}" for number in range(1_500))
+    assert _value(text, a="1500") is True
 
 
 def test_parentheses_alone_do_not_nest() -> None:
@@ -193,6 +193,7 @@ def test_what_nests_too_deep_is_refused(text: str) -> None:
 
 def test_the_deepest_expressions_are_evaluated() -> None:
     assert _value("NOT " * 126 + "a", a="x") is False
+    assert _value("(a AND (b OR " * 63 + "TRUE" + "))" * 63, a="x") is False
     nested = "-(" * 60 + "a" + " BETWEEN 1 AND 2)" * 60 + " IS NULL"
     assert _value(nested, a="1") is True
 
@@ -220,7 +221,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = expression._Memory()
     monkeypatch.setattr(expression, "_remembered", memory)
     oldest = compile_sql92("a = 0")
-    for number in range(1, 5_000):
+    for number in range(1, 2_000):
         compile_sql92(f"a = {number}")
     assert len(memory._found) <= expression._REMEMBERED_CHARACTERS_MAX // 256
     assert memory.cost == sum(map(expression._cost, memory._found))
@@ -233,7 +234,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_used_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expression, "_remembered", expression._Memory())
     used = compile_sql92("used = 1")
-    for number in range(3_000):
+    for number in range(1_500):
         compile_sql92(f"a = {number}")
         assert compile_sql92("used = 1") is used
 
