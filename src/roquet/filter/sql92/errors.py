@@ -9,6 +9,7 @@ from __future__ import annotations
 from roquet.errors import RoquetError
 
 __all__ = [
+    "MESSAGE_CHARACTERS_MAX",
     "PARSE_EXCEPTION",
     "RUNTIME_EXCEPTION",
     "Sql92Error",

@@ -1,9 +1,9 @@
 """The words of an SQL92 expression: their kinds, how upstream prints them, and reading them.
 
 Kinds and their order are those of upstream's SelectorParserConstants: its messages list what was
-expected in that order. Words are read one at a time and as late as possible, because what follows
-a whole expression is never looked at, as upstream has it: ``a = 1 # x`` is fine but for the ``#``,
-``a = 1 b #`` is fine altogether.
+expected in that order. Words are read one at a time and as late as possible, because
+upstream never looks at what follows a whole expression but for one word: ``a = 1 b #`` is fine,
+``a = 1 #`` is not.
 
 Upstream reads UTF-16 units, which shows in columns and in the character that a message names. A
 text with other characters is therefore taken apart into its units, and strings are put together
