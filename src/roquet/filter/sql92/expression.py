@@ -73,10 +73,11 @@ def compile_sql92(text: str) -> Sql92Expression:
         Sql92Error: It is refused; the message is what upstream's clients are told.
 
     Example:
-        >>> compile_sql92("a > 'x'")
-        Traceback (most recent call last):
-        ...
-        roquet.filter.sql92.errors.Sql92Error: java.lang.RuntimeException: Value ''x'' cannot ...
+        >>> try:
+        ...     compile_sql92("a > 'x'")
+        ... except Sql92Error as error:
+        ...     print(error.message)
+        java.lang.RuntimeException: Value ''x'' cannot be compared.
     """
     if len(text) > EXPRESSION_CHARACTERS_MAX:
         raise Sql92Error(
