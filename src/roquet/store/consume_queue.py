@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from roquet.format.commit_log import DispatchRequest
@@ -36,6 +36,7 @@ ReadAt = Callable[[int, int, int], bytes | None]
 
 _FILL_ENTRIES_MAX = 1 << 14
 _SCAN_ENTRIES = 1 << 10
+_PAGE_ENTRIES = 4096 // UNIT_BYTES
 _NO_LIMIT = 1 << 63
 
 
@@ -238,9 +239,14 @@ class ConsumeQueue:
 
     def _read(self, start: int, length: int, position: int) -> bytes:
         """Read through a descriptor of its own, so that any thread may."""
+        with self._descriptor(start) as fd:
+            return self._files.read_at(fd, length, position)
+
+    @contextmanager
+    def _descriptor(self, start: int) -> Iterator[int]:
         fd = self._files.open(self._path(start))
         try:
-            return self._files.read_at(fd, length, position)
+            yield fd
         finally:
             self._files.close(fd)
 
@@ -328,18 +334,35 @@ class ConsumeQueue:
         good one, so the boundary is found by halving. (-1, 0) when no entry is kept.
         """
         for index in range(len(self._starts) - self._torn - 1, -1, -1):
-            first = self._starts[index] // UNIT_BYTES
-            if not _keeps(self._read_unit(first), log_end):
-                continue
+            count = self._kept_in_file(self._starts[index], log_end)
+            if count:
+                return index, count
+        return -1, 0
+
+    def _kept_in_file(self, start: int, log_end: int) -> int:
+        """How many entries of a file are kept; of most queues the first page tells."""
+        page_entries = min(_PAGE_ENTRIES, self._entries_a_file)
+        with self._descriptor(start) as fd:
+            page = self._files.read_at(fd, page_entries * UNIT_BYTES, 0)
+
+            def is_kept(place: int) -> bool:
+                if place < page_entries:
+                    return _keeps(unpack_unit(page, place * UNIT_BYTES), log_end)
+                data = self._files.read_at(fd, UNIT_BYTES, place * UNIT_BYTES)
+                return _keeps(unpack_unit(data), log_end)
+
+            if not is_kept(0):
+                return 0
             low, high = 1, self._entries_a_file
+            if not is_kept(page_entries - 1):
+                high = page_entries - 1
             while low < high:
                 middle = (low + high) // 2
-                if _keeps(self._read_unit(first + middle), log_end):
+                if is_kept(middle):
                     low = middle + 1
                 else:
                     high = middle
-            return index, low
-        return -1, 0
+            return low
 
     def sample_units_from(self, physical_offset: int) -> Iterator[CqUnit]:
         """Some entries at or behind an offset of the log, as the files are before recovery.

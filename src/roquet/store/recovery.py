@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from roquet.errors import StoreDamaged, StoreError
 from roquet.format import commit_log as fmt
@@ -151,17 +151,21 @@ class Recovery:
 
     def _clean_start(self) -> int:
         """Newest segment that some queue points into."""
-        newest = max((queue.peek_max_physical_offset() for queue in self._queues), default=0)
+        newest = max(self._newest_entry, 0)
         segments = self._log.queue.segments
         for segment in reversed(segments):
-            if segment.start_offset <= max(newest, 0):
+            if segment.start_offset <= newest:
                 return segment.start_offset
         return self._log.min_offset
 
+    @cached_property
+    def _newest_entry(self) -> int:
+        """Start of the newest record that has a queue entry, before recovery; -1 without any."""
+        return max((queue.peek_max_physical_offset() for queue in self._queues), default=-1)
+
     def _queued_end(self) -> int:
         """End of the newest record that has a queue entry, before recovery; -1 without any."""
-        newest = max((queue.peek_max_physical_offset() for queue in self._queues), default=-1)
-        found = self._record_at(newest)
+        found = self._record_at(self._newest_entry)
         return found.end_offset if isinstance(found, fmt.DispatchRequest) else -1
 
     def _first_unqueued(self, start: int, end: int) -> int:
@@ -256,6 +260,8 @@ class Recovery:
                 end.last_store_timestamp_ms,
                 flushed_ms,
             )
+        if clean_exit and self._newest_entry < end.offset:
+            return  # nothing to be found, and no entry is torn that could hide others
         for queue in self._queues:
             for unit in queue.sample_units_from(end.offset):
                 if self._is_surely_flushed(unit, clean_exit=clean_exit):
