@@ -1,0 +1,416 @@
+"""Half messages whose producers said nothing: asking them, again and again, up to a limit.
+
+Upstream's TransactionalMessageCheckService with TransactionalMessageServiceImpl.check. Every round
+walks the half queue from where the last one ended. What becomes of a half message:
+
+=========================================== ========================================================
+an op message names it                      it is over
+it was asked about checkMax times, or is    it goes to TRANS_CHECK_MAX_TIME_TOPIC
+older than the log may be
+it was stored since the round began, or is  the round ends here
+younger than transactionTimeOut
+its producer set an immunity time that is   it is stored anew behind the others, with its first
+not over (CHECK_IMMUNITY_TIME_IN_SECONDS)   offset in TRAN_PREPARED_QUEUE_OFFSET
+otherwise                                   it is stored anew with TRANSACTION_CHECK_TIMES, and a
+                                            producer of its group is asked about that copy
+=========================================== ========================================================
+
+How far the half queue and the op queue are is kept as the consumer offsets of CID_RMQ_SYS_TRANS.
+
+Invariants:
+
+* A half message leaves the walk when it is over, or when its copy is in the log; the offsets are
+  committed when the copies are on the disk. A crash may have a producer asked twice.
+* Nobody is asked before all op messages that are stored have been read, nor about an end that
+  waits to be written.
+* A turn of the loop handles a bounded number of messages, however many transactions are open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.manager.transaction_metrics import TransactionMetrics
+from roquet.broker.processor.end_transaction import CHECK_IMMUNITY_SECONDS
+from roquet.broker.service.check_request import TransactionChecker
+from roquet.broker.service.op_queue import EndedTransactions
+from roquet.broker.service.timers import Handle, Timers
+from roquet.broker.service.transaction_op import TransactionOps, TransactionSettings
+from roquet.broker.service.turns import Steps, Turns
+from roquet.broker.stored_copy import copied, messages_of
+from roquet.model import properties as prop
+from roquet.model.message import BrokerMessage, StoredMessage
+from roquet.model.topic import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from roquet.model.topic_config import PERM_READ, PERM_WRITE
+from roquet.remoting.endpoint import LogLimiter
+from roquet.runtime.clock import Clock
+from roquet.store.message_store import MessageStore
+from roquet.store.results import GetMessageResult, GetMessageStatus, PutMessageResult
+
+__all__ = ["TRANSACTION_GROUP", "TransactionCheckService"]
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+
+ROUND_MS_MAX = 60_000
+BATCH_MESSAGES = 32
+SKIPS_A_TURN = 2_000
+"""Half messages that are over, passed in one turn."""
+NO_OP_PAUSE_MS = 1_000
+REFUSED_PAUSE_MS = 100
+_HOUR_MS = 3_600_000
+_QUEUE_ID = 0
+
+Pause = int | Callable[[], object]
+Reading = Generator[Pause, object, GetMessageResult]
+
+
+class _Walk:
+    """Where one round is in the half queue."""
+
+    def __init__(self, began_ms: int, half_offset: int, ended: EndedTransactions) -> None:
+        self.began_ms = began_ms
+        self.half_offset = half_offset
+        self.ended = ended
+        self.batch: dict[int, StoredMessage] = {}
+        self.stored: list[_Stored] = []
+        self.checked = 0
+        self.is_over = False
+
+
+class _Stored(NamedTuple):
+    """A half message that was stored anew in this turn."""
+
+    message: StoredMessage
+    properties: dict[str, str]
+    result: list[PutMessageResult]
+    asks: bool
+
+
+class TransactionCheckService:
+    """Checks half messages at intervals.
+
+    Args:
+        settings: When and how often.
+        store: Where they are.
+        topics: Where the topic of those put aside is made.
+        offsets: How far the rounds are.
+        ops: What is ended and not written.
+        metrics: Counts half messages.
+        checker: Asks producers.
+        clock: The time.
+        timers: The event loop.
+
+    Attributes:
+        checked: How many messages producers were asked about.
+        discarded: How many were put aside.
+    """
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        *,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        ops: TransactionOps,
+        metrics: TransactionMetrics,
+        checker: TransactionChecker,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self.checked = 0
+        self.discarded = 0
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._ops = ops
+        self._metrics = metrics
+        self._checker = checker
+        self._clock = clock
+        self._timers = timers
+        self._reserved_ms = store.config.file_reserved_hours * _HOUR_MS
+        self._half_offset: int | None = None
+        self._op_offset: int | None = None
+        self._timer: Handle | None = None
+        self._round: Turns | None = None
+        self._log_limiter = LogLimiter(clock)
+
+    # ----------------------------------------------------------------------- start and stop
+
+    def start(self) -> None:
+        """Begin the first round when the interval has passed."""
+        self._timer = self._timers.call_later(self._settings.check_interval_ms, self._begin)
+
+    def stop(self) -> None:
+        """End the round under way; the next start begins it again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._round is not None:
+            self._round.cancel()
+            self._round = None
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._round = Turns(self._timers, self._check(), self._ended)
+
+    def _ended(self, error: Exception | None) -> None:
+        self._round = None
+        if error is not None:
+            log.error("a round of transaction checks failed", exc_info=error)
+        self.start()
+
+    # -------------------------------------------------------------------------------- round
+
+    def _check(self) -> Steps:
+        half_offset = self._offset(self._half_offset, TRANS_HALF_TOPIC)
+        op_offset = self._offset(self._op_offset, TRANS_OP_HALF_TOPIC)
+        ended = EndedTransactions(op_offset, half_offset)
+        walk = _Walk(self._clock.now_ms(), half_offset, ended)
+        try:
+            yield from self._read_ops(walk)
+            yield from self._walk(walk)
+        finally:
+            self._finish_turn(walk)
+            self._half_offset = walk.half_offset
+            self._op_offset = walk.ended.done_offset()
+        if (half_offset, op_offset) != (self._half_offset, self._op_offset):
+            yield from self._commit()
+        if walk.checked:
+            log.info("asked about %d transactions", walk.checked)
+
+    def _offset(self, known: int | None, topic: str) -> int:
+        if known is not None:
+            return known
+        offset = self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID)
+        if offset < 0:
+            offset = self._store.min_offset_in_queue(topic, _QUEUE_ID)
+        return max(offset, 0)
+
+    def _commit(self) -> Steps:
+        """Commit the offsets, when all that was stored before is on the disk."""
+        half_offset, op_offset = self._half_offset, self._op_offset
+        end_offset = self._store.max_physical_offset
+        flushed_offset = yield self._store.flush
+        assert isinstance(flushed_offset, int), "a flush tells how far it got"
+        if flushed_offset < end_offset or half_offset is None or op_offset is None:
+            log.warning("the offsets of half messages wait for the disk")
+            return
+        for topic, offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
+            if offset != max(self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID), 0):
+                self._offsets.commit(TRANSACTION_GROUP, topic, _QUEUE_ID, offset)
+
+    def _walk(self, walk: _Walk) -> Steps:
+        skipped = 0
+        while not walk.is_over and self._clock.now_ms() - walk.began_ms <= ROUND_MS_MAX:
+            if self._is_ended(walk, walk.half_offset):
+                walk.half_offset += 1
+                skipped += 1
+                pause = 0 if skipped % SKIPS_A_TURN == 0 else None
+            else:
+                message = walk.batch.pop(walk.half_offset, None)
+                if message is None:
+                    self._finish_turn(walk)
+                    yield from self._read_halves(walk)
+                    continue
+                pause = yield from self._decide(walk, message)
+            if pause is None and len(walk.stored) >= BATCH_MESSAGES:
+                pause = 0
+            if pause is not None:
+                self._finish_turn(walk)
+                yield pause
+
+    def _is_ended(self, walk: _Walk, queue_offset: int) -> bool:
+        if walk.ended.take(queue_offset) or queue_offset in self._ops.pending:
+            self._ops.copies.forget(queue_offset)
+            return True
+        return False
+
+    def _read_halves(self, walk: _Walk) -> Steps:
+        """Read half messages from where the walk is, or end it."""
+        walk.batch.clear()
+        found = yield from self._get(TRANS_HALF_TOPIC, walk.half_offset)
+        if found.status is GetMessageStatus.FOUND:
+            walk.batch = {message.queue_offset: message for message in messages_of(found)}
+            # Places before the first one have no message any more.
+            walk.half_offset = max(walk.half_offset, min(walk.batch))
+        elif found.next_begin_offset > walk.half_offset:
+            walk.half_offset = found.next_begin_offset
+        else:
+            # The queue may be shorter than when the offset was kept: its end was lost.
+            walk.half_offset = found.next_begin_offset
+            walk.is_over = True
+
+    def _read_ops(self, walk: _Walk) -> Generator[Pause, object, bool]:
+        """Read the next op messages; whether there were any."""
+        found = yield from self._get(TRANS_OP_HALF_TOPIC, walk.ended.next_offset)
+        messages: Iterator[StoredMessage] = iter(())
+        if found.status is GetMessageStatus.FOUND:
+            messages = messages_of(found)
+        return walk.ended.add(messages, found.next_begin_offset)
+
+    def _get(self, topic: str, queue_offset: int) -> Reading:
+        """A batch of a queue, read by a thread if that may wait for the disk."""
+        found = self._store.get_message_in_memory(topic, _QUEUE_ID, queue_offset, BATCH_MESSAGES)
+        if found is None:
+            read = partial(self._read_cold, topic, queue_offset)
+            result = yield read
+            assert isinstance(result, GetMessageResult), "a read gives records"
+            found = result
+        return found
+
+    def _read_cold(self, topic: str, queue_offset: int) -> GetMessageResult:
+        found = self._store.get_message(topic, _QUEUE_ID, queue_offset, BATCH_MESSAGES)
+        found.slices = [bytes(part) for part in found.slices]
+        return found
+
+    # --------------------------------------------------------------------- one half message
+
+    def _decide(self, walk: _Walk, message: StoredMessage) -> Generator[Pause, object, int | None]:
+        """Do what is due for a half message; returns for how long to pause, if at all.
+
+        A message that stays where it is goes back into the batch.
+        """
+        now_ms = self._clock.now_ms()
+        age_ms = now_ms - message.born_timestamp_ms
+        times = _number(message.properties.get(CHECK_TIMES), missing=0)
+        if times >= self._settings.check_max or age_ms > self._reserved_ms:
+            return self._discard(walk, message, times)
+        if message.store_timestamp_ms >= walk.began_ms:
+            walk.is_over = True
+            return None
+        immunity_ms = self._settings.timeout_ms
+        immunity = message.properties.get(CHECK_IMMUNITY_SECONDS)
+        if immunity is not None:
+            seconds = _number(immunity, missing=-1)
+            immunity_ms = immunity_ms if seconds == -1 else seconds * 1000
+            if age_ms <= immunity_ms:
+                return self._keep_immune(walk, message)
+        elif 0 <= age_ms <= immunity_ms:
+            walk.is_over = True
+            return None
+        if self._is_check_due(walk, age_ms, immunity_ms):
+            properties = {**message.properties, CHECK_TIMES: str(max(times, 0) + 1)}
+            return self._store_anew(walk, message, properties, asks=True)
+        walk.batch[message.queue_offset] = message
+        self._finish_turn(walk)
+        has_more = yield from self._read_ops(walk)
+        return 0 if has_more else NO_OP_PAUSE_MS
+
+    def _is_check_due(self, walk: _Walk, age_ms: int, immunity_ms: int) -> bool:
+        if age_ms < 0:
+            return True
+        last_op_ms = walk.ended.last_born_ms
+        if last_op_ms is None:
+            return age_ms > immunity_ms
+        return last_op_ms - walk.began_ms > self._settings.timeout_ms
+
+    def _keep_immune(self, walk: _Walk, message: StoredMessage) -> int | None:
+        first_offset = _prepared_offset(message)
+        if first_offset is not None and walk.ended.take(first_offset):
+            self._ops.copies.forget(message.queue_offset)
+            walk.half_offset = message.queue_offset + 1
+            return None
+        first_offset = message.queue_offset if first_offset is None else first_offset
+        properties = {**message.properties, PREPARED_QUEUE_OFFSET: str(first_offset)}
+        return self._store_anew(walk, message, properties, asks=False)
+
+    def _store_anew(
+        self, walk: _Walk, message: StoredMessage, properties: dict[str, str], *, asks: bool
+    ) -> int | None:
+        properties.pop(prop.CRC32, None)
+        result: list[PutMessageResult] = []
+        again = copied(message, (TRANS_HALF_TOPIC, _QUEUE_ID), properties)
+        if not self._submit(walk, message, again, result):
+            return REFUSED_PAUSE_MS
+        walk.stored.append(_Stored(message, properties, result, asks))
+        return None
+
+    def _discard(self, walk: _Walk, message: StoredMessage, times: int) -> int | None:
+        """Put a message aside of which no producer will ever tell."""
+        self._topics.create_in_send_back(
+            TRANS_CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=PERM_READ | PERM_WRITE, sys_flag=0
+        )
+        properties = dict(message.properties)
+        properties.pop(prop.CRC32, None)
+        if times < self._settings.check_max:
+            properties[CHECK_TIMES] = str(max(times, 0) + 1)
+        aside = copied(message, (TRANS_CHECK_MAX_TIME_TOPIC, 0), properties)
+        if not self._submit(walk, message, aside, []):
+            return REFUSED_PAUSE_MS
+        self.discarded += 1
+        self._ops.copies.forget(message.queue_offset)
+        self._metrics.add(message.properties.get(prop.REAL_TOPIC, ""), -1)
+        more = self._log_limiter.allow("discarded")
+        if more is not None:
+            log.error(
+                "the half message %s for %s was asked about %d times and is put aside%s",
+                message.unique_key,
+                message.properties.get(prop.REAL_TOPIC),
+                times,
+                more,
+            )
+        return 0 if self.discarded % BATCH_MESSAGES == 0 else None
+
+    def _submit(
+        self,
+        walk: _Walk,
+        message: StoredMessage,
+        again: BrokerMessage,
+        result: list[PutMessageResult],
+    ) -> bool:
+        """Store a message; whether the walk goes on behind it."""
+        self._store.submit(again, result.append)
+        if result and result[0].append is None:
+            walk.batch[message.queue_offset] = message
+            more = self._log_limiter.allow("refused")
+            if more is not None:
+                log.warning("a half message waits: %s%s", result[0].status.value, more)
+            return False
+        walk.half_offset = message.queue_offset + 1
+        return True
+
+    def _finish_turn(self, walk: _Walk) -> None:
+        """End the burst, and ask about the copies that it stored."""
+        stored, walk.stored = walk.stored, []
+        self._store.finish_burst()
+        for message, properties, results, asks in stored:
+            appended = results[0].append if results else None
+            if appended is None:
+                continue
+            self._ops.copies.moved(message.queue_offset, appended.queue_offset)
+            if asks:
+                self._checker.ask(message, properties, appended)
+                self.checked += 1
+                walk.checked += 1
+
+
+def _number(text: str | None, *, missing: int) -> int:
+    """A number in a property; -1 for what is none, as upstream reads it."""
+    if text is None:
+        return missing
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
+def _prepared_offset(message: StoredMessage) -> int | None:
+    """The first place of a message that was stored anew for its immunity."""
+    text = message.properties.get(PREPARED_QUEUE_OFFSET)
+    offset = _number(text, missing=-1)
+    return None if offset < 0 else offset
