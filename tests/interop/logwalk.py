@@ -46,7 +46,7 @@ class LogRecord:
 
 
 def walk_commit_log(store: Path) -> Iterator[LogRecord]:
-    """Every record of the store in order, up to the first bytes that are no record."""
+    """Every record of the store in order, up to the first bytes that are no whole record."""
     for path in sorted((store / "commitlog").iterdir()):
         segment = path.read_bytes()
         position = 0
@@ -56,10 +56,21 @@ def walk_commit_log(store: Path) -> Iterator[LogRecord]:
                 break
             if size <= 0 or magic not in {MAGIC_V1, MAGIC_V2}:
                 return
+            if _is_half_written(segment, position + size):
+                return
             record = _unpack(segment[position : position + size], magic)
             assert record.physical_offset == int(path.name) + position
             yield record
             position += size
+
+
+def _is_half_written(segment: bytes, end: int) -> bool:
+    """Whether a broker was killed while it copied the record that should end there.
+
+    Such a record has zeros from some byte on, and so has all behind it; one that is whole ends with
+    its properties, which do not end with a zero.
+    """
+    return segment[end - 1] == 0 and not any(segment[end:])
 
 
 def walk_consume_queue(store: Path, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
