@@ -59,6 +59,9 @@ class ReceivedMessage:
     properties: dict[str, str]
     message_id: str
     offset_message_id: str
+    reconsume_times: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
 
     @property
     def position(self) -> tuple[int, int]:
@@ -86,6 +89,7 @@ class Outgoing:
     properties: dict[str, str] = field(default_factory=dict)
     order: str | None = None
     queue: tuple[str, int] | None = None
+    delay_level: int = 0
 
     def as_parameters(self) -> dict[str, Any]:
         given: dict[str, Any] = {"body": self.body, "properties": self.properties}
@@ -97,6 +101,8 @@ class Outgoing:
             given["order"] = self.order
         if self.queue is not None:
             given["broker"], given["queueId"] = self.queue
+        if self.delay_level:
+            given["delayLevel"] = self.delay_level
         return given
 
 
@@ -152,8 +158,8 @@ class Agent:
     def push(self, namesrv: str, topic: str, group: str, **options: object) -> Consumer:
         """A push consumer.
 
-        Options are `listener` (concurrent, orderly), `model` (CLUSTERING, BROADCASTING) and
-        `expression`.
+        Options are `listener` (concurrent, orderly), `model` (CLUSTERING, BROADCASTING),
+        `expression`, and `failures`: how often every message fails before it is taken.
         """
         return self._consumer("push", namesrv, topic, group, options)
 
@@ -434,6 +440,9 @@ def _message(item: dict[str, Any]) -> ReceivedMessage:
         properties=item["properties"],
         message_id=item["msgId"],
         offset_message_id=item.get("offsetMsgId") or "",
+        reconsume_times=item["reconsumeTimes"],
+        born_timestamp_ms=item["bornTimestamp"],
+        store_timestamp_ms=item["storeTimestamp"],
     )
 
 

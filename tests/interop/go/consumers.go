@@ -53,14 +53,17 @@ func startPush(r *request) (object, error) {
 		return nil, err
 	}
 	options = append(options, consumer.WithConsumerOrder(r.Listener == "orderly"))
+	if r.MaxTimes != nil {
+		options = append(options, consumer.WithMaxReconsumeTimes(*r.MaxTimes))
+	}
 	made, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return nil, err
 	}
 	err = made.Subscribe(r.Topic, expression(r),
-		func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			emitMessages(r.Handle, messages)
-			return consumer.ConsumeSuccess, nil
+			return consumed(ctx, r, messages), nil
 		})
 	if err != nil {
 		return nil, err
@@ -70,6 +73,25 @@ func startPush(r *request) (object, error) {
 	}
 	consumers.Store(r.Handle, made.Shutdown)
 	return nil, nil
+}
+
+// consumed says whether messages have failed as often as they should, to be tried again after the
+// shortest delay.
+func consumed(
+	ctx context.Context, r *request, messages []*primitive.MessageExt,
+) consumer.ConsumeResult {
+	for _, message := range messages {
+		if message.ReconsumeTimes < r.Failures {
+			if r.Listener == "orderly" {
+				return consumer.SuspendCurrentQueueAMoment
+			}
+			if concurrent, exists := primitive.GetConcurrentlyCtx(ctx); exists {
+				concurrent.DelayLevelWhenNextConsume = 1
+			}
+			return consumer.ConsumeRetryLater
+		}
+	}
+	return consumer.ConsumeSuccess
 }
 
 func startLite(r *request) (object, error) {
@@ -163,6 +185,8 @@ func emitMessages(handle string, messages []*primitive.MessageExt) {
 			"keys":           message.GetKeys(),
 			"properties":     message.GetProperties(),
 			"reconsumeTimes": message.ReconsumeTimes,
+			"bornTimestamp":  message.BornTimestamp,
+			"storeTimestamp": message.StoreTimestamp,
 			"msgId":          message.MsgId,
 			"offsetMsgId":    message.OffsetMsgId,
 		}

@@ -59,6 +59,8 @@ type request struct {
 	From       string            `json:"from"`
 	Seek       map[string]string `json:"seek"`
 	Vip        bool              `json:"vip"`
+	Failures   int32             `json:"failures"`
+	MaxTimes   *int32            `json:"maxReconsumeTimes"`
 }
 
 type item struct {
@@ -69,6 +71,7 @@ type item struct {
 	Order      string            `json:"order"`
 	Broker     string            `json:"broker"`
 	QueueID    int               `json:"queueId"`
+	DelayLevel int               `json:"delayLevel"`
 }
 
 func (r *request) timeout() time.Duration {

@@ -162,6 +162,9 @@ func makeMessage(r *request, each item) *primitive.Message {
 	for name, value := range each.Properties {
 		message.WithProperty(name, value)
 	}
+	if each.DelayLevel > 0 {
+		message.WithDelayTimeLevel(each.DelayLevel)
+	}
 	switch r.Mode {
 	case "ordered":
 		message.WithShardingKey(each.Order)

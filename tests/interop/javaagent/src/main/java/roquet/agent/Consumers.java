@@ -20,7 +20,11 @@ final class Consumers {
     private Consumers() {
     }
 
-    /** {@code listener} is concurrent or orderly, {@code model} CLUSTERING or BROADCASTING. */
+    /**
+     * {@code listener} is concurrent or orderly, {@code model} CLUSTERING or BROADCASTING. With
+     * {@code failures} every message fails so often, to be tried again after the shortest delay, but
+     * not more often than {@code maxReconsumeTimes}.
+     */
     static Runnable push(Parameters parameters, Output output) throws Exception {
         String handle = parameters.text("handle");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(parameters.text("group"));
@@ -32,16 +36,23 @@ final class Consumers {
         consumer.setMessageModel(Enum.valueOf(
             consumer.getMessageModel().getDeclaringClass(), parameters.text("model", "CLUSTERING")));
         consumer.subscribe(parameters.text("topic"), parameters.text("expression", "*"));
+        consumer.setMaxReconsumeTimes((int) parameters.number("maxReconsumeTimes", -1));
         String listener = parameters.text("listener", "concurrent");
+        long failures = parameters.number("failures", 0);
         if (listener.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 output.printMessages(handle, messages);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return messages.stream().allMatch(each -> each.getReconsumeTimes() >= failures)
+                    ? ConsumeOrderlyStatus.SUCCESS
+                    : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 output.printMessages(handle, messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                context.setDelayLevelWhenNextConsume(1);
+                return messages.stream().allMatch(each -> each.getReconsumeTimes() >= failures)
+                    ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                    : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
         }
         consumer.start();

@@ -44,6 +44,8 @@ final class Output {
         out.put("keys", message.getKeys());
         out.put("properties", message.getProperties());
         out.put("reconsumeTimes", message.getReconsumeTimes());
+        out.put("bornTimestamp", message.getBornTimestamp());
+        out.put("storeTimestamp", message.getStoreTimestamp());
         out.put("msgId", message.getMsgId());
         if (message instanceof MessageClientExt clientMessage) {
             out.put("offsetMsgId", clientMessage.getOffsetMsgId());

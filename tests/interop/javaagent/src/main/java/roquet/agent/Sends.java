@@ -99,6 +99,9 @@ final class Sends {
             message.setKeys(item.texts("keys"));
         }
         item.textTable("properties").forEach(message::putUserProperty);
+        if (item.has("delayLevel")) {
+            message.setDelayTimeLevel((int) item.number("delayLevel"));
+        }
         return message;
     }
 }
