@@ -58,6 +58,7 @@ class RuntimeInfoAdmin:
         clock: The time.
         files: The file system.
         tls: The settings of TLS.
+        config_version: Goes up when settings are changed.
     """
 
     def __init__(
@@ -69,13 +70,14 @@ class RuntimeInfoAdmin:
         clock: Clock,
         files: Files,
         tls: TlsSettings | None = None,
+        config_version: DataVersion | None = None,
     ) -> None:
         self._config = config
         self._store = store
         self._flow = flow
         self._files = files
         self._tls = tls
-        self._config_version = DataVersion(timestamp_ms=clock.now_ms())
+        self._config_version = config_version or DataVersion(timestamp_ms=clock.now_ms())
 
     @processor(RequestCode.GET_BROKER_CONFIG, permission=_LOOK, ports=ALL_PORTS)
     def broker_config(self, context: RequestContext) -> RemotingCommand:

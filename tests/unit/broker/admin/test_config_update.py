@@ -1,0 +1,194 @@
+"""Changes of settings while the broker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roquet.broker.admin.config_update import (
+    SETTINGS_BODY_BYTES_MAX,
+    ConfigUpdateAdmin,
+    forget_old_settings,
+)
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.dynamic_settings import DYNAMIC_KEYS, DynamicSettings, NotDynamic
+from roquet.broker.settings import BROKER_SETTINGS
+from roquet.errors import ConfigError, StoreError
+from roquet.model.topic_config import PERM_READ
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.runtime.clock import ManualClock
+from roquet.runtime.files import Files
+from roquet.runtime.settings import keys_of
+from roquet.store.config import MessageStoreConfig
+from tests.unit.broker.admin.kit import Desk
+
+
+@pytest.fixture(name="settings")
+def _settings(at: Desk) -> DynamicSettings:
+    settings = DynamicSettings.at(at.config, at.store.config, Files(), at.clock)
+    at.registry.add(ConfigUpdateAdmin(settings=settings))
+    forget_old_settings(settings, topics=at.topics, clock=at.clock)
+    return settings
+
+
+async def update(at: Desk, text: str | bytes) -> RemotingCommand:
+    body = text if isinstance(text, bytes) else text.encode()
+    return await at.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+
+def everything(at: Desk) -> tuple[object, object]:
+    return msgspec.to_builtins(at.config), msgspec.to_builtins(at.store.config)
+
+
+async def test_a_change_has_its_effect_at_once(at: Desk, settings: DynamicSettings) -> None:
+    assert at.groups.find("New") is not None
+    text = "autoCreateSubscriptionGroup=false\nfileReservedTime = 48 \ndeleteWhen=03;15\n"
+    answer = await update(at, text)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    assert at.groups.find("Newer") is None
+    assert at.store.config.file_reserved_hours == 48
+    assert at.store.config.delete_when == "03;15"
+    assert settings.data_version.counter == 1
+
+
+@pytest.mark.usefixtures("settings")
+async def test_a_change_is_kept(at: Desk) -> None:
+    await update(at, "fileReservedTime=48")
+    await update(at, "brokerPermission=4\nfileReservedTime=49")
+    config = BrokerConfig(store_root=at.config.store_root)
+    store_config = MessageStoreConfig()
+    again = DynamicSettings.at(config, store_config, Files(), at.clock)
+    assert again.load() is None
+    assert (config.broker_permission, store_config.file_reserved_hours) == (PERM_READ, 49)
+    assert again.update({"deleteFileBatchMax": "5"}) == []
+    third = MessageStoreConfig()
+    assert DynamicSettings.at(config, third, Files(), at.clock).load() is None
+    assert (third.file_reserved_hours, third.delete_file_batch_max) == (49, 5)
+
+
+@pytest.mark.usefixtures("settings")
+async def test_permission_is_told_to_name_servers(at: Desk) -> None:
+    told: list[None] = []
+    at.topics.changed.append(lambda: told.append(None))
+    version = at.topics.data_version.counter
+    await update(at, "fileReservedTime=48")
+    assert (len(told), at.topics.data_version.counter) == (1, version)
+    await update(at, "brokerPermission=4")
+    assert (len(told), at.topics.data_version.counter) == (2, version + 1)
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize(
+    "key",
+    ["listenPort", "storePathRootDir", "namesrvAddr", "messageStorePlugIn", "flushDiskType",
+     "tls.server.certPath", "aclEnable", "rmqAddressServerDomain", "noSuchKey",
+     "brokerConfigPath", "rocketmqHome", "configBlackList"],
+)  # fmt: skip
+async def test_what_is_not_on_the_list_is_refused(at: Desk, key: str) -> None:
+    before = everything(at)
+    answer = await update(at, f"fileReservedTime=48\n{key}=x")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert (answer.remark or "").startswith("Can not update config in black list. ")
+    assert key in (answer.remark or "")
+    assert everything(at) == before
+    assert not (Path(at.config.store_root) / "config" / "broker.properties").exists()
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fileReservedTime=-1",
+        "fileReservedTime=",
+        "fileReservedTime=soon",
+        "diskMaxUsedSpaceRatio=101",
+        "autoCreateTopicEnable=perhaps",
+        "deleteWhen=25",
+        "deleteWhen=04\\nlistenPort=1",
+        "consumerOffsetUpdateVersionStep=0",
+    ],
+)
+async def test_values_that_cannot_be_used(at: Desk, text: str) -> None:
+    before = everything(at)
+    answer = await update(at, f"deleteFileBatchMax=3\n{text}")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert text.partition("=")[0] in (answer.remark or "")
+    assert everything(at) == before
+
+
+@pytest.mark.usefixtures("settings")
+async def test_keys_without_effect_are_named(at: Desk) -> None:
+    answer = await update(at, "defaultQueryMaxNum=33\n")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SUCCESS,
+        "without effect in this version: defaultQueryMaxNum",
+    )
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("body", [b"a=\\u12", b"\xff\xfe=1"])
+async def test_what_is_no_text_of_settings(at: Desk, body: bytes) -> None:
+    answer = await update(at, body)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "string2Properties error")
+
+
+@pytest.mark.usefixtures("settings")
+async def test_nothing_and_too_much(at: Desk) -> None:
+    assert (await update(at, b"")).code == ResponseCode.SUCCESS
+    answer = await update(at, b"#" * (SETTINGS_BODY_BYTES_MAX + 1))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_change_that_cannot_be_kept_is_not_made(
+    at: Desk, settings: DynamicSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Files, "write_at", refuse)
+    before = everything(at)
+    with pytest.raises(StoreError):
+        settings.update({"fileReservedTime": "48"})
+    answer = await update(at, "fileReservedTime=48")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert everything(at) == before
+    assert settings.data_version.counter == 0
+
+
+def test_a_file_of_another_version_changes_only_what_may_be_changed(tmp_path: Path) -> None:
+    config = BrokerConfig(store_root=str(tmp_path))
+    path = tmp_path / "config" / "broker.properties"
+    path.parent.mkdir()
+    path.write_text("listenPort=1\nfileReservedTime=old\nbrokerPermission=4\nnew=1\n")
+    settings = DynamicSettings.at(config, MessageStoreConfig(), Files(), ManualClock())
+    assert settings.load() is None
+    assert config == BrokerConfig(store_root=str(tmp_path), broker_permission=4)
+
+
+def test_a_file_whose_backup_is_used_is_told(tmp_path: Path) -> None:
+    config, store_config = BrokerConfig(store_root=str(tmp_path)), MessageStoreConfig()
+    settings = DynamicSettings.at(config, store_config, Files(), ManualClock())
+    settings.update({"fileReservedTime": "48"})
+    settings.update({"fileReservedTime": "49"})
+    (tmp_path / "config" / "broker.properties").write_bytes(b"\xff")
+    store_config = MessageStoreConfig()
+    problem = DynamicSettings.at(config, store_config, Files(), ManualClock()).load()
+    assert isinstance(problem, ConfigError)
+    assert store_config.file_reserved_hours == 48
+
+
+def test_the_list_has_known_keys_only() -> None:
+    known = keys_of(BrokerConfig) | keys_of(MessageStoreConfig)
+    assert known.keys() >= DYNAMIC_KEYS
+    assert not DYNAMIC_KEYS & BROKER_SETTINGS.without_effect.keys()
+    words = ("path", "addr", "port", "dir", "plugin", "domain", "tls")
+    assert not [key for key in DYNAMIC_KEYS if any(word in key.lower() for word in words)]
+
+
+def test_an_unknown_key_has_a_hint(settings: DynamicSettings) -> None:
+    with pytest.raises(NotDynamic) as error:
+        settings.update({"fileReservedTimes": "1"})
+    assert error.value.hint == "Did you mean fileReservedTime?"
