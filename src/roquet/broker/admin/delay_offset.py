@@ -1,0 +1,44 @@
+"""How far the delay levels are, for a slave that keeps a copy.
+
+The part of upstream's AdminBrokerProcessor that hands out the table of delayed delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+
+__all__ = ["DelayOffsetAdmin"]
+
+
+class DelayOffsetAdmin:
+    """Hands out the table.
+
+    Args:
+        delay_offsets: The table as it is now.
+    """
+
+    def __init__(self, *, delay_offsets: Callable[[], DelayOffsetSerializeWrapper]) -> None:
+        self._delay_offsets = delay_offsets
+
+    @processor(
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        permission=Permission(Action.LIST, Resource.CLUSTER),
+        ports=ALL_PORTS,
+    )
+    def all_delay_offsets(self, context: RequestContext) -> RemotingCommand:
+        """The offset of each delay level."""
+        body = encode_body(self._delay_offsets())
+        return context.response(ResponseCode.SUCCESS, body=body)

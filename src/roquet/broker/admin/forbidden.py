@@ -1,0 +1,88 @@
+"""What groups may not read, and which topics are the broker's own.
+
+The part of upstream's AdminBrokerProcessor that is about such limits.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.processor.pull_check import READ_BIT
+from roquet.model.topic import SYSTEM_TOPICS, group_fault, topic_fault
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.bodies.group import GroupForbidden
+from roquet.remoting.bodies.topic import TopicList
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.admin import UpdateGroupForbiddenRequestHeader
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+
+__all__ = ["ForbiddenAdmin"]
+
+log = logging.getLogger(__name__)
+
+
+class ForbiddenAdmin:
+    """Answers, and sets, what is forbidden.
+
+    Args:
+        groups: The groups.
+        topics: The topics.
+    """
+
+    def __init__(self, *, groups: SubscriptionGroupManager, topics: TopicConfigManager) -> None:
+        self._groups = groups
+        self._topics = topics
+
+    @processor(
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        header=UpdateGroupForbiddenRequestHeader,
+        permission=Permission(Action.UPDATE, Resource.GROUP),
+        ports=ALL_PORTS,
+    )
+    def group_forbidden(
+        self, context: RequestContext, header: UpdateGroupForbiddenRequestHeader
+    ) -> RemotingCommand:
+        """Whether a group may read a topic, after that was set if it is to be."""
+        group, topic = header.group, header.topic
+        if header.readable is not None:
+            # Names are kept for ever, so only such that a group or topic may have.
+            fault = group_fault(group) or topic_fault(topic)
+            if fault is not None:
+                raise RequestRefused(fault, response_code=ResponseCode.INVALID_PARAMETER)
+            self._groups.set_forbidden(group, topic, READ_BIT, forbidden=not header.readable)
+            log.info(
+                "%s set that group %s %s read %s",
+                context.connection.remote_address,
+                group,
+                "may" if header.readable else "may not",
+                topic,
+            )
+        body = GroupForbidden(
+            group=group,
+            readable=not self._groups.is_forbidden(group, topic, READ_BIT),
+            topic=topic,
+        )
+        # Upstream sets a remark without words here.
+        return context.response(ResponseCode.SUCCESS, remark="", body=encode_body(body))
+
+    @processor(
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        permission=Permission(Action.LIST, Resource.TOPIC),
+        ports=ALL_PORTS,
+    )
+    def system_topics(self, context: RequestContext) -> RemotingCommand:
+        """The topics that belong to the broker."""
+        names = sorted(SYSTEM_TOPICS | self._topics.system_topics)
+        body = encode_body(TopicList(topic_list=names))
+        return context.response(ResponseCode.SUCCESS, body=body)

@@ -1,0 +1,153 @@
+"""The entries of a consume queue, for ``mqadmin queryCq``.
+
+The part of upstream's AdminBrokerProcessor that shows queues entry by entry. They are read in a
+thread. As with upstream, the verdict of a group's filter is shown only of entries that have more
+than 20 bytes, in the queue's ext file; others show their tags code.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from functools import partial
+
+from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.filter.tags import QueueFilter, is_tag_type, tag_filter
+from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
+from roquet.format.consume_queue_ext import CqExtUnit, is_ext_address
+from roquet.model.fastjson import WritableJson, dumps
+from roquet.model.subscription import SubscriptionData
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.bodies.offset import ConsumeQueueData, QueryConsumeQueueResponseBody
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.admin import QueryConsumeQueueRequestHeader
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.message_store import MessageStore
+
+__all__ = ["ENTRIES_MAX", "QueueDumpAdmin"]
+
+ENTRIES_MAX = 10_000
+"""Entries of one answer; whoever asks for more gets these, and asks again."""
+
+
+class QueueDumpAdmin:
+    """Shows the entries of queues.
+
+    Args:
+        store: The messages.
+        consumers: Who consumes.
+        flow: Threads for what may be on disk only.
+    """
+
+    def __init__(
+        self, *, store: MessageStore, consumers: ConsumerManager, flow: FlowControl
+    ) -> None:
+        self._store = store
+        self._consumers = consumers
+        self._flow = flow
+
+    @processor(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        header=QueryConsumeQueueRequestHeader,
+        permission=Permission(Action.GET, Resource.TOPIC),
+        ports=ALL_PORTS,
+    )
+    async def query_consume_queue(
+        self, context: RequestContext, header: QueryConsumeQueueRequestHeader
+    ) -> RemotingCommand:
+        """Entries of a queue from an offset on."""
+        topic, group = header.topic or "", header.consumer_group
+        queue = self._store.find_consume_queue(topic, header.queue_id)
+        if queue is None:
+            raise RequestRefused(f"{header.queue_id}@{topic} is not exist!")
+        if not queue.min_queue_offset <= header.index < queue.max_queue_offset:
+            remark = f"Index {header.index} of {header.queue_id}@{topic} is not exist!"
+            return context.response(ResponseCode.SUCCESS, remark=remark)
+        body = QueryConsumeQueueResponseBody(
+            max_queue_index=queue.max_queue_offset, min_queue_index=queue.min_queue_offset
+        )
+        if group is not None:
+            found = self._consumers.find_subscription(group, topic)
+            body.subscription_data = found
+            body.filter_data = f"{group}@{topic} is not online!" if found is None else "null"
+        show = partial(self._dump, queue, header.index, header.count, body)
+        data = await self._flow.run(RequestClass.ADMIN, show)
+        return context.response(ResponseCode.SUCCESS, body=data)
+
+    def _dump(
+        self, queue: ConsumeQueue, index: int, count: int, body: QueryConsumeQueueResponseBody
+    ) -> bytes:
+        verdict = _verdict_of(body.subscription_data)
+        units = _units(queue, index, min(count, ENTRIES_MAX))
+        body.queue_data = [_entry(queue, unit, verdict) for unit in units]
+        return encode_body(body)
+
+
+def _units(queue: ConsumeQueue, index: int, count: int) -> Iterator[CqUnit]:
+    end = index + count
+    while index < end:
+        data = queue.read_units(index, end - index)
+        if not data:
+            return
+        for position in range(0, len(data) - UNIT_BYTES + 1, UNIT_BYTES):
+            yield unpack_unit(data, position)
+        index += len(data) // UNIT_BYTES
+
+
+def _entry(queue: ConsumeQueue, unit: CqUnit, verdict: QueueFilter | None) -> ConsumeQueueData:
+    entry = ConsumeQueueData(
+        physical_offset=unit.physical_offset,
+        physical_bytes=unit.size_bytes,
+        tags_code=unit.tags_code,
+    )
+    if queue.ext is None or not is_ext_address(unit.tags_code):
+        return entry
+    ext = queue.ext.get(unit.tags_code)
+    if ext is None:
+        entry.msg = f"Cq extend not exist!addr: {unit.tags_code}"
+        return entry
+    entry.tags_code = ext.tags_code
+    entry.extend_data_json = _ext_text(ext)
+    entry.eval = verdict is not None and verdict(ext.tags_code, ext)
+    if ext.filter_bitmap:
+        entry.bit_map = _bits_text(ext.filter_bitmap)
+    return entry
+
+
+def _ext_text(ext: CqExtUnit) -> str:
+    members: dict[str, WritableJson] = {
+        "msgStoreTime": ext.store_timestamp_ms,
+        "size": ext.size_bytes,
+        "tagsCode": ext.tags_code,
+    }
+    if ext.filter_bitmap:
+        members = {"filterBitMap": b64encode(ext.filter_bitmap).decode()} | members
+    return dumps(members)
+
+
+def _bits_text(bitmap: bytes) -> str:
+    """Bits from the last to the first, eight bytes a line, as upstream prints them."""
+    return "".join(
+        f"{bitmap[index]:08b}" + ("" if index % 8 else "\n")
+        for index in reversed(range(len(bitmap)))
+    )
+
+
+def _verdict_of(subscription: SubscriptionData | None) -> QueueFilter | None:
+    """What tells by an entry whether a group wants it; expressions need the message itself."""
+    if subscription is None:
+        return None
+    if not is_tag_type(subscription.expression_type):
+        return None
+    return tag_filter(subscription) or (lambda _code, _ext: True)

@@ -1,0 +1,85 @@
+"""House-keeping, what groups may not read, and small tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from roquet.broker.admin.clean_up import CleanUpAdmin
+from roquet.broker.admin.delay_offset import DelayOffsetAdmin
+from roquet.broker.admin.forbidden import ForbiddenAdmin
+from roquet.model.data_version import DataVersion
+from roquet.remoting.bodies.group import GroupForbidden
+from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
+from roquet.remoting.bodies.topic import TopicList
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.admin import UpdateGroupForbiddenRequestHeader
+from tests.unit.broker.admin.kit import Desk
+
+
+@pytest.fixture(name="at")
+def _at(at: Desk) -> Desk:
+    at.registry.add(CleanUpAdmin(store=at.store, topics=at.topics))
+    at.registry.add(ForbiddenAdmin(groups=at.groups, topics=at.topics))
+    return at
+
+
+async def test_queues_of_topics_that_are_no_more(at: Desk) -> None:
+    at.add_topic("Kept", 1)
+    at.put("Kept", 0, 1)
+    at.put("Unused", 0, 1)
+    await at.ask_ok(RequestCode.CLEAN_UNUSED_TOPIC)
+    assert at.store.find_consume_queue("Unused", 0) is None
+    assert at.store.max_offset_in_queue("Kept", 0) == 1
+
+
+async def test_queues_that_have_messages_stay(at: Desk) -> None:
+    at.put("T", 0, 1)
+    await at.ask_ok(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    assert at.store.max_offset_in_queue("T", 0) == 1
+
+
+async def test_old_segments(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(at.store.retention, "request_manual", lambda: asked.append(None))
+    await at.ask_ok(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    assert asked
+
+
+async def readable(at: Desk, *, set_to: bool | None) -> GroupForbidden:
+    header = UpdateGroupForbiddenRequestHeader(group="G", topic="T", readable=set_to)
+    return await at.body_of(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header, GroupForbidden)
+
+
+async def test_what_a_group_may_not_read(at: Desk) -> None:
+    allowed = GroupForbidden(group="G", readable=True, topic="T")
+    denied = GroupForbidden(group="G", readable=False, topic="T")
+    assert await readable(at, set_to=None) == allowed
+    assert not at.groups.forbidden
+    assert await readable(at, set_to=False) == denied
+    assert at.groups.forbidden == {"G": {"T": 4}}
+    assert await readable(at, set_to=None) == denied
+    assert await readable(at, set_to=True) == allowed
+    assert not at.groups.forbidden
+
+
+async def test_a_name_that_cannot_be(at: Desk) -> None:
+    for group, topic in (("a b", "T"), ("G", "x" * 300)):
+        header = UpdateGroupForbiddenRequestHeader(group=group, topic=topic, readable=False)
+        answer = await at.ask(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert not at.groups.forbidden
+
+
+async def test_system_topics(at: Desk) -> None:
+    code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+    found = await at.body_of(code, None, TopicList)
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= set(found.topic_list)
+    at.add_topic("T")
+    assert "T" not in (await at.body_of(code, None, TopicList)).topic_list
+
+
+async def test_delay_offsets(at: Desk) -> None:
+    table = DelayOffsetSerializeWrapper(data_version=DataVersion(counter=3), offset_table={1: 7})
+    at.registry.add(DelayOffsetAdmin(delay_offsets=lambda: table))
+    code = RequestCode.GET_ALL_DELAY_OFFSET
+    assert await at.body_of(code, None, DelayOffsetSerializeWrapper) == table

@@ -1,0 +1,114 @@
+"""The entries of a queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.admin.queue_dump import ENTRIES_MAX, QueueDumpAdmin
+from roquet.broker.config import BrokerConfig
+from roquet.model.java_string import java_hash
+from roquet.remoting.bodies.offset import QueryConsumeQueueResponseBody
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.admin import QueryConsumeQueueRequestHeader
+from roquet.runtime.clock import ManualClock
+from tests.unit.broker.admin.clients_kit import subscribe
+from tests.unit.broker.admin.kit import Desk
+from tests.unit.store.kit import NOW_MS, message, opened, put
+from tests.unit.store.kit import config as store_config
+
+CODE = RequestCode.QUERY_CONSUME_QUEUE
+
+
+def with_dump(at: Desk) -> Desk:
+    at.registry.add(QueueDumpAdmin(store=at.store, consumers=at.consumers, flow=at.flow))
+    return at
+
+
+@pytest.fixture(name="at")
+def _at(at: Desk) -> Desk:
+    return with_dump(at)
+
+
+def header(
+    index: int = 0, count: int = 10, group: str | None = None, topic: str | None = "T"
+) -> QueryConsumeQueueRequestHeader:
+    return QueryConsumeQueueRequestHeader(
+        topic=topic, queue_id=0, index=index, count=count, consumer_group=group
+    )
+
+
+async def dump(at: Desk, asked: QueryConsumeQueueRequestHeader) -> QueryConsumeQueueResponseBody:
+    return await at.body_of(CODE, asked, QueryConsumeQueueResponseBody)
+
+
+async def test_entries(at: Desk) -> None:
+    at.put("T", 0, 5)
+    found = await dump(at, header(index=1, count=2))
+    assert (found.min_queue_index, found.max_queue_index) == (0, 5)
+    assert (found.subscription_data, found.filter_data) == (None, None)
+    places = [at.store.physical_offset_in_queue("T", 0, index) for index in (1, 2)]
+    assert [each.physical_offset for each in found.queue_data or []] == places
+    assert all(each.physical_bytes > 0 and not each.eval for each in found.queue_data or [])
+
+
+async def test_entries_over_several_files(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    small = store_config(consume_queue_file_bytes=60)
+    with opened(tmp_path, clock=clock, config=small) as store:
+        at = with_dump(Desk(BrokerConfig(store_root=str(tmp_path)), store, clock))
+        at.put("T", 0, 8)
+        found = await dump(at, header(index=1, count=99))
+    assert len(found.queue_data or []) == 7
+
+
+async def test_entries_are_bounded(at: Desk) -> None:
+    at.put("T", 0, 2)
+    found = await dump(at, header(count=0x7FFFFFFF))
+    assert len(found.queue_data or []) == 2 <= ENTRIES_MAX
+    assert (await dump(at, header(count=-1))).queue_data == []
+
+
+async def test_a_group_that_is_not_there(at: Desk) -> None:
+    at.put("T", 0, 1)
+    found = await dump(at, header(group="G"))
+    assert found.filter_data == "G@T is not online!"
+    subscribe(at, "G", "T")
+    found = await dump(at, header(group="G"))
+    assert found.filter_data == "null"
+    assert found.subscription_data is not None
+
+
+async def test_entries_with_ext_units_show_the_verdict(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    with_ext = store_config(consume_queue_ext=True)
+    with opened(tmp_path, clock=clock, config=with_ext) as store:
+        at = with_dump(Desk(BrokerConfig(store_root=str(tmp_path)), store, clock))
+        put(store, message(topic="T", queue_id=0, TAGS="paid"))
+        subscribe(at, "G", "T")
+        found = await dump(at, header(group="G"))
+        unasked = await dump(at, header())
+    (entry,) = found.queue_data or []
+    code = java_hash("paid")
+    assert (entry.tags_code, entry.eval) == (code, True)
+    assert entry.extend_data_json == (f'{{"msgStoreTime":{NOW_MS},"size":20,"tagsCode":{code}}}')
+    assert [each.eval for each in unasked.queue_data or []] == [False]
+
+
+async def test_no_such_queue(at: Desk) -> None:
+    for topic in ("None", None):
+        answer = await at.ask(CODE, header(topic=topic))
+        remark = f"0@{topic or ''} is not exist!"
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+
+
+@pytest.mark.parametrize("index", [-1, 5, 1 << 62])
+async def test_no_such_entry(at: Desk, index: int) -> None:
+    at.put("T", 0, 5)
+    answer = await at.ask(CODE, header(index=index))
+    assert (answer.code, answer.remark, answer.body) == (
+        ResponseCode.SUCCESS,
+        f"Index {index} of 0@T is not exist!",
+        b"",
+    )
