@@ -1,0 +1,49 @@
+"""The broker's counters, for ``mqadmin statsAll`` and the dashboard's charts.
+
+The part of upstream's AdminBrokerProcessor that shows them.
+"""
+
+from __future__ import annotations
+
+from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.admin import ViewBrokerStatsDataRequestHeader
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+
+__all__ = ["StatsAdmin"]
+
+
+class StatsAdmin:
+    """Shows counters.
+
+    Args:
+        stats: The counters.
+    """
+
+    def __init__(self, *, stats: BrokerStats) -> None:
+        self._stats = stats
+
+    @processor(
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        header=ViewBrokerStatsDataRequestHeader,
+        permission=Permission(Action.GET, Resource.CLUSTER),
+        ports=ALL_PORTS,
+    )
+    def view_stats(
+        self, context: RequestContext, header: ViewBrokerStatsDataRequestHeader
+    ) -> RemotingCommand:
+        """What a counter did in the last minute, hour and day."""
+        found = self._stats.view(header.stats_name, header.stats_key)
+        if found is None:
+            raise RequestRefused(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+        return context.response(ResponseCode.SUCCESS, body=encode_body(found))

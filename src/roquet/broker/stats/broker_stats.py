@@ -1,0 +1,362 @@
+"""The broker's counters: what topics take, what groups get, and more, by name and key.
+
+Upstream's BrokerStatsManager. Owns the names, the form of the keys, the windows and when they look.
+Everything is plain integers on the event loop.
+
+.. code-block:: text
+
+    names                                              key
+    TOPIC_PUT_NUMS TOPIC_PUT_SIZE                      topic
+    TOPIC_PUT_LATENCY                                  queue@topic
+    GROUP_GET_NUMS GROUP_GET_SIZE GROUP_GET_LATENCY
+    GROUP_GET_FROM_DISK_NUMS/SIZE GROUP_ACK_NUMS
+    GROUP_CK_NUMS SNDBCK_PUT_NUMS                      topic@group
+    BROKER_…                                           cluster
+    COMMERCIAL_… SNDBCK2DLQ_TIMES                      owner@topic@group@kind
+
+Invariants:
+
+* There are at most :data:`ITEMS_MAX` counters. What would need another is not counted; every hour
+  room is made by dropping counters that stood still for a day.
+* Counters of a topic or group that is dropped go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from roquet.broker.stats.item import StatsItem, StatsSnapshot, StatsWindow
+from roquet.model.topic import is_system_topic
+from roquet.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
+from roquet.runtime.clock import Clock
+
+__all__ = ["ITEMS_MAX", "SAMPLE_INTERVAL_MS", "STATS_NAMES", "BrokerStats"]
+
+ITEMS_MAX = 100_000
+SAMPLE_INTERVAL_MS = 10_000
+"""How often :meth:`BrokerStats.sample` wants to be called."""
+
+_NS_PER_MS = 1_000_000
+_SEPARATOR = "@"
+
+_PUT_NUMS, _PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+_PUT_LATENCY = "TOPIC_PUT_LATENCY"
+_GET_NUMS, _GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+_GET_LATENCY = "GROUP_GET_LATENCY"
+_SEND_BACK = "SNDBCK_PUT_NUMS"
+_BROKER_PUTS, _BROKER_GETS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
+_BROKER_USER_PUTS = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+_BROKER_USER_GETS = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+
+STATS_NAMES = frozenset(
+    {
+        _PUT_NUMS,
+        _PUT_SIZE,
+        _PUT_LATENCY,
+        _GET_NUMS,
+        _GET_SIZE,
+        _GET_LATENCY,
+        _SEND_BACK,
+        _BROKER_PUTS,
+        _BROKER_GETS,
+        _BROKER_USER_PUTS,
+        _BROKER_USER_GETS,
+        "GROUP_ACK_NUMS",
+        "GROUP_CK_NUMS",
+        "BROKER_ACK_NUMS",
+        "BROKER_CK_NUMS",
+        "GROUP_GET_FROM_DISK_NUMS",
+        "GROUP_GET_FROM_DISK_SIZE",
+        "BROKER_GET_FROM_DISK_NUMS",
+        "BROKER_GET_FROM_DISK_SIZE",
+        "DLQ_PUT_NUMS",
+        "SNDBCK2DLQ_TIMES",
+        "COMMERCIAL_SEND_TIMES",
+        "COMMERCIAL_SEND_SIZE",
+        "COMMERCIAL_SNDBCK_TIMES",
+        "COMMERCIAL_RCV_TIMES",
+        "COMMERCIAL_RCV_SIZE",
+        "COMMERCIAL_RCV_EPOLLS",
+        "COMMERCIAL_PERM_FAILURES",
+        "CONSUMER_REGISTER_TIME",
+        "PRODUCER_REGISTER_TIME",
+        "CHANNEL_ACTIVITY",
+    }
+)
+"""The names that upstream has, but for those of single queues."""
+
+
+class _Row(NamedTuple):
+    """The counters of messages and bytes that move together."""
+
+    nums: StatsItem
+    size: StatsItem
+    is_system: bool
+
+
+class BrokerStats:
+    """The counters of one broker.
+
+    Args:
+        cluster: The name of the cluster, the key of what the whole broker does.
+        clock: The time.
+
+    Attributes:
+        fall_size_bytes: How many bytes groups are behind what is in memory, by
+            ``queue@topic@group``.
+        fall_time_ms: The same in time.
+        dropped: How often a counter was missing because there are too many.
+
+    Example:
+        >>> from roquet.runtime.clock import ManualClock
+        >>> clock = ManualClock()
+        >>> stats = BrokerStats("c", clock)
+        >>> stats.add_puts("Orders", 30, 6_000)
+        >>> clock.advance(10_000)
+        >>> stats.sample()
+        >>> stats.topic_put_tps("Orders")
+        3.0
+    """
+
+    def __init__(self, cluster: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._items: dict[str, dict[str, StatsItem]] = {name: {} for name in STATS_NAMES}
+        self._count = 0
+        self._marked: list[StatsItem] = []
+        self._minute = StatsWindow(SAMPLE_INTERVAL_MS, 7)
+        self._hour = StatsWindow(600_000, 7)
+        self._day = StatsWindow(3_600_000, 25)
+        now_ms = self._now_ms()
+        for window in (self._minute, self._hour, self._day):
+            window.sample(now_ms)
+        self._due_ms = {each: now_ms + each.interval_ms for each in (self._hour, self._day)}
+        self._put_rows: dict[str, _Row] = {}
+        self._get_rows: dict[tuple[str, str], _Row] = {}
+        self.fall_size_bytes: dict[str, int] = {}
+        self.fall_time_ms: dict[str, int] = {}
+        self.dropped = 0
+
+    # ----------------------------------------------------------------------------- counting
+
+    def add_puts(self, topic: str, messages: int, size_bytes: int, *, requests: int = 1) -> None:
+        """Count messages that a topic took, of one request or of several at once."""
+        row = self._put_rows.get(topic)
+        if row is None:
+            row = self._put_row(topic)
+        self._add_row(row, messages, size_bytes, requests)
+        self._add_whole(_BROKER_PUTS, messages)
+        if not row.is_system:
+            self._add_whole(_BROKER_USER_PUTS, messages)
+
+    def add_gets(
+        self, group: str, topic: str, messages: int, size_bytes: int, *, requests: int = 1
+    ) -> None:
+        """Count messages that a group got of a topic, of one request or of several at once."""
+        row = self._get_rows.get((topic, group))
+        if row is None:
+            row = self._get_row(topic, group)
+        self._add_row(row, messages, size_bytes, requests)
+        self._add_whole(_BROKER_GETS, messages)
+        if not row.is_system:
+            self._add_whole(_BROKER_USER_GETS, messages)
+
+    def add_put_latency(self, topic: str, queue_id: int, latency_ms: int) -> None:
+        """Count how long a send took."""
+        self.add(_PUT_LATENCY, f"{queue_id}{_SEPARATOR}{topic}", latency_ms)
+
+    def add_get_latency(self, group: str, topic: str, latency_ms: int) -> None:
+        """Count how long reading for a group took."""
+        self.add(_GET_LATENCY, f"{topic}{_SEPARATOR}{group}", latency_ms)
+
+    def add_send_back(self, group: str, topic: str) -> None:
+        """Count a message that a group gave back."""
+        self.add(_SEND_BACK, f"{topic}{_SEPARATOR}{group}", 1)
+
+    def add_commercial(
+        self, name: str, *, owner: str, group: str, topic: str, kind: str, value: int
+    ) -> None:
+        """Count for an account; ``kind`` is what became of the request."""
+        self.add(name, _SEPARATOR.join((owner, topic, group, kind)), value)
+
+    def add(self, name: str, key: str, value: int, *, times: int = 1) -> None:
+        """Count anything.
+
+        Raises:
+            KeyError: There is no such name.
+        """
+        item = self._items[name].get(key) or self._make(name, key)
+        item.value += value
+        item.times += times
+        if not item.is_marked:
+            self._mark(item)
+
+    def record_fall(
+        self, group: str, topic: str, queue_id: int, *, size_bytes: int, time_ms: int
+    ) -> None:
+        """Note how far a group is behind what is in memory."""
+        key = _SEPARATOR.join((str(queue_id), topic, group))
+        if key not in self.fall_size_bytes and len(self.fall_size_bytes) >= ITEMS_MAX:
+            self.dropped += 1
+            return
+        self.fall_size_bytes[key] = size_bytes
+        self.fall_time_ms[key] = time_ms
+
+    def _add_row(self, row: _Row, messages: int, size_bytes: int, requests: int) -> None:
+        nums, size, _ = row
+        nums.value += messages
+        nums.times += requests
+        size.value += size_bytes
+        size.times += requests
+        if not nums.is_marked:
+            self._mark(nums)
+        if not size.is_marked:
+            self._mark(size)
+
+    def _add_whole(self, name: str, messages: int) -> None:
+        # Upstream does not count how often, so the average is 0.
+        self.add(name, self._cluster, messages, times=0)
+
+    def _put_row(self, topic: str) -> _Row:
+        row = _Row(
+            self._make(_PUT_NUMS, topic), self._make(_PUT_SIZE, topic), is_system_topic(topic)
+        )
+        if self._is_kept(row.size):
+            self._put_rows[topic] = row
+        return row
+
+    def _get_row(self, topic: str, group: str) -> _Row:
+        key = f"{topic}{_SEPARATOR}{group}"
+        row = _Row(self._make(_GET_NUMS, key), self._make(_GET_SIZE, key), is_system_topic(topic))
+        if self._is_kept(row.size):
+            self._get_rows[topic, group] = row
+        return row
+
+    def _make(self, name: str, key: str) -> StatsItem:
+        """A counter; one that nobody keeps when there are too many."""
+        items = self._items[name]
+        known = items.get(key)
+        if known is not None:
+            return known
+        if self._count >= ITEMS_MAX:
+            self.dropped += 1
+            return StatsItem(name=name, key=key, is_marked=True)
+        self._count += 1
+        item = items[key] = StatsItem(name=name, key=key)
+        return item
+
+    def _is_kept(self, item: StatsItem) -> bool:
+        return self._items[item.name].get(item.key) is item
+
+    def _mark(self, item: StatsItem) -> None:
+        item.is_marked = True
+        self._marked.append(item)
+
+    # ----------------------------------------------------------------------------- sampling
+
+    def sample(self) -> None:
+        """Have the windows look; to be called every :data:`SAMPLE_INTERVAL_MS`."""
+        now_ms = self._now_ms()
+        marked, self._marked = self._marked, []
+        for item in marked:
+            item.is_marked = False
+            if not self._is_kept(item):
+                continue
+            is_new = item.seen_value == item.seen_times == 0
+            for window in (self._minute, self._hour, self._day):
+                window.follow(item, is_new=is_new)
+            item.seen_value, item.seen_times = item.value, item.times
+        self._minute.sample(now_ms)
+        for window, due_ms in self._due_ms.items():
+            if now_ms < due_ms:
+                continue
+            window.sample(now_ms)
+            # From the time at which it was due, so that rounds that come late do not add up.
+            self._due_ms[window] = max(due_ms, now_ms - window.interval_ms + 1) + window.interval_ms
+            if window is self._day and self._count >= ITEMS_MAX:
+                self._drop(lambda item: not self._day.snapshot(item).sum)
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // _NS_PER_MS
+
+    # ----------------------------------------------------------------------------- dropping
+
+    def topic_deleted(self, topic: str) -> None:
+        """Drop the counters of a topic."""
+
+        def is_of_topic(item: StatsItem) -> bool:
+            parts = item.key.split(_SEPARATOR)
+            if item.name.startswith("TOPIC_"):
+                return parts[-1] == topic
+            if item.name.startswith(("GROUP_", "SNDBCK_")):
+                return parts[0] == topic
+            return len(parts) == 4 and parts[1] == topic
+
+        self._drop(is_of_topic)
+        self._drop_falls(lambda parts: parts[1] == topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Drop the counters of a group."""
+
+        def is_of_group(item: StatsItem) -> bool:
+            parts = item.key.split(_SEPARATOR)
+            if item.name.startswith(("GROUP_", "SNDBCK_")):
+                return len(parts) == 2 and parts[1] == group
+            return len(parts) == 4 and parts[2] == group
+
+        self._drop(is_of_group)
+        self._drop_falls(lambda parts: parts[2] == group)
+
+    def _drop(self, matches: Callable[[StatsItem], bool]) -> None:
+        for items in self._items.values():
+            for item in [each for each in items.values() if matches(each)]:
+                del items[item.key]
+                self._count -= 1
+                for window in (self._minute, self._hour, self._day):
+                    window.forget(item)
+        self._put_rows.clear()
+        self._get_rows.clear()
+
+    def _drop_falls(self, matches: Callable[[list[str]], bool]) -> None:
+        for key in [each for each in self.fall_size_bytes if matches(each.split(_SEPARATOR))]:
+            del self.fall_size_bytes[key], self.fall_time_ms[key]
+
+    # ------------------------------------------------------------------------------ looking
+
+    def __len__(self) -> int:
+        return self._count
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Messages a second that a topic took in the last minute."""
+        return self._last_minute(_PUT_NUMS, topic).tps
+
+    def group_get_tps(self, group: str, topic: str) -> float:
+        """Messages a second that a group got of a topic in the last minute."""
+        return self._last_minute(_GET_NUMS, f"{topic}{_SEPARATOR}{group}").tps
+
+    def total(self, name: str, key: str) -> int:
+        """All that was ever counted; 0 for a counter that is not there."""
+        item = self._items.get(name, {}).get(key)
+        return 0 if item is None else item.value
+
+    def view(self, name: str, key: str) -> BrokerStatsData | None:
+        """What a counter did in the last minute, hour and day."""
+        item = self._items.get(name, {}).get(key)
+        if item is None:
+            return None
+        return BrokerStatsData(
+            stats_day=_shown(self._day.snapshot(item)),
+            stats_hour=_shown(self._hour.snapshot(item)),
+            stats_minute=_shown(self._minute.snapshot(item)),
+        )
+
+    def _last_minute(self, name: str, key: str) -> StatsSnapshot:
+        item = self._items[name].get(key)
+        return StatsSnapshot() if item is None else self._minute.snapshot(item)
+
+
+def _shown(snapshot: StatsSnapshot) -> BrokerStatsItem:
+    return BrokerStatsItem(
+        average_per_time=snapshot.average_per_time, sum=snapshot.sum, tps=snapshot.tps
+    )

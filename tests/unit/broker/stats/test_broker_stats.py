@@ -1,0 +1,270 @@
+"""The broker's counters."""
+
+from __future__ import annotations
+
+import pytest
+
+from roquet.broker.admin.stats import StatsAdmin
+from roquet.broker.stats import broker_stats
+from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS, BrokerStats
+from roquet.broker.stats.item import StatsSnapshot
+from roquet.remoting.bodies.broker import BrokerStatsItem
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import create_request
+from roquet.remoting.headers.admin import ViewBrokerStatsDataRequestHeader
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import PUBLIC, Port, ProcessorRegistry, RequestContext
+from roquet.runtime.clock import ManualClock
+
+CLUSTER = "c"
+
+
+@pytest.fixture(name="clock")
+def _clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(name="stats")
+def _stats(clock: ManualClock) -> BrokerStats:
+    return BrokerStats(CLUSTER, clock)
+
+
+def pass_time(stats: BrokerStats, clock: ManualClock, seconds: int) -> None:
+    for _ in range(seconds * 1000 // SAMPLE_INTERVAL_MS):
+        clock.advance(SAMPLE_INTERVAL_MS)
+        stats.sample()
+
+
+def minute(stats: BrokerStats, name: str, key: str) -> StatsSnapshot:
+    found = stats.view(name, key)
+    assert found is not None
+    return snapshot(found.stats_minute)
+
+
+def snapshot(item: BrokerStatsItem | None) -> StatsSnapshot:
+    assert item is not None
+    return StatsSnapshot(item.sum, item.tps, item.average_per_time)
+
+
+def test_nothing_is_shown_before_the_first_picture(stats: BrokerStats) -> None:
+    assert stats.view("TOPIC_PUT_NUMS", "T") is None
+    stats.add_puts("T", 3, 300)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot()
+    assert stats.total("TOPIC_PUT_NUMS", "T") == 3
+
+
+def test_puts(stats: BrokerStats, clock: ManualClock) -> None:
+    stats.add_puts("T", 26, 5_200, requests=13)
+    pass_time(stats, clock, 10)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(26, 2.6, 2.0)
+    assert minute(stats, "TOPIC_PUT_SIZE", "T") == StatsSnapshot(5_200, 520.0, 400.0)
+    assert minute(stats, "BROKER_PUT_NUMS", CLUSTER) == StatsSnapshot(26, 2.6, 0.0)
+    assert stats.topic_put_tps("T") == 2.6
+    assert stats.topic_put_tps("None") == 0.0
+
+
+def test_gets(stats: BrokerStats, clock: ManualClock) -> None:
+    stats.add_gets("G", "T", 20, 1_000)
+    stats.add_gets("G", "T", 10, 500)
+    pass_time(stats, clock, 20)
+    assert minute(stats, "GROUP_GET_NUMS", "T@G") == StatsSnapshot(30, 1.0 * 30 / 20, 15.0)
+    assert minute(stats, "GROUP_GET_SIZE", "T@G").sum == 1_500
+    assert stats.group_get_tps("G", "T") == 1.5
+    assert stats.group_get_tps("G", "U") == 0.0
+
+
+def test_system_topics_count_apart(stats: BrokerStats) -> None:
+    stats.add_puts("T", 1, 1)
+    stats.add_puts("SCHEDULE_TOPIC_XXXX", 2, 1)
+    stats.add_gets("G", "SCHEDULE_TOPIC_XXXX", 4, 1)
+    assert stats.total("BROKER_PUT_NUMS", CLUSTER) == 3
+    assert stats.total("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", CLUSTER) == 1
+    assert stats.total("BROKER_GET_NUMS", CLUSTER) == 4
+    assert stats.total("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", CLUSTER) == 0
+
+
+def test_windows(stats: BrokerStats, clock: ManualClock) -> None:
+    stats.add_puts("T", 600, 1)
+    pass_time(stats, clock, 600)
+    found = stats.view("TOPIC_PUT_NUMS", "T")
+    assert found is not None
+    assert snapshot(found.stats_minute) == StatsSnapshot()
+    assert snapshot(found.stats_hour) == StatsSnapshot(600, 1.0, 600.0)
+    assert snapshot(found.stats_day) == StatsSnapshot()
+    pass_time(stats, clock, 3_000)
+    found = stats.view("TOPIC_PUT_NUMS", "T")
+    assert found is not None
+    assert snapshot(found.stats_hour) == StatsSnapshot(600, 600 / 3600, 600.0)
+    assert snapshot(found.stats_day) == StatsSnapshot(600, 600 / 3600, 600.0)
+
+
+def test_hours_begin_with_the_broker(clock: ManualClock) -> None:
+    clock.advance(12_345_678)
+    stats = BrokerStats(CLUSTER, clock)
+    stats.add_puts("T", 6, 1)
+    pass_time(stats, clock, 590)
+    found = stats.view("TOPIC_PUT_NUMS", "T")
+    assert found is not None
+    assert snapshot(found.stats_hour) == StatsSnapshot()
+    pass_time(stats, clock, 10)
+    found = stats.view("TOPIC_PUT_NUMS", "T")
+    assert found is not None
+    assert snapshot(found.stats_hour) == StatsSnapshot(6, 0.01, 6.0)
+
+
+def test_what_is_older_than_the_window_does_not_count(
+    stats: BrokerStats, clock: ManualClock
+) -> None:
+    stats.add_puts("T", 60, 1)
+    pass_time(stats, clock, 10)
+    stats.add_puts("T", 6, 1)
+    pass_time(stats, clock, 50)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T").sum == 66
+    pass_time(stats, clock, 10)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(6, 0.1, 6.0)
+    pass_time(stats, clock, 10)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot()
+
+
+def test_a_counter_that_moves_again_has_the_rate_of_a_whole_minute(
+    stats: BrokerStats, clock: ManualClock
+) -> None:
+    stats.add_puts("T", 5, 1)
+    pass_time(stats, clock, 300)
+    stats.add_puts("T", 60, 1)
+    pass_time(stats, clock, 10)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(60, 1.0, 60.0)
+
+
+def test_the_picture_is_that_of_a_counter_that_is_always_looked_at(clock: ManualClock) -> None:
+    """Dropping counters that stand still must not be seen from outside."""
+    stats = BrokerStats(CLUSTER, clock)
+    pictures: list[tuple[int, int]] = []
+    sent = 0
+    for tick in range(400):
+        count = (tick * 7919) % 11 if (tick // 20) % 3 == 0 else 0
+        if count:
+            stats.add_puts("T", count, 1)
+            sent += count
+        clock.advance(SAMPLE_INTERVAL_MS)
+        stats.sample()
+        now_ms = clock.monotonic_ns() // 1_000_000
+        if sent and not pictures:
+            pictures.append((now_ms - SAMPLE_INTERVAL_MS, 0))
+        if sent:
+            pictures = [*pictures, (now_ms, sent)][-7:]
+            total = pictures[-1][1] - pictures[0][1]
+            tps = total * 1000 / (pictures[-1][0] - pictures[0][0])
+            seen = minute(stats, "TOPIC_PUT_NUMS", "T")
+            assert (tick, seen.sum) == (tick, total)
+            assert seen.tps == pytest.approx(tps)
+
+
+def test_other_counters(stats: BrokerStats) -> None:
+    stats.add_put_latency("T", 3, 7)
+    stats.add_get_latency("G", "T", 8)
+    stats.add_send_back("G", "T")
+    stats.add_commercial(
+        "COMMERCIAL_SEND_TIMES", owner="o", group="G", topic="T", kind="SEND_SUCCESS", value=2
+    )
+    assert stats.total("TOPIC_PUT_LATENCY", "3@T") == 7
+    assert stats.total("GROUP_GET_LATENCY", "T@G") == 8
+    assert stats.total("SNDBCK_PUT_NUMS", "T@G") == 1
+    assert stats.total("COMMERCIAL_SEND_TIMES", "o@T@G@SEND_SUCCESS") == 2
+    with pytest.raises(KeyError):
+        stats.add("NO_SUCH_NAME", "x", 1)
+
+
+def fill(stats: BrokerStats) -> None:
+    for topic in ("T", "U"):
+        stats.add_puts(topic, 1, 1)
+        stats.add_put_latency(topic, 0, 1)
+        for group in ("G", "H"):
+            stats.add_gets(group, topic, 1, 1)
+            stats.add_get_latency(group, topic, 1)
+            stats.add_send_back(group, topic)
+            stats.record_fall(group, topic, 0, size_bytes=9, time_ms=8)
+            stats.add_commercial(
+                "COMMERCIAL_RCV_SIZE", owner="o", group=group, topic=topic, kind="K", value=1
+            )
+
+
+def keys(stats: BrokerStats) -> set[tuple[str, str]]:
+    probes = {
+        "TOPIC_PUT_NUMS": ("T", "U"),
+        "TOPIC_PUT_SIZE": ("T", "U"),
+        "TOPIC_PUT_LATENCY": ("0@T", "0@U"),
+        "COMMERCIAL_RCV_SIZE": ("o@T@G@K", "o@T@H@K", "o@U@G@K", "o@U@H@K"),
+    } | dict.fromkeys(
+        ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "GROUP_GET_LATENCY", "SNDBCK_PUT_NUMS"),
+        ("T@G", "T@H", "U@G", "U@H"),
+    )
+    return {(name, key) for name in probes for key in probes[name] if stats.view(name, key)}
+
+
+def test_counters_go_with_their_topic(stats: BrokerStats, clock: ManualClock) -> None:
+    fill(stats)
+    pass_time(stats, clock, 10)
+    everything, count = keys(stats), len(stats)
+    stats.topic_deleted("T")
+    left = keys(stats)
+    assert left == {each for each in everything if "U" in each[1].split("@")}
+    assert len(stats) == count - len(everything - left)
+    assert stats.fall_size_bytes == {"0@U@G": 9, "0@U@H": 9}
+    assert stats.fall_time_ms.keys() == stats.fall_size_bytes.keys()
+    stats.add_puts("T", 5, 1)
+    pass_time(stats, clock, 10)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(5, 0.5, 5.0)
+
+
+def test_counters_go_with_their_group(stats: BrokerStats) -> None:
+    fill(stats)
+    everything = keys(stats)
+    stats.group_deleted("G")
+    assert keys(stats) == {each for each in everything if "G" not in each[1].split("@")}
+    assert set(stats.fall_size_bytes) == {"0@T@H", "0@U@H"}
+
+
+def test_counters_are_bounded(
+    stats: BrokerStats, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_stats, "ITEMS_MAX", 10)
+    for number in range(20):
+        stats.add_puts(f"T{number}", 1, 1)
+        stats.record_fall("G", f"T{number}", 0, size_bytes=1, time_ms=1)
+    assert len(stats) == len(stats.fall_size_bytes) == 10
+    assert stats.dropped > 0
+    for _ in range(27 * 360):
+        stats.add_puts("T0", 1, 1)
+        clock.advance(SAMPLE_INTERVAL_MS)
+        stats.sample()
+    assert stats.view("TOPIC_PUT_NUMS", "T1") is None
+    assert stats.view("TOPIC_PUT_NUMS", "T0") is not None
+    stats.add_puts("New", 1, 1)
+    assert stats.total("TOPIC_PUT_NUMS", "New") == 1
+
+
+def ask(stats: BrokerStats, name: str, key: str) -> object:
+    header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+    registry = ProcessorRegistry(StatsAdmin(stats=stats))
+    found = registry.find(RequestCode.VIEW_BROKER_STATS_DATA, Port.MAIN)
+    assert found is not None
+    request = create_request(RequestCode.VIEW_BROKER_STATS_DATA, header, opaque=1)
+    return found.handle(RequestContext(None, request, PUBLIC))  # type: ignore[arg-type]
+
+
+def test_counters_are_shown(stats: BrokerStats, clock: ManualClock) -> None:
+    stats.add_puts("T", 26, 1, requests=13)
+    pass_time(stats, clock, 20)
+    answer = ask(stats, "TOPIC_PUT_NUMS", "T")
+    assert getattr(answer, "body", b"") == (
+        b'{"statsDay":{"avgpt":0.0,"sum":0,"tps":0.0},"statsHour":{"avgpt":0.0,"sum":0,"tps":0.0},'
+        b'"statsMinute":{"avgpt":2.0,"sum":26,"tps":1.3}}'
+    )
+
+
+@pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "None"), ("NO_SUCH", "T")])
+def test_counters_that_are_not_there(stats: BrokerStats, name: str, key: str) -> None:
+    with pytest.raises(RequestRefused, match=f"The stats <{name}> <{key}> not exist") as error:
+        ask(stats, name, key)
+    assert error.value.response_code == ResponseCode.SYSTEM_ERROR
