@@ -7,7 +7,7 @@ group manager's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -47,6 +47,7 @@ class GroupAdmin:
         groups: The table.
         offsets: What groups have committed.
         flow: Threads in which files are written.
+        dropped: Called with the name of every group that was dropped.
     """
 
     def __init__(
@@ -55,10 +56,12 @@ class GroupAdmin:
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         flow: FlowControl,
+        dropped: Callable[[str], None] | None = None,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._flow = flow
+        self._dropped = dropped
 
     @processor(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, permission=_UPDATE, ports=ALL_PORTS)
     def update_group(self, context: RequestContext) -> RemotingCommand:
@@ -101,6 +104,8 @@ class GroupAdmin:
     ) -> RemotingCommand:
         """Drop a group, and its offsets if that is asked for."""
         self._groups.delete(header.group_name)
+        if self._dropped is not None:
+            self._dropped(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
             # A crash must not bring back offsets that an administrator saw go.

@@ -78,6 +78,7 @@ class TopicAdmin:
         flow: Threads for what may be on disk only.
         registered: Returns when the name servers know the topics, or after a while.
         put_tps: Messages a second that a topic takes, where somebody counts.
+        dropped: Called with the name of every topic that was dropped.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class TopicAdmin:
         flow: FlowControl,
         registered: Callable[[], Awaitable[None]] = _nobody_to_tell,
         put_tps: Callable[[str], float] | None = None,
+        dropped: Callable[[str], None] | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -98,6 +100,7 @@ class TopicAdmin:
         self._flow = flow
         self._registered = registered
         self._put_tps = put_tps
+        self._dropped = dropped
         self._mapping_version = DataVersion(timestamp_ms=store.now_ms())
 
     # Making and altering
@@ -214,6 +217,8 @@ class TopicAdmin:
         for each in dropped:
             self._topics.delete(each)
             self._offsets.remove_topic(each)
+            if self._dropped is not None:
+                self._dropped(each)
         self._store.delete_topics(dropped)
         # A topic that is made again starts at 0, where old offsets would be ahead of its messages.
         save_offsets = self._offsets.begin_persist()
