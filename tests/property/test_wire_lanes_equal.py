@@ -321,8 +321,8 @@ def damaged(draw: DrawFn) -> bytes:
 @st.composite
 def streams(draw: DrawFn) -> list[bytes]:
     """Frames, cut into reads anywhere."""
-    plain = st.one_of(requests(), requests(), requests(), damaged())
-    data = b"".join(draw(st.lists(plain, min_size=1, max_size=8)))
+    frames = st.one_of(*[requests()] * 7, damaged())
+    data = b"".join(draw(st.lists(frames, min_size=1, max_size=10)))
     cuts = sorted(draw(st.sets(st.integers(1, max(len(data) - 1, 1)), max_size=3)))
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
@@ -347,9 +347,9 @@ def both_codecs(code: int, opaque: int, flag: int, pairs: Pairs, body: bytes = b
 
 PRELUDE = [
     plain_send(topic, queue_id, number=number)
-    for number, (topic, queue_id) in enumerate(
-        [("Orders", 0), ("Orders", 1), ("Orders", 2), ("Other", 0), ("Narrow", 0)]
-    )
+    for topic, queues in (("Orders", 4), ("Other", 4), ("Narrow", 1))
+    for queue_id in range(queues)
+    for number in range(2)
 ]
 """What makes both sides know their topics, and the lane approve of them."""
 
