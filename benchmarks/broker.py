@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from benchmarks.load import (
     idle_connections,
     run_loadgen,
 )
+from benchmarks.memory import Ballast
 from benchmarks.report import Better, Goal, Kind, Line, Measure, to_json, to_text
 from benchmarks.sides import JavaSide, RoquetSide, Running, Settings, Side
 from roquet.runtime.memory import physical_memory_bytes
@@ -182,10 +183,18 @@ class Bench:
         seconds: How long each load is measured.
         warm: How long it runs before, and a fresh broker before its first.
         java: The other side; ``None`` measures Roquet alone.
+        ballast: What fills free memory before each load; ``None`` leaves it as it is.
     """
 
     def __init__(
-        self, base: Path, wanted: Sequence[str], *, seconds: float, warm: float, java: Side | None
+        self,
+        base: Path,
+        wanted: Sequence[str],
+        *,
+        seconds: float,
+        warm: float,
+        java: Side | None,
+        ballast: Ballast | None = None,
     ) -> None:
         self.numbers = Numbers()
         self._base = base
@@ -193,6 +202,7 @@ class Bench:
         self._seconds = seconds
         self._warm = warm
         self._java = java
+        self._ballast = ballast
         self._program = build_loadgen(base)
 
     def round(self) -> None:
@@ -288,6 +298,8 @@ class Bench:
         warm: float | None = None,
     ) -> Result:
         os.sync()  # what the load before left to write must not slow this one down
+        if self._ballast is not None:
+            self._ballast.fill()
         return run_loadgen(
             self._program,
             running.address,
@@ -399,6 +411,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10, help="measured time of each load")
     parser.add_argument("--warm", type=float, default=10, help="load on a fresh broker before")
     parser.add_argument("--skip-java", action="store_true", help="measure Roquet alone")
+    parser.add_argument("--cold", action="store_true", help="leave free memory as it is")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files")
     parser.add_argument("--json", action="store_true")
@@ -412,9 +425,13 @@ def main(arguments: list[str] | None = None) -> int:
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
     allow_descriptors(4 * MANY_CONNECTIONS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and so clean up
+    stack = ExitStack()
     try:
         java = None if options.skip_java or set(wanted) == {MANY} else JavaSide()
-        bench = Bench(base, wanted, seconds=options.seconds, warm=options.warm, java=java)
+        ballast = None if options.cold else stack.enter_context(Ballast(base))
+        bench = Bench(
+            base, wanted, seconds=options.seconds, warm=options.warm, java=java, ballast=ballast
+        )
         for number in range(1, options.rounds + 1):
             say(f"round {number} of {options.rounds}")
             bench.round()
@@ -422,6 +439,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"error: {error}")
         return 2
     finally:
+        stack.close()
         shutil.rmtree(base, ignore_errors=True)
     lines = make_lines(bench.numbers, wanted)
     facts: dict[str, object] = {
@@ -429,6 +447,7 @@ def main(arguments: list[str] | None = None) -> int:
         "python": platform.python_version(),
         "rounds": options.rounds,
         "seconds": options.seconds,
+        "memory": "cold" if options.cold else "filled",
         "java_heap_mb": None if java is None else java.heap_mb,
     }
     if options.json:
