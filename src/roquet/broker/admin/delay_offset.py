@@ -5,8 +5,7 @@ The part of upstream's AdminBrokerProcessor that hands out the table of delayed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -27,10 +26,10 @@ class DelayOffsetAdmin:
     """Hands out the table.
 
     Args:
-        delay_offsets: The table as it is now.
+        delay_offsets: The table.
     """
 
-    def __init__(self, *, delay_offsets: Callable[[], DelayOffsetSerializeWrapper]) -> None:
+    def __init__(self, *, delay_offsets: DelayOffsetManager) -> None:
         self._delay_offsets = delay_offsets
 
     @processor(
@@ -40,5 +39,8 @@ class DelayOffsetAdmin:
     )
     def all_delay_offsets(self, context: RequestContext) -> RemotingCommand:
         """The offset of each delay level."""
-        body = encode_body(self._delay_offsets())
-        return context.response(ResponseCode.SUCCESS, body=body)
+        body = DelayOffsetSerializeWrapper(
+            data_version=self._delay_offsets.data_version,
+            offset_table=dict(sorted(self._delay_offsets.table.items())),
+        )
+        return context.response(ResponseCode.SUCCESS, body=encode_body(body))

@@ -7,12 +7,14 @@ import pytest
 from roquet.broker.admin.clean_up import CleanUpAdmin
 from roquet.broker.admin.delay_offset import DelayOffsetAdmin
 from roquet.broker.admin.forbidden import ForbiddenAdmin
-from roquet.model.data_version import DataVersion
+from roquet.broker.manager.delay_offset import DelayOffsetManager
+from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.group import GroupForbidden
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
 from roquet.remoting.bodies.topic import TopicList
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.admin import UpdateGroupForbiddenRequestHeader
+from roquet.runtime.files import Files
 from tests.unit.broker.admin.kit import Desk
 
 
@@ -79,7 +81,11 @@ async def test_system_topics(at: Desk) -> None:
 
 
 async def test_delay_offsets(at: Desk) -> None:
-    table = DelayOffsetSerializeWrapper(data_version=DataVersion(counter=3), offset_table={1: 7})
-    at.registry.add(DelayOffsetAdmin(delay_offsets=lambda: table))
-    code = RequestCode.GET_ALL_DELAY_OFFSET
-    assert await at.body_of(code, None, DelayOffsetSerializeWrapper) == table
+    table = DelayOffsetManager.at(at.config, Files(), at.clock, flush=lambda: 0)
+    at.registry.add(DelayOffsetAdmin(delay_offsets=table))
+    for level, queue_offset in ((3, 9), (1, 7)):
+        table.update(level, queue_offset)
+    found = await at.ask_ok(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert b'"offsetTable":{1:7,3:9}' in found.body
+    body = decode_body(DelayOffsetSerializeWrapper, found.body)
+    assert body.data_version == table.data_version
