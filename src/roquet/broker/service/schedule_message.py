@@ -73,12 +73,20 @@ class _State(Enum):
 
 
 class _Level:
-    __slots__ = ("delay_ms", "level", "next_offset", "state", "timer")
+    """One level.
+
+    Attributes:
+        next_offset: The first entry that is not delivered.
+        ahead: Entries behind it that are, because the store took them and refused the first.
+    """
+
+    __slots__ = ("ahead", "delay_ms", "level", "next_offset", "state", "timer")
 
     def __init__(self, level: int, delay_ms: int | None, next_offset: int) -> None:
         self.level = level
         self.delay_ms = delay_ms
         self.next_offset = next_offset
+        self.ahead: set[int] = set()
         self.state = _State.IDLE
         self.timer: Handle | None = None
 
@@ -93,25 +101,6 @@ class _Batch(NamedTuple):
     found: GetMessageResult | None
     end_offset: int
     due_ms: int
-
-
-class _Put:
-    """The store's word on one message of a batch: at once if it is refused, else behind it."""
-
-    __slots__ = ("result",)
-
-    def __init__(self) -> None:
-        self.result: PutMessageResult | None = None
-
-    def __call__(self, result: PutMessageResult) -> None:
-        self.result = result
-
-    @property
-    def end_offset(self) -> int:
-        """Where the message ends in the log."""
-        if self.result is None or self.result.append is None:
-            return 0
-        return self.result.append.end_offset
 
 
 class ScheduleMessageService:
@@ -146,6 +135,7 @@ class ScheduleMessageService:
         self._levels: dict[int, _Level] = {}
         self._ready: deque[_Level] = deque()
         self._turn_handle: Handle | None = None
+        self._delivered_offset = 0
         self._is_started = False
         self._log_limiter = LogLimiter(clock)
 
@@ -325,18 +315,19 @@ class ScheduleMessageService:
             self._skip(level, batch)
             return
         began_offset = level.next_offset
-        puts: list[_Put] = []
-        try:
-            refusal = self._submit(level, batch.found, batch.end_offset, puts)
-        finally:
-            self._store.finish_burst()
-            if level.next_offset > began_offset:
-                self._offsets.update(
-                    level.level,
-                    level.next_offset,
-                    delivered_offset=max((put.end_offset for put in puts), default=0),
-                    messages=level.next_offset - began_offset,
-                )
+        due = self._due(level, batch)
+        refusal = self._store_all(level, due, batch.end_offset) if due else None
+        if refusal is None:
+            level.next_offset = max(began_offset, batch.end_offset)
+            level.ahead.clear()
+        if level.next_offset > began_offset:
+            messages = level.next_offset - began_offset
+            self._offsets.update(
+                level.level,
+                level.next_offset,
+                delivered_offset=self._delivered_offset,
+                messages=messages,
+            )
         if refusal is None:
             self._wake(level)
             return
@@ -351,30 +342,44 @@ class ScheduleMessageService:
             )
         self._wait(level, RETRY_MS)
 
-    def _submit(
-        self, level: _Level, found: GetMessageResult, end_offset: int, puts: list[_Put]
-    ) -> PutMessageResult | None:
-        """Store messages where they belong, up to one that the store refuses now."""
-        for message in messages_of(found):
-            if message.queue_offset >= end_offset:
+    def _due(self, level: _Level, batch: _Batch) -> list[tuple[int, BrokerMessage]]:
+        """What is to be stored of a batch, each with its place in the queue of the level."""
+        due: list[tuple[int, BrokerMessage]] = []
+        for message in messages_of(batch.found) if batch.found is not None else ():
+            queue_offset = message.queue_offset
+            if queue_offset >= batch.end_offset:
                 break
-            due = _time_up(message)
-            if due is None:
-                self._drop(level, message, "it does not say for which queue it is")
+            if queue_offset in level.ahead:
+                continue
+            again = _time_up(message)
+            if again is None:
+                self._drop(level, queue_offset, "it does not say for which queue it is")
             else:
-                put = _Put()
-                self._store.submit(due, put)
-                refusal = put.result
-                if refusal is None or refusal.append is not None:
-                    puts.append(put)
-                    self.delivered += 1
-                elif refusal.status in _NEVER_STORED:
-                    self._drop(level, message, f"{refusal.status.value} {refusal.detail}")
-                else:
-                    return refusal
-            level.next_offset = message.queue_offset + 1
-        level.next_offset = max(level.next_offset, end_offset)
-        return None
+                due.append((queue_offset, again))
+        return due
+
+    def _store_all(
+        self, level: _Level, due: list[tuple[int, BrokerMessage]], end_offset: int
+    ) -> PutMessageResult | None:
+        """Store messages where they belong; the first that the store refuses now stays next."""
+        result = self._store.put_burst([message for _, message in due])
+        self._delivered_offset = max(self._delivered_offset, result.end_offset)
+        self.delivered += len(due) - len(result.refused)
+        if not result.refused:
+            return None
+        refused_now: PutMessageResult | None = None
+        for number, (queue_offset, _) in enumerate(due):
+            answer = result.refused.get(number)
+            if answer is not None and answer.status in _NEVER_STORED:
+                self._drop(level, queue_offset, f"{answer.status.value} {answer.detail}")
+            elif answer is not None and refused_now is None:
+                refused_now = answer
+                level.next_offset = queue_offset
+                continue
+            if refused_now is not None and (answer is None or answer.status in _NEVER_STORED):
+                level.ahead.add(queue_offset)
+        assert level.next_offset <= end_offset, "a level never passes what it has read"
+        return refused_now
 
     def _skip(self, level: _Level, batch: _Batch) -> None:
         """Nothing is due: wait for the first one, or go on behind a file that is gone."""
@@ -385,14 +390,9 @@ class ScheduleMessageService:
         else:
             self._wait(level, batch.due_ms - self._clock.now_ms())
 
-    def _drop(self, level: _Level, message: StoredMessage, reason: str) -> None:
+    def _drop(self, level: _Level, queue_offset: int, reason: str) -> None:
         self.dropped += 1
-        log.error(
-            "the message at %d of delay level %d is dropped: %s",
-            message.physical_offset,
-            level.level,
-            reason,
-        )
+        log.error("message %d of delay level %d is dropped: %s", queue_offset, level.level, reason)
 
 
 def _time_up(message: StoredMessage) -> BrokerMessage | None:

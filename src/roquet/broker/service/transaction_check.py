@@ -23,7 +23,8 @@ Invariants:
   committed when the copies are on the disk. A crash may have a producer asked twice.
 * Nobody is asked before all op messages that are stored have been read, nor about an end that
   waits to be written.
-* A turn of the loop handles a bounded number of messages, however many transactions are open.
+* A turn of the loop handles a bounded number of messages, and rounds take at most a quarter of the
+  loop's time, however many transactions are open.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ SKIPS_A_TURN = 2_000
 """Half messages that are over, passed in one turn."""
 NO_OP_PAUSE_MS = 1_000
 REFUSED_PAUSE_MS = 100
+REST_MS_MAX = 100
+PAUSE_TO_WORK = 3
+"""How long a round rests after a turn, measured in the time that the turn took."""
 _HOUR_MS = 3_600_000
 _QUEUE_ID = 0
 
@@ -216,6 +220,7 @@ class TransactionCheckService:
 
     def _walk(self, walk: _Walk) -> Steps:
         skipped = 0
+        began_ns = self._clock.monotonic_ns()
         while not walk.is_over and self._clock.now_ms() - walk.began_ms <= ROUND_MS_MAX:
             if self._is_ended(walk, walk.half_offset):
                 walk.half_offset += 1
@@ -232,7 +237,9 @@ class TransactionCheckService:
                 pause = 0
             if pause is not None:
                 self._finish_turn(walk)
-                yield pause
+                took_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
+                yield pause or min(took_ms * PAUSE_TO_WORK, REST_MS_MAX)
+                began_ns = self._clock.monotonic_ns()
 
     def _is_ended(self, walk: _Walk, queue_offset: int) -> bool:
         if walk.ended.take(queue_offset) or queue_offset in self._ops.pending:

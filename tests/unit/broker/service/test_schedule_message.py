@@ -146,6 +146,28 @@ def test_what_is_refused_now_is_delivered_later_once_and_in_order(tmp_path: Path
         assert made.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_what_was_taken_behind_a_refused_message_is_not_delivered_twice(tmp_path: Path) -> None:
+    def refuse(message: BrokerMessage | BatchMessage) -> PutMessageResult | None:
+        is_meant = message.topic == "T" and message.body in {b"1", b"3"}
+        return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY) if is_meant else None
+
+    with delays(tmp_path) as made:
+        for at in range(6):
+            made.send(1, b"%d" % at)
+        made.made.store.put_hooks.append(refuse)
+        made.timers.advance(1_500)
+        assert made.bodies() == [b"0", b"2", b"4", b"5"]
+        assert made.offsets.table == {1: 1}
+        made.made.store.put_hooks.clear()
+        made.timers.advance(100)
+        assert sorted(made.bodies()) == [b"%d" % at for at in range(6)]
+        assert made.offsets.table == {1: 6}
+        made.send(1, b"6")
+        made.timers.advance(1_000)
+        assert made.bodies()[-1] == b"6"
+    assert made.service.delivered == 7
+
+
 @pytest.mark.parametrize(
     "status", [PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED]
 )

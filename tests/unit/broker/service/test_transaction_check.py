@@ -285,6 +285,32 @@ def test_a_turn_asks_about_a_bounded_number(tmp_path: Path) -> None:
     assert SKIPS_A_TURN > BATCH_MESSAGES
 
 
+def test_a_round_rests_for_longer_than_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with transactions(tmp_path, store_config=BIG) as made:
+        producer = made.producer()
+        for at in range(10 * BATCH_MESSAGES):
+            made.half(f"K{at}")
+        clock, submit = made.clock, made.made.store.submit
+        work_ms = 0
+
+        def slow(*arguments: object) -> None:
+            nonlocal work_ms
+            work_ms += 1
+            clock.advance(1)
+            submit(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(made.made.store, "submit", slow)
+        made.timers.advance(ROUND_MS)
+        began_ms = clock.now_ms()
+        while len(producer.asked) < 10 * BATCH_MESSAGES:
+            made.timers.advance(1)
+        took_ms = clock.now_ms() - began_ms
+    assert work_ms >= 10 * BATCH_MESSAGES
+    assert took_ms >= 2 * work_ms
+
+
 def test_what_is_no_longer_in_memory_is_read_by_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
