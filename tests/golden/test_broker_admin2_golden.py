@@ -63,7 +63,9 @@ def add_administration(at: Desk) -> None:
             flow=at.flow,
             address=lambda: ADDRESS,
         ),
-        SubscriptionAdmin(consumers=at.consumers, offsets=at.offsets, address=lambda: ADDRESS),
+        SubscriptionAdmin(
+            consumers=at.consumers, offsets=at.offsets, flow=at.flow, address=lambda: ADDRESS
+        ),
         ResetOffsetAdmin(
             at.config,
             store=at.store,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from roquet.broker.admin.offset_keys import topics_by_group, topics_of_group
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -113,13 +114,13 @@ class ConsumeStatsAdmin:
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(_TOPIC_LIST_SEPARATOR) if name]
         if listed:
-            topics = dict.fromkeys(listed)
+            topics = list(dict.fromkeys(listed))
         elif header.topic and header.topic.strip():
-            topics = dict.fromkeys(self._subscribed(group, [header.topic]))
+            topics = self._subscribed(group, [header.topic])
         else:
-            committed = sorted(self._offsets.topics_of_group(group))
-            topics = dict.fromkeys(self._subscribed(group, committed))
-        show = partial(self._stats_of_group, group, list(topics))
+            find = partial(topics_of_group, list(self._offsets.table), group)
+            topics = self._subscribed(group, await self._flow.run(RequestClass.ADMIN, find))
+        show = partial(self._stats_of_group, group, topics)
         body = await self._flow.run(RequestClass.ADMIN, show)
         return context.response(ResponseCode.SUCCESS, body=body)
 
@@ -159,13 +160,13 @@ class ConsumeStatsAdmin:
     def _stats_of_broker(
         self, groups: Iterable[str], offset_keys: Iterable[str], *, only_ordered: bool
     ) -> bytes:
-        topics_by_group = _topics_by_group(offset_keys)
+        committed = topics_by_group(offset_keys)
         texts: list[str] = []
         total_diff = 0
         total_inflight = 0
         for group in groups:
             stats: list[str] = []
-            for topic in self._subscribed(group, topics_by_group.get(group, [])):
+            for topic in self._subscribed(group, committed.get(group, [])):
                 config = self._topics.select(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
@@ -274,15 +275,6 @@ class ConsumeStatsAdmin:
 
 def _stats_text(tps: float, entries: Iterable[str]) -> str:
     return f'{{"consumeTps":{dumps(tps)},"offsetTable":{{{",".join(entries)}}}}}'
-
-
-def _topics_by_group(offset_keys: Iterable[str]) -> dict[str, list[str]]:
-    topics: dict[str, list[str]] = {}
-    for key in offset_keys:
-        parts = key.split("@")
-        if len(parts) == 2:
-            topics.setdefault(parts[1], []).append(parts[0])
-    return topics
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -7,9 +7,12 @@ topic while its clients subscribe to it here, and as long as it has committed of
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from roquet.broker.admin.offset_keys import groups_of_topic, topics_of_group
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.service.flow_control import FlowControl, RequestClass
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.group import GroupList, QuerySubscriptionResponseBody
 from roquet.remoting.bodies.topic import TopicList
@@ -36,6 +39,7 @@ class SubscriptionAdmin:
     Args:
         consumers: Who consumes.
         offsets: What groups have committed.
+        flow: Threads in which many names are looked through.
         address: Where clients find the broker.
     """
 
@@ -44,10 +48,12 @@ class SubscriptionAdmin:
         *,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
+        flow: FlowControl,
         address: Callable[[], str],
     ) -> None:
         self._consumers = consumers
         self._offsets = offsets
+        self._flow = flow
         self._address = address
 
     @processor(
@@ -56,12 +62,13 @@ class SubscriptionAdmin:
         permission=Permission(Action.GET, Resource.TOPIC),
         ports=ALL_PORTS,
     )
-    def groups_of_topic(
+    async def topic_groups(
         self, context: RequestContext, header: headers.TopicRequestHeader
     ) -> RemotingCommand:
         """The groups of a topic; none of one that does not exist."""
-        topic = header.topic
-        groups = self._consumers.groups_of_topic(topic) | self._offsets.groups_of_topic(topic)
+        find = partial(groups_of_topic, list(self._offsets.table), header.topic)
+        committed = await self._flow.run(RequestClass.ADMIN, find)
+        groups = self._consumers.groups_of_topic(header.topic) | committed
         body = GroupList(group_list=sorted(groups))
         return context.response(ResponseCode.SUCCESS, body=encode_body(body))
 
@@ -71,11 +78,12 @@ class SubscriptionAdmin:
         permission=_GROUP,
         ports=ALL_PORTS,
     )
-    def topics_of_group(
+    async def group_topics(
         self, context: RequestContext, header: headers.QueryTopicsByConsumerRequestHeader
     ) -> RemotingCommand:
         """The topics of which a group committed offsets."""
-        topics = sorted(self._offsets.topics_of_group(header.group))
+        find = partial(topics_of_group, list(self._offsets.table), header.group)
+        topics = await self._flow.run(RequestClass.ADMIN, find)
         body = TopicList(broker_addr=self._address(), topic_list=topics)
         return context.response(ResponseCode.SUCCESS, body=encode_body(body))
 

@@ -17,7 +17,9 @@ from tests.unit.broker.admin.kit import Desk
 @pytest.fixture(name="at")
 def _at(at: Desk) -> Desk:
     at.registry.add(
-        SubscriptionAdmin(consumers=at.consumers, offsets=at.offsets, address=lambda: ADDRESS)
+        SubscriptionAdmin(
+            consumers=at.consumers, offsets=at.offsets, flow=at.flow, address=lambda: ADDRESS
+        )
     )
     return at
 
