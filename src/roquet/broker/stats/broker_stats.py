@@ -146,9 +146,12 @@ class BrokerStats:
         if row is None:
             row = self._put_row(topic)
         self._add_row(row, messages, size_bytes, requests)
-        self._add_whole(_BROKER_PUTS, messages)
-        if not row.is_system:
-            self._add_whole(_BROKER_USER_PUTS, messages)
+        self._add_whole_puts(messages, is_system=row.is_system)
+
+    def add_put_nums(self, topic: str, messages: int, *, requests: int = 1) -> None:
+        """Count messages that a topic took, where their size is not known."""
+        self.add(_PUT_NUMS, topic, messages, times=requests)
+        self._add_whole_puts(messages, is_system=is_system_topic(topic))
 
     def add_gets(
         self, group: str, topic: str, messages: int, size_bytes: int, *, requests: int = 1
@@ -213,6 +216,11 @@ class BrokerStats:
             self._mark(nums)
         if not size.is_marked:
             self._mark(size)
+
+    def _add_whole_puts(self, messages: int, *, is_system: bool) -> None:
+        self._add_whole(_BROKER_PUTS, messages)
+        if not is_system:
+            self._add_whole(_BROKER_USER_PUTS, messages)
 
     def _add_whole(self, name: str, messages: int) -> None:
         # Upstream does not count how often, so the average is 0.
