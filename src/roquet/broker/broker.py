@@ -33,7 +33,7 @@ from roquet.broker.admin.offset import OffsetAdmin
 from roquet.broker.admin.queue_lock import QueueLockAdmin
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
 from roquet.broker.admin.topic import TopicAdmin
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.lane import make_wire_lane
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
@@ -67,6 +67,7 @@ from roquet.runtime.files import Files
 from roquet.runtime.network import advertised_ip
 from roquet.runtime.randomness import Randomness, seeded
 from roquet.store.config import MessageStoreConfig
+from roquet.store.config import replace as replace_store_settings
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.plugin import build_store
 
@@ -113,14 +114,15 @@ class Broker:
         files: Files | None = None,
         random: Randomness | None = None,
     ) -> None:
-        self.config = config
+        # Copies, because administrators may change settings while the broker runs.
+        self.config = config = replace(config)
+        store_config = replace_store_settings(store_config or MessageStoreConfig())
         self._clock = clock = clock or SystemClock()
         self._files = files = files or Files()
         self._random = random or seeded()
         self._tls = tls or TlsSettings()
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[OSError] = self._loop.create_future()
-        store_config = store_config or MessageStoreConfig()
         self._log_store = DefaultMessageStore(
             Path(config.store_root),
             store_config,

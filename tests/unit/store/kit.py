@@ -68,8 +68,9 @@ def new_store(
     clock: Clock | None = None,
     config: MessageStoreConfig = CONFIG,
 ) -> DefaultMessageStore:
-    """A store that is not loaded yet."""
-    return DefaultMessageStore(root, config, files=files, clock=clock or ManualClock(NOW_MS))
+    """A store that is not loaded yet, with settings of its own."""
+    own = replace(config)
+    return DefaultMessageStore(root, own, files=files, clock=clock or ManualClock(NOW_MS))
 
 
 def open_store(
