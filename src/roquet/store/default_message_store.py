@@ -43,6 +43,7 @@ from roquet.store.index import IndexService
 from roquet.store.io_errors import translated
 from roquet.store.lane import BurstResult, append_burst, make_lane
 from roquet.store.message_store import PutDone
+from roquet.store.plain_append import make_plain_append
 from roquet.store.reader import MessageReader
 from roquet.store.recovery import Recovery, RecoveryReport
 from roquet.store.results import AppendResult, PutMessageResult, PutMessageStatus
@@ -109,6 +110,9 @@ class DefaultMessageStore(StoreViews):
             self.config, self.commit_log, self.queues, self.index, self.dispatcher
         )
         self.dispatcher.lane = self.lane
+        self.plain = make_plain_append(
+            self.config, self.commit_log, self.queues, self.index, self.dispatcher
+        )
         self.reader = MessageReader(
             self.commit_log, self.queues, self.index, self.config, self.stats
         )
@@ -292,21 +296,25 @@ class DefaultMessageStore(StoreViews):
         """
         with self._lock:
             began_ns = self._append_began_ns = self.clock.monotonic_ns()
-            began_offset = self.commit_log.wrote_offset
             try:
                 result = self._append(message)
             finally:
-                took_ns = self._note_append(began_ns, began_offset)
-            self.stats.count_put(
-                is_ok=result.is_ok,
-                messages=len(result.append.physical_offsets) if result.append else 0,
-                size_bytes=result.append.wrote_bytes if result.append else 0,
-                took_ns=took_ns,
-            )
-            if result.append is None:
+                ended_ns = self.clock.monotonic_ns()
+                self._append_began_ns = 0
+            appended = result.append
+            if appended is None:
+                self.stats.put_failed += 1
                 if done is not None:
                     done(result)
                 return
+            took_ns = ended_ns - began_ns
+            self._append_took_ns = (ended_ns, took_ns)
+            self.stats.count_put(
+                is_ok=True,
+                messages=len(appended.physical_offsets),
+                size_bytes=appended.wrote_bytes,
+                took_ns=took_ns,
+            )
             self._burst.append((result, done, message.wait_store_ok))
 
     def finish_burst(self) -> None:
@@ -316,9 +324,14 @@ class DefaultMessageStore(StoreViews):
             if not burst:
                 return
             self._dispatch_burst()
+            may_wait = self.acks.is_needed
             for result, done, must_wait in burst:
-                if done is not None:
-                    self._answer(result, done, must_wait=must_wait)
+                if done is None:
+                    continue
+                if may_wait and must_wait:
+                    self._wait(result, done)
+                else:
+                    done(result)
             if self.config.is_sync_flush:
                 self.flusher.request()
 
@@ -436,6 +449,14 @@ class DefaultMessageStore(StoreViews):
             refused = hook(message)
             if refused is not None:
                 return refused
+        if self.plain is not None and isinstance(message, BrokerMessage):
+            appended = self.plain.append(
+                message,
+                self.commit_log.next_store_timestamp(),
+                is_confirmed=self.is_confirmed_at_once,
+            )
+            if appended is not None:
+                return PutMessageResult(PutMessageStatus.PUT_OK, appended)
         queue = self.queues.find(message.topic, message.queue_id)
         if queue is None:
             fault = topic_fault(message.topic)
@@ -465,11 +486,10 @@ class DefaultMessageStore(StoreViews):
         if self.confirm_offset >= appended.result.end_offset:
             self.dispatcher.dispatch(appended.requests)
 
-    def _answer(self, result: PutMessageResult, done: PutDone, *, must_wait: bool) -> None:
+    def _wait(self, result: PutMessageResult, done: PutDone) -> None:
+        """Answer when the disk or a slave has a message."""
         appended = result.append
-        if appended is None or not must_wait or not self.acks.is_needed:
-            done(result)
-            return
+        assert appended is not None, "what was refused does not wait"
         self.acks.wait(appended.end_offset, lambda status: done(PutMessageResult(status, appended)))
 
     # -- threads --------------------------------------------------------------------------------

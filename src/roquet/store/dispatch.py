@@ -106,7 +106,9 @@ class Dispatcher:
         self.finish()
 
     def finish(self) -> None:
-        """End of a burst: write queue entries, then tell those who wait for them."""
+        """End of a burst: write index and queue entries, then tell those who wait for them."""
+        if self._index is not None:
+            self._index.write_pending()
         try:
             grown = self._queues.write_pending()
         except OSError:

@@ -7,6 +7,8 @@ Invariants:
 
 * Only the newest file is written to. Blocks are reserved before a mapping is written, so that a
   full disk is an ``OSError`` at creation and never a signal.
+* Records of a burst may be collected in ``pending`` by whoever has asked :meth:`has_room` for
+  them. They are written before any other record, and before their burst ends.
 * The index is derived. A file that may not be whole after an unclean exit is removed, newest
   first, and the records from the end of the last kept file on are put again.
 
@@ -32,9 +34,9 @@ from roquet.model import sys_flag as flags
 from roquet.model.java_string import index_key_hash
 from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
-from roquet.store.index_file import IndexFile
+from roquet.store.index_file import IndexFile, IndexRecord
 
-__all__ = ["IndexFile", "IndexService", "QueryOffsetResult", "tag_key"]
+__all__ = ["IndexFile", "IndexRecord", "IndexService", "QueryOffsetResult", "tag_key"]
 
 _ONE_MILLISECOND = timedelta(milliseconds=1)
 
@@ -72,6 +74,8 @@ class IndexService:
         self._file_bytes = layout.file_size(slots, entries)
         self._clock = clock
         self._index_files: list[IndexFile] = []
+        self.pending: list[IndexRecord] = []
+        self._room = 0
         self._lock = threading.Lock()
         self._syncing: list[IndexFile] = []
         self._retired: list[IndexFile] = []
@@ -185,6 +189,7 @@ class IndexService:
         Raises:
             OSError: A new file was needed and could not be made; nothing of it is left.
         """
+        self.write_pending()
         if self._index_files:
             end_offset = self._index_files[-1].header.end_physical_offset
             if request.physical_offset < end_offset:
@@ -198,6 +203,33 @@ class IndexService:
                 self._put(request, key)
         if tags := request.properties.get(prop.TAGS):
             self._put(request, tag_key(tags))
+
+    def has_room(self, keys: int, physical_offset: int) -> bool:
+        """Whether a record with so many keys may be collected; if so, room is kept for them.
+
+        It may not where :meth:`build` would make a file or pass over the record.
+        """
+        room = self._room - keys
+        if room >= 0:
+            self._room = room
+            return True
+        self.write_pending()
+        if not self._index_files or not self._index_files[-1].has_blocks:
+            return False
+        file = self._index_files[-1]
+        header = file.header
+        if header.end_physical_offset > physical_offset:
+            return False
+        room = file.entries - header.index_count - keys
+        self._room = max(room, 0)
+        return room >= 0
+
+    def write_pending(self) -> None:
+        """Write the records that were collected."""
+        self._room = 0
+        if self.pending:
+            self._index_files[-1].put_records(self.pending)
+            self.pending.clear()
 
     def last_writable(self) -> IndexFile:
         """The file that takes the next entry; made when there is none or the newest is full."""

@@ -2,17 +2,22 @@
 
 Upstream's IndexFile. The bytes are those of :mod:`roquet.format.index_file`. All state lives in
 the mapping, because the compiled lane writes the same mapping. A put writes the entry, then the
-slot, then the header: a header that says "full" is true.
+slot, then the header: a header that says "full" is true. A search may meet a slot before the header
+knows of its entry, which is there by then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from roquet.format import index_file as layout
 from roquet.format.index_file import IndexHeader
 from roquet.runtime import memory
 from roquet.runtime.files import Mapping
+
+IndexRecord = tuple[int, int, list[int]]
+"""Physical offset, store timestamp in milliseconds, and the hashes of the keys of a record."""
 
 
 class IndexFile:
@@ -83,6 +88,38 @@ class IndexFile:
         )
         return True
 
+    def put_records(self, records: Sequence[IndexRecord]) -> None:
+        """Add the entries of records, for which there is room, as :meth:`put_key` would."""
+        mapping, slots = self.mapping, self.slots
+        read_slot, write_slot = layout.SLOT.unpack_from, layout.SLOT.pack_into
+        write_entry = layout.ENTRY.pack_into
+        begin_ms, end_ms, begin_offset, end_offset, slot_count, count = layout.HEADER.unpack_from(
+            mapping
+        )
+        number = max(count, 1)
+        assert number + sum(len(hashes) for _, _, hashes in records) <= self.entries, (
+            "records run over the end of their index file"
+        )
+        entry_at = layout.entry_position(slots, number)
+        for end_offset, end_ms, hashes in records:
+            seconds = layout.seconds_since(begin_ms, end_ms)
+            for key_hash in hashes:
+                slot_at = layout.HEADER_BYTES + key_hash % slots * layout.SLOT_BYTES
+                (previous,) = read_slot(mapping, slot_at)
+                if not 0 < previous <= number:
+                    previous = 0
+                    slot_count += 1
+                write_entry(mapping, entry_at, key_hash, end_offset, seconds, previous)
+                write_slot(mapping, slot_at, number)
+                if number == 1:
+                    begin_ms, begin_offset = end_ms, end_offset
+                    seconds = layout.seconds_since(begin_ms, end_ms)
+                number += 1
+                entry_at += layout.ENTRY_BYTES
+        layout.HEADER.pack_into(
+            mapping, 0, begin_ms, end_ms, begin_offset, end_offset, slot_count, number
+        )
+
     def select(
         self, offsets: list[int], key_hash: int, max_num: int, begin_ms: int, end_ms: int
     ) -> None:
@@ -97,7 +134,7 @@ class IndexFile:
         slot_at = layout.slot_position(key_hash % self.slots)
         memory.make_resident(address + slot_at, layout.SLOT.size)
         (number,) = layout.SLOT.unpack_from(mapping, slot_at)
-        below = min(header.index_count + 1, self.entries)
+        below = self.entries
         while 0 < number < below and len(offsets) < max_num:
             below = number
             entry_at = layout.entry_position(self.slots, number)

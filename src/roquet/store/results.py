@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from roquet.model.host import Host
 from roquet.model.message_id import offset_message_id
@@ -37,7 +38,7 @@ _STORED = {
 }
 
 
-class AppendResult(NamedTuple):
+class AppendResult(Struct, frozen=True, gc=False):
     """Where an append put its records."""
 
     wrote_offset: int
@@ -56,8 +57,7 @@ class AppendResult(NamedTuple):
         return ",".join(offset_message_id(store_host, offset) for offset in self.physical_offsets)
 
 
-@dataclass(slots=True, frozen=True)
-class PutMessageResult:
+class PutMessageResult(Struct, frozen=True, gc=False):
     """Answer to a put; ``detail`` says why it was refused."""
 
     status: PutMessageStatus
