@@ -1,7 +1,8 @@
 """Offsets of groups beside each other: copying them, and the least of a topic.
 
-The part of upstream's AdminBrokerProcessor behind ``mqadmin cloneGroupOffset`` and the correction
-of a group's offsets by those of others.
+The part of upstream's AdminBrokerProcessor that lets a group go on where another one is, and that
+tells how far behind the others it may go. Upstream copies nothing when all topics are asked for,
+and drops the offsets of groups that the least is to be taken without; neither is done here.
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@ import pytest
 
 from roquet.broker.admin.queue_dump import ENTRIES_MAX, QueueDumpAdmin
 from roquet.broker.config import BrokerConfig
+from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.model.java_string import java_hash
 from roquet.remoting.bodies.offset import QueryConsumeQueueResponseBody
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.admin import QueryConsumeQueueRequestHeader
 from roquet.runtime.clock import ManualClock
+from roquet.store.consume_queue_ext import ConsumeQueueExt
 from tests.unit.broker.admin.clients_kit import subscribe
 from tests.unit.broker.admin.kit import Desk
 from tests.unit.store.kit import NOW_MS, message, opened, put
@@ -94,6 +96,39 @@ async def test_entries_with_ext_units_show_the_verdict(tmp_path: Path) -> None:
     assert (entry.tags_code, entry.eval) == (code, True)
     assert entry.extend_data_json == (f'{{"msgStoreTime":{NOW_MS},"size":20,"tagsCode":{code}}}')
     assert [each.eval for each in unasked.queue_data or []] == [False]
+
+
+@pytest.mark.parametrize(
+    ("unit", "bits", "message_text"),
+    [
+        (CqExtUnit(5, 6, b"\x01\x80"), "1000000000000001\n", None),
+        (CqExtUnit(5, 6, bytes(8) + b"\x07"), "00000111\n" + "0" * 64 + "\n", None),
+        (CqExtUnit(5, 6), None, None),
+        (None, None, "Cq extend not exist!addr: "),
+    ],
+)
+async def test_ext_units(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: CqExtUnit | None,
+    bits: str | None,
+    message_text: str | None,
+) -> None:
+    clock = ManualClock(NOW_MS)
+    with_ext = store_config(consume_queue_ext=True)
+    with opened(tmp_path, clock=clock, config=with_ext) as store:
+        at = with_dump(Desk(BrokerConfig(store_root=str(tmp_path)), store, clock))
+        at.put("T", 0, 1)
+        monkeypatch.setattr(ConsumeQueueExt, "get", lambda *_: unit)
+        (entry,) = (await dump(at, header())).queue_data or []
+        address = entry.tags_code
+    assert (entry.bit_map, entry.eval) == (bits, False)
+    if message_text is None:
+        assert entry.tags_code == 5
+        assert '"msgStoreTime":6' in (entry.extend_data_json or "")
+        assert ("filterBitMap" in (entry.extend_data_json or "")) == (bits is not None)
+    else:
+        assert entry.msg == f"{message_text}{address}"
 
 
 async def test_no_such_queue(at: Desk) -> None:
