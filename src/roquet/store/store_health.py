@@ -86,11 +86,13 @@ class StoreHealth:
         after it has ended.
         """
         limit_ms = self.config.os_page_cache_busy_timeout_ms
-        if self.lock_time_ms() > limit_ms:
+        limit_ns = limit_ms * 1_000_000
+        now_ns = self.clock.monotonic_ns()
+        began_ns = self._append_began_ns
+        if began_ns and (now_ns - began_ns) // 1_000_000 > limit_ms:
             return True
         ended_ns, took_ns = self._append_took_ns
-        is_recent = self.clock.monotonic_ns() - ended_ns < limit_ms * 1_000_000
-        return took_ns > limit_ms * 1_000_000 and is_recent
+        return took_ns > limit_ns and now_ns - ended_ns < limit_ns
 
     def is_in_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a message is there but too far from the end to be in memory."""
