@@ -97,7 +97,7 @@ class TopicNote:
         Example:
             >>> note = TopicNote("T", b"T")
             >>> note.derive(b"TAGS\x01a\x02KEYS\x01x y\x02")
-            (97, [82057, 82058, 78901174])
+            (97, [81929, 81930, 78700355])
             >>> note.derive(b"TAGS\x01a\x02TAGS\x01\x02") is None
             True
         """
