@@ -218,6 +218,7 @@ SET_OTHERWISE = {
     "maxMessageSize",
     "namesrvAddr",
     "storePathRootDir",
+    "transactionCheckInterval",
 }
 """Settings that the test has other than the run: sizes and places. All others are the same."""
 

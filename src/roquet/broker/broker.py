@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from roquet.broker.admin.connection import ConnectionAdmin
 from roquet.broker.admin.group import GroupAdmin
-from roquet.broker.admin.offset import OffsetAdmin
-from roquet.broker.admin.queue_lock import QueueLockAdmin
+from roquet.broker.admin.processors import AdminParts, admin_processors
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
 from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig, replace
@@ -38,19 +36,29 @@ from roquet.broker.lane import make_wire_lane
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.manager.delay_offset import DelayOffsetManager
+from roquet.broker.manager.dynamic_settings import DynamicSettings
 from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.manager.rebalance_lock import RebalanceLockManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.processor.client_manage import ClientManageProcessor
-from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
+from roquet.broker.manager.transaction_metrics import TransactionMetrics
+from roquet.broker.message_services import MessageServices
 from roquet.broker.processor.pull_message import PullMessageProcessor
-from roquet.broker.processor.query_message import QueryMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
+from roquet.broker.processors import (
+    BrokerParts,
+    client_processors,
+    make_pull_processor,
+    make_send_processor,
+)
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.housekeeping import PeriodicTasks, keep_house, persist_tables
-from roquet.broker.service.pull_request_hold import PullRequestHoldService, sweep_interval_ms
 from roquet.broker.service.registration import NamesrvRegistration
+from roquet.broker.service.timers import LoopTimers
+from roquet.broker.service.transaction_op import TransactionSettings
+from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS, BrokerStats
+from roquet.broker.stats.queue_growth import QueueGrowth
 from roquet.errors import ConfigError, SendFailed
 from roquet.model.delay_level import DelayLevels
 from roquet.model.host import Host
@@ -136,6 +144,19 @@ class Broker:
         self.topics = TopicConfigManager.at(config, files, clock, delay_level_count=levels)
         self.groups = SubscriptionGroupManager.at(config, files, clock)
         self.offsets = ConsumerOffsetManager.at(config, files, clock)
+        self.delay_offsets = DelayOffsetManager.at(
+            config, files, clock, flush=self._log_store.flush
+        )
+        self.transaction_metrics = TransactionMetrics.at(config, files, clock)
+        self._tables = (
+            self.offsets,
+            self.topics,
+            self.groups,
+            self.delay_offsets,
+            self.transaction_metrics,
+        )
+        self.settings = DynamicSettings.at(config, store_config, files, clock)
+        self.stats = BrokerStats(config.cluster_name, clock)
         self.producers = ProducerManager(config, clock)
         self.consumers = ConsumerManager(config, clock, notify=self._notify_consumers)
         self.locks = RebalanceLockManager(clock)
@@ -152,6 +173,7 @@ class Broker:
             is_transient_pool_deficient=self._log_store.is_transient_store_pool_deficient,
         )
         self._registration: NamesrvRegistration | None = None
+        self._services: MessageServices | None = None
         self._changed_groups: dict[str, Sequence[ClientChannel]] = {}
         self._is_stopped = False
 
@@ -179,8 +201,7 @@ class Broker:
             ConfigError: A file cannot be used, or a port.
             StoreError: The store cannot be opened.
         """
-        tables = (self.topics, self.groups, self.offsets)
-        problems = [table.load() for table in tables]
+        problems = [table.load() for table in (self.settings, *self._tables)]
         await asyncio.to_thread(self.store.load)
         try:
             self.store.start()
@@ -202,76 +223,99 @@ class Broker:
         self.fast_port = await self._server.start(bind_address, fast, kind=Port.FAST)
 
     def _add_processors(self) -> None:
-        config, store, clock, flow = self.config, self.store, self._clock, self._flow
-        topics, groups, offsets = self.topics, self.groups, self.offsets
-        hold = PullRequestHoldService(
-            clock,
-            max_offset=store.max_offset_in_queue,
-            sweep_interval_ms=sweep_interval_ms(config),
-            held_max=config.pull_queue_capacity,
-        )
-        self._log_store.dispatcher.arriving.append(hold.notify_arriving)
-        self._tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
-        sends = SendMessageProcessor(
-            config,
-            store=store,
-            topics=topics,
-            groups=groups,
-            clock=clock,
-            store_host=Host.parse(self.address),
-            flow=flow,
-            random=self._random,
-            locks=self.locks,
-        )
-        pulls = PullMessageProcessor(
-            config,
-            store=store,
-            topics=topics,
-            groups=groups,
+        store_host = Host.parse(self.address)
+        parts = BrokerParts(
+            config=self.config,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            producers=self.producers,
             consumers=self.consumers,
-            offsets=offsets,
-            hold=hold,
-            clock=clock,
-            flow=flow,
+            locks=self.locks,
+            flow=self._flow,
+            clock=self._clock,
+            random=self._random,
+            store_host=store_host,
         )
+        sends, pulls = make_send_processor(parts), make_pull_processor(parts, self._tasks)
         self._add_lane(sends, pulls)
+        self._services = self._make_services(store_host)
         for source in (
             sends,
             pulls,
-            QueryMessageProcessor(store=store, flow=flow),
-            ClientManageProcessor(
-                config,
-                topics=topics,
-                groups=groups,
-                producers=self.producers,
-                consumers=self.consumers,
-                clock=clock,
-            ),
-            ConsumerManageProcessor(
-                config,
-                store=store,
-                topics=topics,
-                groups=groups,
-                consumers=self.consumers,
-                offsets=offsets,
-            ),
-            OffsetAdmin(store=store, offsets=offsets, flow=flow),
-            QueueLockAdmin(locks=self.locks),
-            TopicAdmin(
-                config,
-                store=store,
-                topics=topics,
-                offsets=offsets,
-                flow=flow,
-                registered=self.wait_registered,
-            ),
-            GroupAdmin(groups=groups, offsets=offsets, flow=flow),
-            ConnectionAdmin(producers=self.producers, consumers=self.consumers, clock=clock),
-            RuntimeInfoAdmin(
-                config, store=store, flow=flow, clock=clock, files=self._files, tls=self._tls
-            ),
+            *client_processors(parts),
+            *self._services.processors,
+            *self._admin_processors(),
         ):
             self._registry.add(source)
+
+    def _make_services(self, store_host: Host) -> MessageServices:
+        return MessageServices(
+            self.config,
+            _transaction_settings(self.config),
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            producers=self.producers,
+            delay_offsets=self.delay_offsets,
+            metrics=self.transaction_metrics,
+            flow=self._flow,
+            clock=self._clock,
+            timers=LoopTimers(),
+            store_host=store_host,
+            random=self._random,
+        )
+
+    def _admin_processors(self) -> Iterator[object]:
+        growth = QueueGrowth(self.stats, self._log_store.queues)
+        self.store.add_arriving_listener(growth.notify_arriving)
+        self._tasks.every(SAMPLE_INTERVAL_MS, "sampling of statistics", self.stats.sample)
+
+        def topic_deleted(topic: str) -> None:
+            self.stats.topic_deleted(topic)
+            growth.topic_deleted(topic)
+
+        store, flow = self.store, self._flow
+        yield TopicAdmin(
+            self.config,
+            store=store,
+            topics=self.topics,
+            offsets=self.offsets,
+            flow=flow,
+            registered=self.wait_registered,
+            put_tps=self.stats.topic_put_tps,
+            dropped=topic_deleted,
+        )
+        yield GroupAdmin(
+            groups=self.groups, offsets=self.offsets, flow=flow, dropped=self.stats.group_deleted
+        )
+        yield RuntimeInfoAdmin(
+            self.config,
+            store=store,
+            flow=flow,
+            clock=self._clock,
+            files=self._files,
+            tls=self._tls,
+            config_version=self.settings.data_version,
+        )
+        yield from admin_processors(
+            AdminParts(
+                config=self.config,
+                store=store,
+                topics=self.topics,
+                groups=self.groups,
+                consumers=self.consumers,
+                offsets=self.offsets,
+                settings=self.settings,
+                stats=self.stats,
+                flow=flow,
+                clock=self._clock,
+                address=lambda: self.address,
+                delay_offsets=self.delay_offsets,
+            )
+        )
 
     def _add_lane(self, sends: SendMessageProcessor, pulls: PullMessageProcessor) -> None:
         """Have plain requests handled by the compiled lane; plug-ins of the store see all puts."""
@@ -300,9 +344,11 @@ class Broker:
             producers=self.producers,
             consumers=self.consumers,
             locks=self.locks,
-            tables=(self.offsets, self.topics, self.groups),
+            tables=self._tables,
         )
         self._tasks.start()
+        if self._services is not None:
+            self._services.start()
 
     async def _register(self) -> None:
         self._registration = NamesrvRegistration(
@@ -328,11 +374,13 @@ class Broker:
             await self._registration.stop()
         await self._wait_acknowledged()
         await self._server.stop()
+        if self._services is not None:
+            self._services.stop()
         await self._tasks.stop()
         self._flow.close()
         await self._client.close()
         try:
-            await persist_tables((self.offsets, self.topics, self.groups))
+            await persist_tables(self._tables)
         finally:
             await asyncio.to_thread(self.store.shutdown)
 
@@ -432,3 +480,13 @@ class Broker:
 
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(fail)
+
+
+def _transaction_settings(config: BrokerConfig) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_ms=config.transaction_timeout_ms,
+        check_max=config.transaction_check_max,
+        check_interval_ms=config.transaction_check_interval_ms,
+        op_message_bytes_max=config.transaction_op_message_bytes_max,
+        op_batch_interval_ms=config.transaction_op_batch_interval_ms,
+    )

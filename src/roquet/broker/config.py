@@ -102,6 +102,15 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         default=0, name="startAcceptSendRequestTimeStamp"
     )
     reject_transaction_message: bool = field(default=False, name="rejectTransactionMessage")
+    transaction_timeout_ms: Positive = field(default=6_000, name="transactionTimeOut")
+    transaction_check_max: Positive = field(default=15, name="transactionCheckMax")
+    transaction_check_interval_ms: Positive = field(default=30_000, name="transactionCheckInterval")
+    transaction_op_message_bytes_max: Positive = field(
+        default=4_096, name="transactionOpMsgMaxSize"
+    )
+    transaction_op_batch_interval_ms: Positive = field(
+        default=3_000, name="transactionOpBatchInterval"
+    )
     mixed_message_type: bool = field(default=False, name="enableMixedMessageType")
 
     # Pulling

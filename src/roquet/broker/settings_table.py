@@ -128,13 +128,21 @@ WITHOUT_EFFECT = (
         ),
     ),
     WithoutEffect(
-        "delayed, timed and transactional delivery are not part of this version",
+        "the loop delivers delayed messages itself and writes all tables together",
+        _keys(
+            """
+            delayOffsetUpdateVersionStep enableScheduleAsyncDeliver enableScheduleMessageStats
+            flushDelayOffsetInterval scheduleAsyncDeliverMaxPendingLimit
+            scheduleAsyncDeliverMaxResendNum2Blocked transactionMetricFlushInterval
+            """
+        ),
+    ),
+    WithoutEffect(
+        "messages at any time are not part of this version",
         _keys(
             """
             allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey
-            delayOffsetUpdateVersionStep enableScheduleAsyncDeliver enableScheduleMessageStats
-            flushDelayOffsetInterval mappedFileSizeTimerLog recallMessageEnable
-            scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+            mappedFileSizeTimerLog recallMessageEnable
             timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics
             timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
             timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
@@ -142,8 +150,6 @@ WITHOUT_EFFECT = (
             timerPutMessageThreadNum timerRecallToTimeWheelEnable timerRecallToTimelineEnable
             timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
             timerWarmEnable timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
-            transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
-            transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
             """
         ),
     ),
@@ -286,7 +292,8 @@ IMPORTANT_KEYS = _keys(
     listenPort maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexEnable
     msgTraceTopicName namesrvAddr rejectTransactionMessage storePathRootDir traceTopicEnable
-    transientStorePoolEnable
+    transactionCheckInterval transactionCheckMax
+    transactionTimeOut transientStorePoolEnable
     """
 )
 """The keys that upstream marks as important, as far as they have an effect here."""

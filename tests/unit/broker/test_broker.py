@@ -88,7 +88,12 @@ async def name_server(folder: Path) -> AsyncIterator[Namesrv]:
 
 
 async def send(
-    client: RemotingClient, broker: Broker, body: bytes, *, queue_id: int = 0
+    client: RemotingClient,
+    broker: Broker,
+    body: bytes,
+    *,
+    queue_id: int = 0,
+    properties: str = "TAGS\x01paid\x02",
 ) -> RemotingCommand:
     header = SendMessageRequestHeaderV2(
         producer_group="shop",
@@ -99,7 +104,7 @@ async def send(
         sys_flag=0,
         born_timestamp_ms=1_700_000_000_000,
         flag=0,
-        properties="TAGS\x01paid\x02",
+        properties=properties,
     )
     return await client.invoke(
         broker.address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_ms=TIMEOUT_MS
@@ -169,6 +174,19 @@ async def test_a_held_pull_is_answered_when_a_message_arrives(
         assert not waiting.done()
         await send(client, broker, b"second")
         assert list(bodies(await waiting)) == [b"second"]
+
+
+async def test_a_delayed_message_comes_when_it_is_due(
+    broker: Broker, client: RemotingClient
+) -> None:
+    await send(client, broker, b"makes the topic")
+    sent = await send(client, broker, b"later", properties="DELAY\x011\x02")
+    assert sent.code == ResponseCode.SUCCESS, sent.remark
+    pulled = await pull(client, broker, 1, suspend_ms=9_000)
+    assert list(bodies(pulled)) == [b"later"]
+    record = decode_record(memoryview(pulled.body), 0, len(pulled.body))
+    assert record.store_timestamp_ms - 1_000 >= broker.store.earliest_message_time_ms()
+    assert broker.delay_offsets.query(1) == 1
 
 
 class Told:
