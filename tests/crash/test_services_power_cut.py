@@ -1,0 +1,277 @@
+"""A power cut, or a kill, in the middle of delays and transactions.
+
+A broker's services run on a recording disk, driven by a seed. Between any two file calls an image
+is built of what a power cut at that moment could leave. A broker that starts from the image must
+deliver every delayed message that was on the disk, at its time or later, and must ask about, or
+have committed, every half message that was.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.client_channel import ClientChannel
+from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.manager.delay_offset import DelayOffsetManager
+from roquet.broker.manager.producer import ProducerManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.manager.transaction_metrics import TransactionMetrics
+from roquet.broker.message_services import MessageServices
+from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.service.transaction_op import TransactionSettings
+from roquet.model.delay_level import DelayLevels
+from roquet.model.message import BrokerMessage, StoredMessage
+from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from roquet.remoting.codes import LanguageCode, RequestCode
+from roquet.remoting.command import create_request
+from roquet.remoting.connection import Connection
+from roquet.remoting.headers.send import EndTransactionRequestHeader
+from roquet.remoting.processor import PUBLIC, RequestContext
+from roquet.runtime.clock import ManualClock
+from roquet.runtime.files import Files
+from roquet.runtime.randomness import seeded
+from roquet.store.default_message_store import DefaultMessageStore
+from roquet.testing.files import RecordingFiles
+from tests.crash.harness import ASYNC, SYNC, small_config
+from tests.unit.broker.processor.send_kit import STORE_HOST, FakeConnection
+from tests.unit.broker.service.manual_timers import ManualTimers
+from tests.unit.broker.service.transaction_kit import COMMIT, ROLLBACK, ProducerConnection
+
+ROUNDS = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
+STEPS = 80
+IMAGES = 8
+CONFIGS = {
+    "async": small_config(ASYNC),
+    "sync": small_config(SYNC),
+    "async-crc-ext": small_config(ASYNC, crc=True, ext=True),
+}
+LEVELS = DelayLevels()
+SETTINGS = TransactionSettings(
+    timeout_ms=2_000, check_interval_ms=5_000, op_batch_interval_ms=1_000, check_max=1_000
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A message that was given to the store."""
+
+    key: str
+    is_half: bool
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class Image:
+    root: Path
+    now_ms: int
+    safe: list[Written]
+    rolled_back: frozenset[str]
+
+
+class Life:
+    """One life of a broker's services on a store."""
+
+    def __init__(self, root: Path, name: str, files: Files, now_ms: int) -> None:
+        self.clock = clock = ManualClock(now_ms)
+        self.timers = ManualTimers(clock)
+        config = BrokerConfig(store_root=str(root))
+        self.store = DefaultMessageStore(root, CONFIGS[name], files=files, clock=clock)
+        self.offsets = ConsumerOffsetManager.at(config, files, clock)
+        self.delays = DelayOffsetManager.at(config, files, clock, flush=self.store.flush)
+        self.metrics = TransactionMetrics.at(config, files, clock)
+        self.tables = (self.offsets, self.delays, self.metrics)
+        for table in self.tables:
+            table.load()
+        self.store.load()
+        self.store.start(threads=False)
+        producers = ProducerManager(config, clock)
+        self.producer = ProducerConnection()
+        channel = ClientChannel(
+            connection=cast("Connection", self.producer),
+            client_id="c",
+            language=LanguageCode.JAVA,
+            version=493,
+            last_update_ns=0,
+        )
+        producers.register("P", channel)
+        self.services = MessageServices(
+            config,
+            SETTINGS,
+            store=self.store,
+            topics=TopicConfigManager.at(config, files, clock),
+            groups=SubscriptionGroupManager.at(config, files, clock),
+            offsets=self.offsets,
+            producers=producers,
+            delay_offsets=self.delays,
+            metrics=self.metrics,
+            flow=FlowControl(config, clock, is_page_cache_busy=lambda: False),
+            clock=clock,
+            timers=self.timers,
+            store_host=STORE_HOST,
+            random=seeded(1),
+        )
+        self.services.start()
+
+    def put(self, topic: str, queue_id: int, properties: str, body: bytes) -> int:
+        """Store a message without waiting; where it ends in the log."""
+        message = BrokerMessage(
+            topic,
+            queue_id,
+            body,
+            properties.encode(),
+            born_timestamp_ms=self.clock.now_ms(),
+            wait_store_ok=False,
+        )
+        result = self.store.put_message(message)
+        assert result.append is not None
+        return result.append.end_offset
+
+    def end(self, half: StoredMessage, verdict: int) -> None:
+        header = EndTransactionRequestHeader(
+            producer_group="P",
+            half_queue_offset=half.queue_offset,
+            physical_offset=half.physical_offset,
+            commit_or_rollback=verdict,
+            msg_id="",
+        )
+        request = create_request(RequestCode.END_TRANSACTION, header, opaque=1)
+        request.flag = 2
+        context = RequestContext(cast("Connection", FakeConnection()), request, PUBLIC)
+        self.services.end_transaction.end(context, header)
+        self.store.finish_burst()
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        found = []
+        for at in range(self.store.max_offset_in_queue(topic, queue_id)):
+            offset = self.store.physical_offset_in_queue(topic, queue_id, at)
+            message = self.store.look_message(offset) if offset >= 0 else None
+            if message is not None:
+                found.append(message)
+        return found
+
+
+class Session:
+    """A seeded life, with images taken on the way."""
+
+    def __init__(self, seed: int, name: str, place: Path) -> None:
+        self.rng = random.Random(seed)
+        self.image_rng = random.Random(seed + 1)
+        self.place = place
+        self.name = name
+        self.written: list[Written] = []
+        self.rolled_back: set[str] = set()
+        self.images: list[Image] = []
+        self.life: Life | None = None
+        self.files = RecordingFiles(place / "store", on_call=self.on_call)
+        self.life = Life(place / "store", name, self.files, 1_700_000_000_000)
+
+    def on_call(self, number: int, name: str, path: Path) -> None:
+        del number, name, path
+        if self.life is not None and self.image_rng.random() < 0.04 and len(self.images) < IMAGES:
+            self.take_image()
+
+    def take_image(self) -> None:
+        assert self.life is not None
+        root = self.place / f"image{len(self.images)}"
+        kind = self.image_rng.choice(("page", "sector", "kill"))
+        safe_offset = self.life.store.flushed_offset
+        if kind == "kill":
+            self.files.killed(root)
+            safe_offset = self.life.store.max_physical_offset
+        else:
+            self.files.image(self.image_rng, root, by_sector=kind == "sector")
+        safe = [each for each in self.written if each.end_offset <= safe_offset]
+        image = Image(root, self.life.clock.now_ms(), safe, frozenset(self.rolled_back))
+        self.images.append(image)
+
+    def step(self, number: int) -> None:
+        assert self.life is not None
+        life, key = self.life, f"K{number}"
+        match self.rng.choice("dddhhhheeetttffp"):
+            case "d":
+                level = self.rng.randint(1, 3)
+                text = (
+                    f"UNIQ_KEY\x01{key}\x02DELAY\x01{level}\x02REAL_TOPIC\x01D\x02REAL_QID\x010\x02"
+                )
+                end = life.put(SCHEDULE_TOPIC, level - 1, text, key.encode())
+                self.written.append(Written(key, is_half=False, end_offset=end))
+            case "h":
+                text = (
+                    f"UNIQ_KEY\x01{key}\x02PGROUP\x01P\x02TRAN_MSG\x01true\x02"
+                    "REAL_TOPIC\x01C\x02REAL_QID\x010\x02"
+                )
+                end = life.put(TRANS_HALF_TOPIC, 0, text, key.encode())
+                self.written.append(Written(key, is_half=True, end_offset=end))
+            case "e":
+                halves = life.messages(TRANS_HALF_TOPIC)
+                if halves:
+                    half = self.rng.choice(halves)
+                    verdict = self.rng.choice((COMMIT, ROLLBACK))
+                    if verdict == ROLLBACK:
+                        self.rolled_back.add(half.unique_key or "")
+                    life.end(half, verdict)
+            case "t":
+                life.timers.advance(self.rng.choice((10, 500, 1_500, 6_000)))
+            case "f":
+                life.store.flush()
+            case "p":
+                for table in life.tables:
+                    table.persist()
+
+    def run(self) -> None:
+        assert self.life is not None
+        for number in range(STEPS):
+            self.step(number)
+        self.life.services.stop()
+        self.life.store.flush()
+        if not self.images:
+            self.take_image()
+        self.life.store.shutdown()
+        self.files.release()
+
+
+def check(image: Image, name: str) -> None:
+    """Start from an image, and let enough time pass for all that is due."""
+    life = Life(image.root, name, Files(), image.now_ms)
+    try:
+        for _ in range(20):
+            life.timers.advance(2_000)
+            life.store.flush()  # with SYNC_FLUSH nobody sees what is not on the disk
+        delivered = life.messages("D")
+        committed = {message.unique_key for message in life.messages("C")}
+        asked = {header.msg_id for header, _ in life.producer.asked}
+        due_ms: dict[str | None, int] = {}
+        for level in (1, 2, 3):
+            for message in life.messages(SCHEDULE_TOPIC, level - 1):
+                due = LEVELS.deliver_timestamp_ms(level, message.store_timestamp_ms)
+                due_ms[message.unique_key] = due
+        keys = {message.unique_key for message in delivered}
+        for written in image.safe:
+            if not written.is_half:
+                assert written.key in keys, f"{written.key} is lost"
+            elif written.key not in image.rolled_back:
+                assert written.key in committed | asked, f"{written.key} is forgotten"
+        for message in delivered:
+            assert message.store_timestamp_ms >= due_ms[message.unique_key], "too early"
+        life.services.stop()
+    finally:
+        life.store.shutdown()
+        shutil.rmtree(image.root)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("seed", range(4 * ROUNDS))
+def test_nothing_is_lost_or_early_after_a_power_cut(seed: int, name: str, tmp_path: Path) -> None:
+    session = Session(seed, name, tmp_path)
+    session.run()
+    for image in session.images:
+        check(image, name)
