@@ -239,6 +239,7 @@ class Broker:
             store_host=store_host,
         )
         sends, pulls = make_send_processor(parts), make_pull_processor(parts, self._tasks)
+        sends.half_stored.append(lambda topic: self.transaction_metrics.add(topic, 1))
         self._add_lane(sends, pulls)
         self._services = self._make_services(store_host)
         for source in (

@@ -189,6 +189,15 @@ async def test_a_delayed_message_comes_when_it_is_due(
     assert broker.delay_offsets.query(1) == 1
 
 
+async def test_half_messages_are_counted(broker: Broker, client: RemotingClient) -> None:
+    await send(client, broker, b"makes the topic")
+    half = "TRAN_MSG\x01true\x02PGROUP\x01shop\x02"
+    sent = await send(client, broker, b"half", properties=half)
+    assert sent.code == ResponseCode.SUCCESS, sent.remark
+    assert broker.transaction_metrics.add(TOPIC, 0) == 1
+    assert broker.store.max_offset_in_queue(TOPIC, 0) == 1
+
+
 class Told:
     """A consumer's ear."""
 

@@ -55,6 +55,7 @@ from roquet.model import sys_flag as flags
 from roquet.model.host import Host
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import PROPERTIES_BYTES_MAX, UNIQ_CLIENT_MESSAGE_ID_KEYIDX
+from roquet.model.topic import TRANS_HALF_TOPIC
 from roquet.model.topic_config import PERM_WRITE
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -65,7 +66,7 @@ from roquet.remoting.processor import Action, Permission, RequestContext, Resour
 from roquet.runtime.clock import Clock, stamp_of
 from roquet.runtime.randomness import Randomness
 from roquet.store.config import BrokerRole
-from roquet.store.message_store import MessageStore
+from roquet.store.message_store import MessageStore, PutDone
 from roquet.store.results import PutMessageResult, PutMessageStatus
 
 __all__ = ["SendMessageProcessor"]
@@ -93,6 +94,7 @@ class SendMessageProcessor:
 
     Attributes:
         send_hooks: Called around every send; with any, no send is plain.
+        half_stored: Told the topic of every half message that was stored.
         approve_topic: Told of a topic, with its number of write queues, when a plan without rules
             is made for it; holds until :meth:`forget_topics`.
     """
@@ -111,6 +113,7 @@ class SendMessageProcessor:
         locks: RebalanceLockManager | None = None,
     ) -> None:
         self.send_hooks: list[SendMessageHook] = []
+        self.half_stored: list[Callable[[str], None]] = []
         self.approve_topic: Callable[[str, int], None] | None = None
         self._config = config
         self._store = store
@@ -234,7 +237,7 @@ class SendMessageProcessor:
             if hooked is not None and prepared.is_of_store:
                 self._after(hooked, answer, None)
             return answer
-        self._submit_prepared(context, prepared, hooked)
+        self._submit_prepared(context, header.topic, prepared, hooked)
         return None
 
     def _prepared(
@@ -295,20 +298,33 @@ class SendMessageProcessor:
         return self._random.randrange(plan.write_queue_nums)
 
     def _submit_prepared(
-        self, context: RequestContext, prepared: Prepared, hooked: SendMessageContext | None
+        self,
+        context: RequestContext,
+        topic: str,
+        prepared: Prepared,
+        hooked: SendMessageContext | None,
     ) -> None:
         message, queue_id, unique_key = prepared
         is_oneway = context.request.is_oneway
+        done: PutDone | None = None
         if hooked is not None:
-            self._submit(message, partial(self._stored_hooked, context, prepared, hooked))
-        elif is_oneway:
-            self._submit(message)
-        else:
-            self._submit(message, partial(self._stored, context, queue_id, unique_key))
+            done = partial(self._stored_hooked, context, prepared, hooked)
+        elif not is_oneway:
+            done = partial(self._stored, context, queue_id, unique_key)
+        if message.topic == TRANS_HALF_TOPIC:
+            done = partial(self._half_stored, topic, done)
+        self._submit(message, done)
         if not is_oneway:
             self._flow.sends_waiting += 1
         if self._may_wait:
             _let_go(context.request)
+
+    def _half_stored(self, topic: str, done: PutDone | None, result: PutMessageResult) -> None:
+        if result.is_ok:
+            for listener in self.half_stored:
+                listener(topic)
+        if done is not None:
+            done(result)
 
     # ------------------------------------------------------------------------------- hooks
 
