@@ -113,7 +113,7 @@ class SendMessageProcessor:
         locks: RebalanceLockManager | None = None,
     ) -> None:
         self.send_hooks: list[SendMessageHook] = []
-        self.half_stored: list[Callable[[str], None]] = []
+        self.half_stored: list[Callable[[str], object]] = []
         self.approve_topic: Callable[[str, int], None] | None = None
         self._config = config
         self._store = store
