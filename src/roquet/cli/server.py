@@ -30,6 +30,7 @@ import click
 from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
 from roquet.runtime.files import Files
 from roquet.runtime.log import LineFormatter
+from roquet.runtime.memory import keep_heap
 from roquet.runtime.network import is_loopback
 from roquet.runtime.process import exit_at_once, raise_open_files_limit, silence_output
 from roquet.store.store_lock import LOCK_FILE
@@ -203,6 +204,7 @@ def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_l
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     raise_open_files_limit()
+    keep_heap()
 
     async def whole() -> None:
         await main(StopSignals())

@@ -18,6 +18,10 @@ _MADV_DONTNEED = 4
 _FALLOC_FL_KEEP_SIZE = 0x01
 _FALLOC_FL_PUNCH_HOLE = 0x02
 _FALLOC_FL_ZERO_RANGE = 0x10
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+_HEAP_KEPT_BYTES = 32 << 20
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -29,6 +33,24 @@ if _libc is not None:
     _libc.munlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def keep_heap() -> bool:
+    """Have the allocator keep some free memory instead of giving each large block back at once.
+
+    A server takes and frees buffers of some hundred kilobytes all the time. By default each of them
+    is given back to the kernel and taken anew, page by page, under a lock that the thread which
+    populates the log needs as well.
+    """
+    mallopt = getattr(_libc, "mallopt", None)
+    if mallopt is None:
+        return False
+    settings = (
+        (_M_MMAP_THRESHOLD, _HEAP_KEPT_BYTES),
+        (_M_TRIM_THRESHOLD, _HEAP_KEPT_BYTES),
+        (_M_TOP_PAD, 1 << 20),
+    )
+    return all(int(mallopt(name, value)) == 1 for name, value in settings)
 
 
 def address_of(mapping: mmap.mmap) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -93,3 +94,7 @@ def test_a_real_error_is_raised() -> None:
 def test_facts_of_the_machine() -> None:
     assert memory.physical_memory_bytes() > PAGE
     assert memory.process_id() == os.getpid()
+
+
+def test_the_heap_can_be_kept_where_the_allocator_is_glibc_s() -> None:
+    assert memory.keep_heap() is (platform.libc_ver()[0] == "glibc")
