@@ -240,7 +240,7 @@ class Broker:
         )
         sends, pulls = make_send_processor(parts), make_pull_processor(parts, self._tasks)
         sends.half_stored.append(lambda topic: self.transaction_metrics.add(topic, 1))
-        self._add_lane(sends, pulls)
+        self._add_lane(sends, pulls, store_host)
         self._services = self._make_services(store_host)
         for source in (
             sends,
@@ -318,7 +318,9 @@ class Broker:
             )
         )
 
-    def _add_lane(self, sends: SendMessageProcessor, pulls: PullMessageProcessor) -> None:
+    def _add_lane(
+        self, sends: SendMessageProcessor, pulls: PullMessageProcessor, store_host: Host
+    ) -> None:
         """Have plain requests handled by the compiled lane; plug-ins of the store see all puts."""
         if self.store is not self._log_store:
             return
@@ -333,7 +335,7 @@ class Broker:
             pulls=pulls,
             flow=self._flow,
             clock=self._clock,
-            store_host=Host.parse(self.address),
+            store_host=store_host,
         )
         if lane is not None:
             self._server.set_lane(lane)

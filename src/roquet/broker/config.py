@@ -7,16 +7,18 @@ upstream's, so a ``broker.conf`` is read unchanged.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from roquet.model.host import Host
 from roquet.model.topic import TRACE_TOPIC
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
 
-__all__ = ["BrokerConfig", "replace"]
+__all__ = ["BrokerConfig", "broker_ip", "replace"]
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -156,6 +158,11 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def is_master(self) -> bool:
         """Whether the broker takes writes."""
         return self.broker_id == MASTER_ID
+
+
+def broker_ip(config: BrokerConfig, store_host: Host) -> str:
+    """The address that remarks name: the one that clients are told, or that of the records."""
+    return config.broker_ip1 or str(ipaddress.ip_address(store_host.ip))
 
 
 def replace(config: BrokerConfig, **changes: object) -> BrokerConfig:

@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from roquet.errors import ProtocolError
+from roquet.model.fastjson import without_nulls
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.hooks import RequestRefused
@@ -58,7 +59,7 @@ def read_body(context: RequestContext, body_type: type[_T], *, max_bytes: int) -
         if len(body) > NULLS_BYTES_MAX:
             raise _bad_body(body_type, error) from error
     try:
-        plain = _without_nulls(msgspec.json.decode(body))
+        plain = without_nulls(msgspec.json.decode(body))
         return msgspec.convert(plain, body_type, strict=False, str_keys=True)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise _bad_body(body_type, error) from error
@@ -67,12 +68,3 @@ def read_body(context: RequestContext, body_type: type[_T], *, max_bytes: int) -
 def _bad_body(body_type: type[_T], error: Exception) -> ProtocolError:
     name = body_type.__name__
     return ProtocolError(f"Body that is no {name}", code="bad_body", detail=str(error))
-
-
-def _without_nulls(value: object) -> object:
-    match value:
-        case dict():
-            return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-        case list():
-            return [_without_nulls(item) for item in value]
-    return value

@@ -77,6 +77,7 @@ __all__ = [
     "WritableJson",
     "dumps",
     "loads",
+    "without_nulls",
 ]
 
 WritableJson: TypeAlias = (
@@ -246,3 +247,18 @@ def _java_double(value: float) -> str:
         # near as the one above; those of the shortest text never do.
         mantissa = f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:]}"
     return f"{mantissa}E{power}"
+
+
+def without_nulls(value: object) -> object:
+    """A value as upstream reads it: members of objects that are null are not there.
+
+    Example:
+        >>> without_nulls({"a": None, "b": [None, {"c": None}]})
+        {'b': [None, {}]}
+    """
+    match value:
+        case dict():
+            return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        case list():
+            return [without_nulls(item) for item in value]
+    return value

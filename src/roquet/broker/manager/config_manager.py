@@ -33,7 +33,7 @@ from msgspec import Struct
 
 from roquet.errors import ConfigError, StoreError
 from roquet.model.data_version import DataVersion
-from roquet.model.fastjson import JsonSyntaxError, JsonValue, WritableJson, dumps, loads
+from roquet.model.fastjson import JsonSyntaxError, WritableJson, dumps, loads, without_nulls
 from roquet.remoting.endpoint import LogLimiter
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
@@ -77,19 +77,10 @@ def decode_table(table_type: type[T], text: str) -> T:
     except (msgspec.MsgspecError, RecursionError):
         pass  # Bare keys or nulls, or really bad: the other reader tells.
     try:
-        return msgspec.convert(_without_nulls(loads(text)), table_type, strict=False)
+        return msgspec.convert(without_nulls(loads(text)), table_type, strict=False)
     except (JsonSyntaxError, msgspec.MsgspecError) as error:
         reason = error.detail if isinstance(error, JsonSyntaxError) else str(error)
         raise ConfigError(f"The text is no {table_type.__name__}.", detail=reason) from error
-
-
-def _without_nulls(value: JsonValue) -> object:
-    match value:
-        case dict():
-            return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-        case list():
-            return [_without_nulls(item) for item in value]
-    return value
 
 
 def pretty(value: WritableJson, *, level: int) -> str:

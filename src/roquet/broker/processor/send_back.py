@@ -29,13 +29,12 @@ Invariants:
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config import BrokerConfig, broker_ip
 from roquet.broker.hooks import (
     ConsumeMessageContext,
     ConsumeMessageHook,
@@ -146,7 +145,7 @@ class SendBackProcessor:
         self._flow = flow
         self._random = random
         self._lookup = LogLookup(store, flow)
-        self._broker_ip = config.broker_ip1 or str(ipaddress.ip_address(store_host.ip))
+        self._broker_ip = broker_ip(config, store_host)
         self._delay_level_max = DelayLevels(store.config.message_delay_levels).max_level
         self._is_slave = store.config.broker_role is BrokerRole.SLAVE
 

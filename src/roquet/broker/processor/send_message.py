@@ -28,7 +28,7 @@ import ipaddress
 from collections.abc import Callable
 from functools import partial
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config import BrokerConfig, broker_ip
 from roquet.broker.hooks import (
     SendMessageContext,
     SendMessageHook,
@@ -129,8 +129,8 @@ class SendMessageProcessor:
         self._may_wait = store.config.is_sync_flush or role is BrokerRole.SYNC_MASTER
         self._is_slave = role is BrokerRole.SLAVE
         self._is_guarded = self._is_slave or self._starts_ms > 0
-        broker_ip = config.broker_ip1 or str(ipaddress.ip_address(store_host.ip))
-        self._check = TopicCheck(config, topics, broker_ip=broker_ip)
+        shown_ip = broker_ip(config, store_host)
+        self._check = TopicCheck(config, topics, broker_ip=shown_ip)
         self._answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
         self._prepare = SendPreparation(
             config,
@@ -141,7 +141,7 @@ class SendMessageProcessor:
             locks=locks,
             clock=clock,
             store_host=store_host,
-            broker_ip=broker_ip,
+            broker_ip=shown_ip,
             random=random,
         )
         topics.changed.append(self.forget_topics)
