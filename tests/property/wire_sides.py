@@ -1,15 +1,18 @@
 """A broker's processors over a real store, fed with bytes and without sockets.
 
-Two sides, one with the compiled lane of the wire and one without, get the same bytes under the same
+Two sides, one with a lane of the wire and one without, get the same bytes under the same
 clock; whatever they answer and write can then be compared.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.lane import WireLane, make_wire_lane
@@ -20,6 +23,7 @@ from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
+from roquet.broker.pure_lane import PureLane, make_pure_lane
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.pull_request_hold import PullRequestHoldService
 from roquet.model.host import Host
@@ -37,6 +41,13 @@ from roquet.store.default_message_store import DefaultMessageStore
 
 STORE_HOST = Host.parse("127.0.0.1:10911")
 TOPICS = ("Orders", "Other", "Narrow")
+
+
+class LaneKind(Enum):
+    """The lanes of the wire."""
+
+    COMPILED = "compiled"
+    PURE = "pure"
 
 
 class FakeTransport:
@@ -80,15 +91,16 @@ class Side:
     Args:
         root: Where its store is.
         config: The store's settings.
-        lane: Whether it has the lane.
+        lane: Which lane it has, if any.
     """
 
-    def __init__(self, root: Path, config: MessageStoreConfig, *, lane: bool) -> None:
+    def __init__(self, root: Path, config: MessageStoreConfig, *, lane: LaneKind | None) -> None:
         self.root = root
         self.clock = ManualClock()
         broker = BrokerConfig(store_root=str(root))
         clock = self.clock
-        self.store = DefaultMessageStore(root, config, clock=clock)
+        with patch.dict(os.environ, ROQUET_PURE="1" if lane is LaneKind.PURE else "0"):
+            self.store = DefaultMessageStore(root, config, clock=clock)
         self.store.load()
         self.store.start(threads=False)
         self.topics = TopicConfigManager.at(broker, Files(), clock)
@@ -137,8 +149,8 @@ class Side:
             reads_while_unwritten=False,
         )
         self.endpoint.burst_listeners.append(self._burst_ended)
-        self.lane: WireLane | None = None
-        if lane:
+        self.lane: WireLane | PureLane | None = None
+        if lane is LaneKind.COMPILED:
             self.lane = make_wire_lane(
                 broker,
                 store=self.store,
@@ -153,7 +165,18 @@ class Side:
                 store_host=STORE_HOST,
             )
             assert self.lane is not None, "the lane is built"
-            self.endpoint.lane = self.lane
+        elif lane is LaneKind.PURE:
+            self.lane = make_pure_lane(
+                broker,
+                store=self.store,
+                topics=self.topics,
+                sends=self.sends,
+                flow=self.flow,
+                clock=clock,
+                store_host=STORE_HOST,
+            )
+            assert self.lane is not None, "the store has its quick way"
+        self.endpoint.lane = self.lane
         for name in TOPICS:
             queues = 1 if name == "Narrow" else 4
             self.topics.update(

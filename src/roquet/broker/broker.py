@@ -32,7 +32,7 @@ from roquet.broker.admin.processors import AdminParts, admin_processors
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
 from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig, replace
-from roquet.broker.lane import make_wire_lane
+from roquet.broker.lane import make_frame_lane
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -321,10 +321,10 @@ class Broker:
     def _add_lane(
         self, sends: SendMessageProcessor, pulls: PullMessageProcessor, store_host: Host
     ) -> None:
-        """Have plain requests handled by the compiled lane; plug-ins of the store see all puts."""
+        """Have plain requests handled by a lane; plug-ins of the store see all puts."""
         if self.store is not self._log_store:
             return
-        lane = make_wire_lane(
+        lane = make_frame_lane(
             self.config,
             store=self._log_store,
             topics=self.topics,

@@ -3,23 +3,17 @@
 Owns what the lane may do by itself and the forms of its answers. The lane handles a request only if
 the reference path would: a topic is approved when the send processor has made a plan without rules
 for it, a pull when the checks of pulls have let one of its kind through. Both are forgotten when
-anything they depend on changes. The forms are made by encoding answers of the reference path with
-marks in the places that differ, so that the two cannot drift apart.
-
-With SYNC_FLUSH or SYNC_MASTER the answers to the sends of one read wait together. When the store is
-content they leave as they are; otherwise they are read and said anew with the store's word.
+anything they depend on changes. What it says has the forms of :mod:`roquet.broker.lane_answers`.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import re
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.lane_answers import WaitingAnswers, cut_answer, ipv4_peer, sent_answer
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
@@ -29,33 +23,26 @@ from roquet.broker.processor.pull_check import PullCheck
 from roquet.broker.processor.pull_message import MESSAGES_MAX, PullMessageProcessor
 from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.processor.send_message import SendMessageProcessor
+from roquet.broker.pure_lane import make_pure_lane
 from roquet.broker.service.flow_control import FlowControl
 from roquet.errors import RoquetError
 from roquet.model.host import Host
-from roquet.remoting.binary_header import encode_binary_header
-from roquet.remoting.codec import decode_command, encode_command
+from roquet.remoting.codec import decode_command
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request, create_response
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import LogLimiter
 from roquet.remoting.frame import FrameDecoder
-from roquet.remoting.frame_lane import Taken
+from roquet.remoting.frame_lane import FrameLane, Taken
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.offset import UpdateConsumerOffsetResponseHeader
 from roquet.remoting.headers.pull import PullMessageRequestHeader
-from roquet.remoting.json_header import encode_json_header
 from roquet.remoting.processor import Action, Permission, Port, RequestContext, Resource
 from roquet.runtime import compiled
 from roquet.runtime.clock import Clock
 from roquet.store.config import BrokerRole
 from roquet.store.default_message_store import DefaultMessageStore
-from roquet.store.results import (
-    AppendResult,
-    GetMessageResult,
-    GetMessageStatus,
-    PutMessageResult,
-    PutMessageStatus,
-)
+from roquet.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
     from roquet import _fast
@@ -64,7 +51,7 @@ _IS_BUILT = all(find_spec(f"roquet.{name}") for name in ("_fast", "_frame", "_wi
 if _IS_BUILT:
     from roquet import _frame, _wire
 
-__all__ = ["WireLane", "make_wire_lane"]
+__all__ = ["WireLane", "make_frame_lane", "make_wire_lane"]
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +59,30 @@ OUTPUT_BYTES_MAX = 4 << 20
 """The lane takes no further frame of a read once the answers are as long."""
 
 _MAY_PULL = Permission(Action.SUB, Resource.TOPIC)
-_OPAQUE_MARK = 1_987_654_321
-_BINARY_EXT_SIZE_AT = 17
-_LENGTH_BYTES = 4
-_MARKS = re.compile(rb"@roquet-slot:(\w+)@|(?<=\"opaque\":)1987654321(?=,)")
+
+
+def make_frame_lane(
+    config: BrokerConfig,
+    *,
+    store: DefaultMessageStore,
+    topics: TopicConfigManager,
+    groups: SubscriptionGroupManager,
+    consumers: ConsumerManager,
+    offsets: ConsumerOffsetManager,
+    sends: SendMessageProcessor,
+    pulls: PullMessageProcessor,
+    flow: FlowControl,
+    clock: Clock,
+    store_host: Host,
+) -> FrameLane | None:
+    """The lane of a broker: the compiled one, else the one in Python, ``None`` if neither helps."""
+    return make_wire_lane(
+        config, store=store, topics=topics, groups=groups, consumers=consumers, offsets=offsets,
+        sends=sends, pulls=pulls, flow=flow, clock=clock, store_host=store_host,
+    ) or make_pure_lane(
+        config, store=store, topics=topics, sends=sends, flow=flow, clock=clock,
+        store_host=store_host,
+    )  # fmt: skip
 
 
 def make_wire_lane(
@@ -160,29 +167,19 @@ class WireLane:
             store_host,
             added_properties(config),
             {
-                "sent": _templates(self._sent("")),
-                "batch": _templates(self._sent(None)),
+                "sent": _templates(sent_answer(answers, "")),
+                "batch": _templates(sent_answer(answers, None)),
                 "committed": _templates(_committed()),
             },
             memory_bytes=store.reader.memory_bytes,
             pull_max=max(store.config.transfer_count_in_memory_max, MESSAGES_MAX),
         )
 
-    def _sent(self, unique_key: str | None) -> RemotingCommand:
-        request = create_request(RequestCode.SEND_MESSAGE_V2, opaque=0)
-        return self._answers.of(request, _stored(PutMessageStatus.PUT_OK), 0, unique_key)
-
     def open(self, connection: Connection) -> _ConnectionLane | None:
         """The lane of a new connection; one over IPv6 has none."""
-        try:
-            host = Host.parse(connection.remote_address)
-        except ValueError:
+        host = ipv4_peer(connection)
+        if host is None:
             return None
-        address = ipaddress.ip_address(host.ip)
-        if isinstance(address, ipaddress.IPv6Address):
-            if address.ipv4_mapped is None:
-                return None
-            host = Host(address.ipv4_mapped.packed, host.port)
         is_main = connection.port is Port.MAIN
         return _ConnectionLane(self, _wire.Peer(connection, *host), is_main=is_main)
 
@@ -190,7 +187,7 @@ class WireLane:
         self, peer: _wire.Peer, data: bytes | bytearray, position: int, *, pulls: bool
     ) -> Taken:
         """Handle frames of a connection."""
-        wire, store, flow = self.wire, self._store, self._flow
+        wire, store = self.wire, self._store
         pulls = (
             pulls
             and self._serves_pulls
@@ -217,41 +214,15 @@ class WireLane:
             store.put_plain(append)
             assert taken is not None, "the store has called"
         else:
-            waiting = _WaitingAnswers(self, peer.connection)
+            waiting = WaitingAnswers(peer.connection, self._answers, self._flow)
             store.put_plain(append, waiting)
             assert taken is not None, "the store has called"
-            waiting.frames = taken[3]
-            waiting.count = wire.waiting_answers
-            flow.sends_waiting += waiting.count
+            waiting.hold(taken[3], wire.waiting_answers)
         self.requests_taken += taken[1]
         if wire.gets:
             store.stats.get_found += wire.gets
             store.stats.get_messages += wire.got_messages
         return Taken(taken[0], taken[1], taken[2])
-
-    def settle(
-        self, connection: Connection, frames: bytes, count: int, status: PutMessageStatus
-    ) -> None:
-        """Send answers that waited, in the store's words."""
-        self._flow.sends_waiting -= count
-        if status is not PutMessageStatus.PUT_OK:
-            frames = self._restated(frames, status)
-        if frames:
-            connection.write_frames(frames)
-
-    def _restated(self, frames: bytes, status: PutMessageStatus) -> bytes:
-        """The answers with another word of the store than that all is well."""
-        decoder = FrameDecoder()
-        decoder.feed(frames)
-        restated: list[bytes] = []
-        for frame in decoder:
-            said = decode_command(frame)
-            answer = self._answers.of(said, _stored(status), 0, None)
-            answer.serialize_type = said.serialize_type
-            if "msgId" in (answer.ext_fields or {}):
-                answer.ext_fields = said.ext_fields
-            restated.append(encode_command(answer))
-        return b"".join(restated)
 
 
 class _ConnectionLane:
@@ -267,22 +238,6 @@ class _ConnectionLane:
     def take(self, data: bytes | bytearray, position: int) -> Taken:
         """Handle frames from ``position`` on."""
         return self._lane.take(self._peer, data, position, pulls=self._is_main)
-
-
-class _WaitingAnswers:
-    """Answers to the sends of one read, which wait for the disk or a slave."""
-
-    __slots__ = ("_connection", "_lane", "count", "frames")
-
-    def __init__(self, lane: WireLane, connection: Connection) -> None:
-        self._lane = lane
-        self._connection = connection
-        self.frames = b""
-        self.count = 0
-
-    def __call__(self, result: PutMessageResult) -> None:
-        """Take the store's word."""
-        self._lane.settle(self._connection, self.frames, self.count, result.status)
 
 
 class WireRules:
@@ -382,10 +337,6 @@ class WireRules:
             log.error("the lane left a frame because of an error%s", more, exc_info=error)
 
 
-def _stored(status: PutMessageStatus) -> PutMessageResult:
-    return PutMessageResult(status, AppendResult(0, 0, 0, 0, (0,)))
-
-
 def _committed() -> RemotingCommand:
     request = create_request(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=0)
     return create_response(request, ResponseCode.SUCCESS, UpdateConsumerOffsetResponseHeader())
@@ -393,32 +344,9 @@ def _committed() -> RemotingCommand:
 
 def _templates(answer: RemotingCommand) -> tuple[_frame.Template, _frame.Template]:
     """The forms of an answer for JSON and for binary headers."""
-    answer.opaque = _OPAQUE_MARK
-    fields: Mapping[str, str] | None = answer.ext_fields
-    if fields is not None:
-        answer.ext_fields = {
-            name: f"@roquet-slot:{name}@" if name in _frame.SLOT_NAMES else value
-            for name, value in fields.items()
-        }
-    json = _frame.Template(_parts(encode_json_header(answer)), -1)
-    ext_size_at = _BINARY_EXT_SIZE_AT + len((answer.remark or "").encode())
-    binary = _frame.Template(
-        [
-            (literal[:-_LENGTH_BYTES] if slot else literal, slot)
-            for literal, slot in _parts(encode_binary_header(answer))
-        ],
-        ext_size_at,
+    form = cut_answer(answer, _frame.SLOT_NAMES)
+    json, binary = (
+        [(literal, _frame.SLOT_NAMES[name] if name else 0) for literal, name in parts]
+        for parts in (form.json, form.binary)
     )
-    return json, binary
-
-
-def _parts(header: bytes) -> list[tuple[bytes, int]]:
-    """A header cut at its marks: literals, each with the number of what follows it."""
-    parts: list[tuple[bytes, int]] = []
-    position = 0
-    for mark in _MARKS.finditer(header):
-        name = mark[1].decode() if mark[1] else "opaque"
-        parts.append((header[position : mark.start()], _frame.SLOT_NAMES[name]))
-        position = mark.end()
-    parts.append((header[position:], 0))
-    return parts
+    return _frame.Template(json, -1), _frame.Template(binary, form.ext_size_at)

@@ -51,7 +51,7 @@ from roquet.store.results import AppendResult
 
 __all__ = ["PlainAppend", "TopicNote", "make_plain_append"]
 
-_HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
+RECORD_HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
 _LENGTH = struct.Struct(">H")
 _SPECIAL_FLAGS = flags.TRANSACTION_MASK | flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 _MAGIC = fmt.MAGIC_V1
@@ -124,9 +124,13 @@ class TopicNote:
             tags = pairs[at : pairs.find(_PAIR_END, at)]
             if not tags:
                 return None
-            code, tags_hash = self._tags.get(tags) or self._note_tags(tags)
+            code, tags_hash = self.tags_of(tags)
             hashes.append(tags_hash)
         return code, hashes
+
+    def tags_of(self, tags: bytes) -> tuple[int, int]:
+        """Tags code and index hash of TAGS."""
+        return self._tags.get(tags) or self._note_tags(tags)
 
     def hash_of(self, key: bytes) -> int:
         """``index_key_hash`` of the topic and a key."""
@@ -218,7 +222,7 @@ class PlainAppend:
             name, queue_id, body, properties, flag, sys_flag, born_ms,
             born_host, store_host, reconsume_times, prepared_offset, _,
         ) = message  # fmt: skip
-        topic = self._topics.get(name) or self._note(name)
+        topic = self.note_of(name)
         queues = self._queues.table.get(name)
         segment = self._segments.last
         if topic is None or queues is None or segment is None:
@@ -265,7 +269,7 @@ class PlainAppend:
         ):
             return None
         try:
-            head = _HEAD.pack(
+            head = RECORD_HEAD.pack(
                 size, _MAGIC, zlib.crc32(body) & _CRC_MASK, queue_id, flag, queue_offset, start,
                 sys_flag, born_ms, born, now_ms, store, reconsume_times, prepared_offset,
                 body_bytes,
@@ -290,8 +294,11 @@ class PlainAppend:
             dispatcher.store_timestamp_ms = now_ms
         return AppendResult(start, size, now_ms, queue_offset, (start,))
 
+    def note_of(self, name: str) -> TopicNote | None:
+        """The note of a topic; ``None`` if its messages are not ordinary."""
+        return self._topics.get(name) or self._note(name)
+
     def _note(self, name: str) -> TopicNote | None:
-        """Take note of a topic; ``None`` if its messages are not ordinary."""
         try:
             encoded = name.encode()
         except UnicodeEncodeError:

@@ -19,7 +19,7 @@ from roquet.store.config import MessageStoreConfig
 
 pytest.importorskip("roquet._wire", reason="the compiled lane is not built")
 
-from tests.property.test_wire_lanes_equal import (
+from tests.property.wire_requests import (
     BATCH,
     COMMIT,
     ENTRIES,
@@ -32,7 +32,7 @@ from tests.property.test_wire_lanes_equal import (
     both_codecs,
     json_frame,
 )
-from tests.property.wire_sides import Side
+from tests.property.wire_sides import LaneKind, Side
 
 CONFIG = MessageStoreConfig(
     commit_log_file_bytes=1 << 20,
@@ -56,7 +56,7 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Side]]:
     sides: list[Side] = []
 
     def make(config: MessageStoreConfig = CONFIG) -> Side:
-        sides.append(Side(tmp_path / str(len(sides)), config, lane=True))
+        sides.append(Side(tmp_path / str(len(sides)), config, lane=LaneKind.COMPILED))
         return sides[-1]
 
     yield make
