@@ -247,27 +247,30 @@ class SendReader:
         code, opaque, flag, remark_bytes, ext_bytes = _FIXED.unpack_from(header)
         if remark_bytes or code not in _LETTERS or ext_bytes != len(header) - _FIXED.size:
             return None
+        if code != _SEND_V2:
+            return self._walk(header)
         pieces = header[_FIXED.size :].replace(_ONE, _ONE_OTHERWISE).split(_NAME_OF_ONE_LETTER)
+        if len(pieces) < len(_PIECES) or _NEVER in header:
+            return self._walk(header)
         pieces.sort()
-        key = (code, *pieces[:_E], *pieces[_E + 1 : _G], *pieces[_G + 1 : _I], *pieces[_I + 1 :])
-        route = self._routes.get(key)
-        if route is not None and _NEVER not in header:
-            queue_id = route.queues.get(pieces[_E])
-            born, properties = pieces[_G], pieces[_I]
-            properties_bytes = len(properties) - _PIECE_HEAD_BYTES
-            if (
-                queue_id is not None
-                and born.startswith(_BORN_HEAD)
-                and len(born) == _BORN_BYTES
-                and born[_PIECE_HEAD_BYTES:].isdigit()
-                and properties.startswith(b"i" + _LENGTH.pack(properties_bytes))
-            ):
-                properties = properties[_PIECE_HEAD_BYTES:]
-                return route, queue_id, int(born[_PIECE_HEAD_BYTES:]), properties, opaque, flag
-        return self._walk(header, pieces, key)
+        properties, born, queue = pieces.pop(_I), pieces.pop(_G), pieces.pop(_E)
+        route = self._routes.get(tuple(pieces))
+        if route is None:
+            return self._walk(header)
+        queue_id = route.queues.get(queue)
+        born_text, text = born[_PIECE_HEAD_BYTES:], properties[_PIECE_HEAD_BYTES:]
+        if (
+            queue_id is None
+            or born[:_PIECE_HEAD_BYTES] != _BORN_HEAD
+            or len(born_text) != _BORN_DIGITS
+            or not born_text.isdigit()
+            or properties[:_PIECE_HEAD_BYTES] != b"i" + _LENGTH.pack(len(text))
+        ):
+            return self._walk(header)
+        return route, queue_id, int(born_text), text, opaque, flag
 
-    def _walk(self, header: bytes, pieces: list[bytes], key: _Key) -> Read | None:
-        """Read a binary header field by field, and keep its route under the pieces of it."""
+    def _walk(self, header: bytes) -> Read | None:
+        """Read a binary header field by field, and keep its route under its other pieces."""
         code, opaque, flag, _, _ = _FIXED.unpack_from(header)
         values = _values(header, _LETTERS[code])
         if values is None:
@@ -284,8 +287,9 @@ class SendReader:
         queue_id = route.queues.get(values["e"])
         if queue_id is None:
             return None
-        if code == _SEND_V2 and "i" in values and pieces == _pieces_of(values):
-            self._routes[key] = route
+        if code == _SEND_V2:
+            others = [_piece(name, value) for name, value in values.items() if name not in "egi"]
+            self._routes[b"", *sorted(others)] = route
         return route, queue_id, int(born), values.get("i", b""), opaque, flag
 
     def _make_route(self, key: tuple[int | str, ...]) -> Route | None:
@@ -372,18 +376,13 @@ A length of 1 is written as ``ff ff ff 01``; a header without ``ff`` can be told
 
 _E, _G, _I = (_PIECES.index(letter) for letter in "egi")
 _PIECE_HEAD_BYTES = 5
-_BORN_HEAD = b"g" + _LENGTH.pack(13)
-_BORN_BYTES = _PIECE_HEAD_BYTES + 13  # milliseconds of the years 2001 to 2286
+_BORN_DIGITS = 13  # milliseconds of the years 2001 to 2286
+_BORN_HEAD = b"g" + _LENGTH.pack(_BORN_DIGITS)
 
 
 def _piece(letter: str, value: bytes) -> bytes:
     length = _LENGTH.pack(len(value))
     return letter.encode() + (_ONE_OTHERWISE if length == _ONE else length) + value
-
-
-def _pieces_of(values: dict[str, bytes]) -> list[bytes]:
-    """The pieces that a header with these values has to have."""
-    return [b"", *(_piece(letter, value) for letter, value in sorted(values.items()))]
 
 
 def _values(header: bytes, letters: dict[bytes, str]) -> dict[str, bytes] | None:

@@ -72,8 +72,8 @@ _SIGN = 0x80000000
 _HASHED_BYTES_MAX = 64
 _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_BYTES_MAX + 1)]
 _FACTORS = [_POWERS[:length][::-1] for length in range(_HASHED_BYTES_MAX + 1)]
-_ID_TAIL_BYTES = 12  # of a unique id: milliseconds and counter; what is before them stays
-_ID_BYTES_MIN = 2 * _ID_TAIL_BYTES
+_ID_TAIL_BYTES = 8  # of a unique id: a minute's milliseconds and counter; what is before them stays
+_ID_BYTES_MIN = 24
 
 
 class TopicNote:
