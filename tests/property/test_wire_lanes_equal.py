@@ -177,6 +177,20 @@ def test_one_way_requests_are_taken_and_not_answered(kind: LaneKind, code: int) 
 
 
 @LANES
+@pytest.mark.parametrize("config", [CONFIG, SYNC], ids=["async", "sync"])
+def test_long_reads_run_over_the_ends_of_files(kind: LaneKind, config: MessageStoreConfig) -> None:
+    frames = [
+        frame
+        for number in range(60)
+        for frame in both_codecs(RequestCode.SEND_MESSAGE_V2, number, 0, SEND, b"body")
+    ]
+    data = b"".join(frames)
+    taken, requests_in_all = compare([[data], [data[:5000], data[5000:]]], config, kind)
+    assert requests_in_all == len(PRELUDE) + 2 * len(frames)
+    assert taken > len(frames)
+
+
+@LANES
 @pytest.mark.parametrize("ends", ["expired", "failed"])
 def test_answers_that_wait_are_said_in_the_store_s_words(kind: LaneKind, ends: str) -> None:
     chunks = [b"".join(both_codecs(RequestCode.SEND_MESSAGE_V2, 5, 0, SEND, b"body"))]

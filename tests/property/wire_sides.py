@@ -97,7 +97,7 @@ class Side:
     def __init__(self, root: Path, config: MessageStoreConfig, *, lane: LaneKind | None) -> None:
         self.root = root
         self.clock = ManualClock()
-        broker = BrokerConfig(store_root=str(root))
+        broker = self.broker_config = BrokerConfig(store_root=str(root))
         clock = self.clock
         with patch.dict(os.environ, ROQUET_PURE="1" if lane is LaneKind.PURE else "0"):
             self.store = DefaultMessageStore(root, config, clock=clock)
@@ -106,7 +106,9 @@ class Side:
         self.topics = TopicConfigManager.at(broker, Files(), clock)
         self.groups = SubscriptionGroupManager.at(broker, Files(), clock)
         self.offsets = ConsumerOffsetManager.at(broker, Files(), clock)
-        consumers = ConsumerManager(broker, clock, notify=lambda _group, _channels: None)
+        consumers = self.consumers = ConsumerManager(
+            broker, clock, notify=lambda _group, _channels: None
+        )
         self.flow = FlowControl(broker, clock, is_page_cache_busy=lambda: False)
         hold = PullRequestHoldService(clock, max_offset=self.store.max_offset_in_queue)
         self.store.dispatcher.arriving.append(hold.notify_arriving)
@@ -120,7 +122,7 @@ class Side:
             flow=self.flow,
             random=seeded(1),
         )
-        pulls = PullMessageProcessor(
+        pulls = self.pulls = PullMessageProcessor(
             broker,
             store=self.store,
             topics=self.topics,

@@ -97,14 +97,21 @@ class IndexFile:
             mapping
         )
         number = max(count, 1)
-        assert number + sum(len(hashes) for _, _, hashes in records) <= self.entries, (
+        assert number + sum([len(hashes) for _, _, hashes in records]) <= self.entries, (
             "records run over the end of their index file"
         )
         entry_at = layout.entry_position(slots, number)
+        header_bytes, slot_bytes, entry_bytes = (
+            layout.HEADER_BYTES, layout.SLOT_BYTES, layout.ENTRY_BYTES,
+        )  # fmt: skip
+        seconds = layout.seconds_since(begin_ms, end_ms)
+        known_ms = end_ms
         for end_offset, end_ms, hashes in records:
-            seconds = layout.seconds_since(begin_ms, end_ms)
+            if end_ms != known_ms:
+                seconds = layout.seconds_since(begin_ms, end_ms)
+                known_ms = end_ms
             for key_hash in hashes:
-                slot_at = layout.HEADER_BYTES + key_hash % slots * layout.SLOT_BYTES
+                slot_at = header_bytes + key_hash % slots * slot_bytes
                 (previous,) = read_slot(mapping, slot_at)
                 if not 0 < previous <= number:
                     previous = 0
@@ -115,7 +122,7 @@ class IndexFile:
                     begin_ms, begin_offset = end_ms, end_offset
                     seconds = layout.seconds_since(begin_ms, end_ms)
                 number += 1
-                entry_at += layout.ENTRY_BYTES
+                entry_at += entry_bytes
         layout.HEADER.pack_into(
             mapping, 0, begin_ms, end_ms, begin_offset, end_offset, slot_count, number
         )

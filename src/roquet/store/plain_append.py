@@ -74,6 +74,8 @@ _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_BYTES_MAX + 
 _FACTORS = [_POWERS[:length][::-1] for length in range(_HASHED_BYTES_MAX + 1)]
 _ID_TAIL_BYTES = 8  # of a unique id: a minute's milliseconds and counter; what is before them stays
 _ID_BYTES_MIN = 24
+_TAIL_FACTORS = _FACTORS[_ID_TAIL_BYTES]
+_TAIL_POWER = _POWERS[_ID_TAIL_BYTES]
 
 
 class TopicNote:
@@ -135,15 +137,19 @@ class TopicNote:
     def hash_of(self, key: bytes) -> int:
         """``index_key_hash`` of the topic and a key."""
         length = len(key)
-        if length > _HASHED_BYTES_MAX or not key.isascii():
+        if not key.isascii():
             return index_key_hash(self.name, key.decode("utf-8", "replace"))
-        before = self.hash_
         if length >= _ID_BYTES_MIN:
+            if length > _HASHED_BYTES_MAX:
+                return index_key_hash(self.name, key.decode())
             prefix = key[:-_ID_TAIL_BYTES]
-            key = key[-_ID_TAIL_BYTES:]
-            length = _ID_TAIL_BYTES
             before = self._prefixes.get(prefix) or self._note_prefix(prefix)
-        value: int = sum(map(mul, key, _FACTORS[length]), before * _POWERS[length]) & _UNSIGNED
+            value: int = (
+                sum(map(mul, key[-_ID_TAIL_BYTES:], _TAIL_FACTORS), before * _TAIL_POWER)
+                & _UNSIGNED
+            )
+        else:
+            value = sum(map(mul, key, _FACTORS[length]), self.hash_ * _POWERS[length]) & _UNSIGNED
         if value < _SIGN:
             return value
         return (1 << 32) - value if value > _SIGN else 0
