@@ -203,7 +203,7 @@ class PureLane:
             found = split(properties)
             if found is None or flag & ~ONEWAY_FLAG:
                 return
-            parts, (unique_at, keys_at, tags_at, _) = found
+            parts, (unique_at, keys_at, tags_at, _, _) = found
             unique_key = parts[unique_at]
             messages.append(
                 (

@@ -35,7 +35,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -158,8 +158,18 @@ class Route:
         self.sys_flag = sys_flag
 
 
-Shape = tuple[int, int, int, int]
-"""Places of the values of UNIQ_KEY, KEYS, TAGS and WAIT among all names and values; -1 for none."""
+class Shape(NamedTuple):
+    """Where values are among names and values in turn, -1 for those that are not there.
+
+    Attributes:
+        marks: The bytes that end names and values, in turn.
+    """
+
+    unique_key_at: int
+    keys_at: int
+    tags_at: int
+    wait_at: int
+    marks: bytes
 
 
 def shape_of(names: tuple[bytes, ...]) -> Shape | None:
@@ -172,12 +182,11 @@ def shape_of(names: tuple[bytes, ...]) -> Shape | None:
         2 * names.index(name) + 1 if name in names else -1
         for name in (b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT")
     )
-    return unique_key, keys, tags, wait
+    return Shape(unique_key, keys, tags, wait, b"\1\2" * len(names))
 
 
 _ASCII_TEXT = bytes(range(3, 128))
 _TEXT = bytes(range(3, 256))
-_MARKS = b"\1\2"
 
 
 class SendReader:
@@ -191,7 +200,7 @@ class SendReader:
         self._note_of = note_of
         self._queues: dict[str, dict[str | bytes, int]] = {}
         self._routes: dict[_Key, Route] = {}
-        self._shapes: dict[tuple[bytes, ...], Shape | None] = {}
+        self._shapes: dict[tuple[bytes, ...], Shape] = {}
 
     def approve_topic(self, topic: str, queues: int) -> None:
         """Take sends to the first queues of a topic from now on."""
@@ -315,40 +324,42 @@ class SendReader:
         r"""Names and values in turn, and where the ones that matter are; ``None`` if not plain.
 
         Example:
-            >>> SendReader(lambda name: None).split(b"TAGS\1A\2UNIQ_KEY\1u\2")
-            ([b'TAGS', b'A', b'UNIQ_KEY', b'u'], (3, -1, 1, -1))
+            >>> parts, shape = SendReader(lambda name: None).split(b"TAGS\1A\2UNIQ_KEY\1u\2")
+            >>> parts[shape.unique_key_at]
+            b'u'
         """
         parts = properties.replace(b"\1", b"\2").split(b"\2")
         if parts.pop() or b"" in parts:
             return None
-        marks = properties.translate(None, _ASCII_TEXT)
-        if marks != _MARKS * (len(parts) >> 1) and not _is_text_of(properties, len(parts) >> 1):
-            return None
         names = tuple(parts[::2])
-        if names in self._shapes:
-            shape = self._shapes[names]
-        else:
-            if len(self._shapes) >= _SHAPES_MAX:
-                self._shapes.clear()
-            shape = self._shapes[names] = shape_of(names)
-        if shape is None:
+        shape = self._shapes.get(names) or self._note_shape(names)
+        marks = properties.translate(None, _ASCII_TEXT)
+        if shape is None or (marks != shape.marks and not _is_text(properties, shape.marks)):
             return None
-        unique_key = parts[shape[0]]
-        if not unique_key.isalnum() and not _SIMPLE.fullmatch(unique_key):
-            return None
-        if len(unique_key) > _UNIQUE_KEY_BYTES_MAX or (
-            shape[3] >= 0 and parts[shape[3]] != b"true"
+        unique_key = parts[shape.unique_key_at]
+        if (
+            not (unique_key.isalnum() or _SIMPLE.fullmatch(unique_key))
+            or len(unique_key) > _UNIQUE_KEY_BYTES_MAX
+            or (shape.wait_at >= 0 and parts[shape.wait_at] != b"true")
         ):
             return None
         return parts, shape
+
+    def _note_shape(self, names: tuple[bytes, ...]) -> Shape | None:
+        shape = shape_of(names)
+        if shape is not None:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[names] = shape
+        return shape
 
 
 _NO = "false"
 
 
-def _is_text_of(properties: bytes, pairs: int) -> bool:
+def _is_text(properties: bytes, marks: bytes) -> bool:
     """Whether properties are pairs in UTF-8 that is not all ASCII."""
-    if properties.translate(None, _TEXT) != _MARKS * pairs:
+    if properties.translate(None, _TEXT) != marks:
         return False
     try:
         properties.decode()

@@ -192,8 +192,10 @@ class PlainBurst:
             growth.next_queue_offset = queue_offset + 1
             if dispatch:
                 hashes = [topic.hash_of(unique_key)]
-                if keys:
+                if keys and b" " in keys:
                     hashes += [topic.hash_of(key) for key in keys.split(b" ") if key]
+                elif keys:
+                    hashes.append(topic.hash_of(keys))
                 code = 0
                 if tags:
                     code, tags_hash = topic.tags_of(tags)

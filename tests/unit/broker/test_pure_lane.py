@@ -188,7 +188,7 @@ async def test_sends_under_long_names_are_taken(made: Callable[..., Side]) -> No
 
 
 def test_shapes_and_parts_of_properties() -> None:
-    assert shape_of((b"TAGS", b"UNIQ_KEY", b"KEYS")) == (3, 5, 1, -1)
+    assert shape_of((b"TAGS", b"UNIQ_KEY", b"KEYS")) == (3, 5, 1, -1, b"\1\2\1\2\1\2")
     assert shape_of((b"UNIQ_KEY", b"UNIQ_KEY")) is None
     assert shape_of((b"UNIQ_KEY", b"CLUSTER")) is None
     split = SendReader(lambda _name: None).split
