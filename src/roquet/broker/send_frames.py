@@ -61,6 +61,7 @@ _NEEDED = frozenset("abcdefgh")
 _CONSTANT = "abcdfhjklmn"
 _DEFAULTS = dict.fromkeys("abcdfhn", b"") | {"j": b"0", "k": b"false", "l": b"0", "m": b"false"}
 
+_NO = "false"
 _STORED_SYS_FLAGS = 0x703  # compressed, several tags, the kind of compression
 _ROUTES_MAX = 4096
 _SHAPES_MAX = 4096
@@ -352,9 +353,6 @@ class SendReader:
                 self._shapes.clear()
             self._shapes[names] = shape
         return shape
-
-
-_NO = "false"
 
 
 def _is_text(properties: bytes, marks: bytes) -> bool:
