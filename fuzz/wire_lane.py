@@ -1,7 +1,7 @@
-"""The compiled lane of the wire beside the reference path: the same bytes, the same answers.
+"""Both lanes of the wire beside the reference path: the same bytes, the same answers.
 
-Two brokers without sockets live through many inputs. After some hundreds they are closed, their
-files compared, and two new ones begin; an input that fails is tried once more on new ones, so that
+Three brokers without sockets live through many inputs. After some hundreds they are closed, their
+files compared, and new ones begin; an input that fails is tried once more on new ones, so that
 it is known whether it fails by itself.
 """
 
@@ -23,9 +23,9 @@ from roquet.remoting.codes import RequestCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.frame import FrameDecoder, SerializeType
 from roquet.store.config import MessageStoreConfig
-from tests.property.wire_sides import TOPICS, Side
+from tests.property.wire_sides import TOPICS, LaneKind, Side
 
-INPUTS_OF_A_PAIR = 300
+INPUTS_OF_A_LIFE = 300
 CONFIG = MessageStoreConfig(
     commit_log_file_bytes=1 << 20,
     consume_queue_file_bytes=20_000,
@@ -94,8 +94,8 @@ def seeds() -> list[bytes]:
             *(data for data in corpus.frames() if len(data) < 2_000)]  # fmt: skip
 
 
-class _Pair:
-    """A broker with the lane and one without."""
+class _Sides:
+    """Brokers with the compiled lane, with the one in Python, and with none."""
 
     def __init__(self) -> None:
         self.inputs = 0
@@ -106,21 +106,22 @@ class _Pair:
             self.play(_send(topic, 0, SerializeType.JSON) + _pull(topic, 0, SerializeType.JSON))
 
     async def _open(self, folder: Path) -> list[Side]:
-        return [Side(folder / str(lane), CONFIG, lane=lane) for lane in (True, False)]
+        return [Side(folder / str(lane), CONFIG, lane=lane) for lane in (*LaneKind, None)]
 
     def play(self, data: bytes) -> list[bytes]:
-        """Feed both; what they answered, which must be the same."""
+        """Feed all; what they answered, which must be the same."""
         self.inputs += 1
         cut = sum(data[:9]) % (len(data) + 1)
         chunks = [chunk for chunk in (data[:cut], data[cut:]) if chunk]
-        with_lane, without = (
+        *of_lanes, without = (
             self._loop.run_until_complete(self._feed(side, chunks)) for side in self._sides
         )
-        assert with_lane == without, "the lanes answer differently"
-        first, second = self._sides
-        assert first.offsets.table == second.offsets.table
-        assert first.store.commit_log.max_offset == second.store.commit_log.max_offset
-        return with_lane
+        *sides, reference = self._sides
+        for side, answers in zip(sides, of_lanes, strict=True):
+            assert answers == without, "the lanes answer differently"
+            assert side.offsets.table == reference.offsets.table
+            assert side.store.commit_log.max_offset == reference.store.commit_log.max_offset
+        return without
 
     async def _feed(self, side: Side, chunks: list[bytes]) -> list[bytes]:
         await side.feed(chunks)
@@ -130,60 +131,60 @@ class _Pair:
         return found
 
     def lane_took(self) -> int:
-        """How many requests the lane has handled."""
+        """How many requests the compiled lane has handled."""
         lane = self._sides[0].lane
         assert lane is not None
         return lane.requests_taken
 
     def discard(self) -> None:
-        """Forget both, after they differed."""
+        """Forget all, after they differed."""
         with suppress(AssertionError):
             self.close()
 
     def close(self) -> None:
-        """Close both; their files must be the same."""
+        """Close all; their files must be the same."""
 
         async def close() -> list[dict[str, bytes]]:
             return [side.close() for side in self._sides]
 
         try:
-            with_lane, without = self._loop.run_until_complete(close())
+            *of_lanes, without = self._loop.run_until_complete(close())
         finally:
             self._loop.close()
             shutil.rmtree(self._folder)
-        assert with_lane == without, "the lanes write different files"
+        assert all(files == without for files in of_lanes), "the lanes write different files"
 
 
-_pairs: list[_Pair] = []
+_live: list[_Sides] = []
 
 
-def _pair() -> _Pair:
-    if _pairs and _pairs[0].inputs >= INPUTS_OF_A_PAIR:
-        _pairs.pop().close()
-    if not _pairs:
-        _pairs.append(_Pair())
-    return _pairs[0]
+def _sides() -> _Sides:
+    if _live and _live[0].inputs >= INPUTS_OF_A_LIFE:
+        _live.pop().close()
+    if not _live:
+        _live.append(_Sides())
+    return _live[0]
 
 
 @atexit.register
 def close() -> None:
     """Close the brokers that are open."""
-    while _pairs:
-        _pairs.pop().close()
+    while _live:
+        _live.pop().close()
 
 
 def fuzz_one(data: bytes) -> str:
-    """Both paths give the same answers, commit the same offsets and write as much."""
-    pair = _pair()
-    took = pair.lane_took()
+    """All paths give the same answers, commit the same offsets and write as much."""
+    sides = _sides()
+    took = sides.lane_took()
     try:
-        answers = pair.play(data)
+        answers = sides.play(data)
     except Exception:
-        _pairs.pop().discard()
-        _pair().play(data)  # raises again if the input fails by itself
+        _live.pop().discard()
+        _sides().play(data)  # raises again if the input fails by itself
         raise
     words = {_word(answer) for answer in answers}
-    return f"{size_class(pair.lane_took() - took)} taken, {sorted(words)}"
+    return f"{size_class(sides.lane_took() - took)} taken, {sorted(words)}"
 
 
 def _word(answer: bytes) -> str:
