@@ -1,9 +1,9 @@
 """Build the optional extensions, the compiled lanes; everything else is in pyproject.toml.
 
-``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire, and
-``roquet._frame`` reads and writes frames for the latter. They need a C compiler and nothing else.
-Without one, or with ``ROQUET_PURE=1``, the installation goes on with the pure Python lane and says
-so in one line.
+``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire; ``roquet._frame``
+reads and writes frames for the latter, and ``roquet._counts`` counts what it moves. They need a C
+compiler and nothing else. Without one, or with ``ROQUET_PURE=1``, the installation goes on with the
+pure Python lane and says so in one line.
 """
 
 import os
@@ -15,9 +15,10 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
-LANES = ("_fast", "_frame", "_wire")
+LANES = ("_counts", "_fast", "_frame", "_wire")
 SHARED = [
     "src/roquet/_bytes.h",
+    "src/roquet/_counts.pxd",
     "src/roquet/_crc32.h",
     "src/roquet/_fast.pxd",
     "src/roquet/_frame.pxd",

@@ -1,11 +1,14 @@
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from roquet import _fast
 from roquet._frame import Template
 from roquet.model.host import Host
 from roquet.remoting.connection import Connection
 from roquet.store.default_message_store import DefaultMessageStore
+
+QueueCounts: TypeAlias = tuple[int, int, int, int]
+"""Queue, requests, and how far the last of them was behind: bytes, milliseconds."""
 
 class Rules(Protocol):
     def may_send(self) -> bool: ...
@@ -54,6 +57,8 @@ class Wire:
     def approve_topic(self, topic: str, queues: int) -> None: ...
     def forget_topics(self) -> None: ...
     def forget_plans(self) -> None: ...
+    def drain_sends(self) -> list[tuple[str, int, int, list[QueueCounts]]]: ...
+    def drain_pulls(self) -> list[tuple[Plan, int, int, list[QueueCounts]]]: ...
     def take(
         self,
         data: bytes | bytearray,

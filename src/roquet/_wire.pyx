@@ -19,6 +19,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
+from roquet._counts cimport Counted, QueueCounts
 from roquet._fast cimport Host, Lane, Message, Record, Target, Text, _Topic, java_hash, read_record
 from roquet._frame cimport (
     DIGITS_MAX, F_BATCH, F_BORN, F_COMMIT_OFFSET, F_COMMITTED, F_DEFAULT_QUEUES, F_EXPRESSION_TYPE,
@@ -73,12 +74,17 @@ cdef enum:
     COMMIT_OFFSET_FLAG = 1
     UNKNOWN = -1
 
+    SYS_FLAG_AT = 36
+    BORN_HOST_AT = 48
+    BORN_V6_FLAG = 0x10
+
 
 cdef struct Pulled:
     int64_t first_offset
     int64_t next_offset
     int64_t min_offset
     int64_t max_offset
+    int64_t log_end
     Py_ssize_t count
     int64_t total_bytes
     Py_ssize_t chosen[UNITS_MAX]
@@ -101,7 +107,7 @@ cdef class Peer:
         self._host.port = port
 
 
-cdef class Plan:
+cdef class Plan(Counted):
     """How pulls that look the same but for their offsets are answered.
 
     Args:
@@ -132,7 +138,7 @@ cdef class Plan:
         self._binary = binary
 
 
-cdef class _Approved:
+cdef class _Approved(Counted):
     cdef bytes topic
     cdef str name
     cdef int32_t queues
@@ -170,6 +176,8 @@ cdef class Wire:
     cdef dict _topics
     cdef _Approved _last
     cdef dict _plans
+    cdef list _sent_to
+    cdef list _pulled_by
     cdef unsigned char *_scratch
     cdef unsigned char *_key
     cdef unsigned char *_units
@@ -237,6 +245,8 @@ cdef class Wire:
         self._committed_json, self._committed_binary = answers["committed"]
         self._topics = {}
         self._plans = {}
+        self._sent_to = []
+        self._pulled_by = []
         self._out = Output()
         self._held = Output()
         self._memory_bytes = memory_bytes
@@ -264,6 +274,28 @@ cdef class Wire:
     def forget_plans(self):
         """Ask again how pulls are to be answered."""
         self._plans.clear()
+
+    def drain_sends(self):
+        """What was sent since the last call, by topic: messages, bytes, counts by queue."""
+        cdef _Approved each
+        cdef list drained = []
+        moved, self._sent_to = self._sent_to, []
+        for each in moved:
+            drained.append((each.name, *each.take()))
+        return drained
+
+    def drain_pulls(self):
+        """What was pulled since the last call, by plan: messages, bytes, counts by queue.
+
+        The counts of a queue: how many pulls, and how far the last of them was behind the end of
+        the log, in bytes and in time.
+        """
+        cdef Plan each
+        cdef list drained = []
+        moved, self._pulled_by = self._pulled_by, []
+        for each in moved:
+            drained.append((each, *each.take()))
+        return drained
 
     def take(self, const unsigned char[::1] data not None, Py_ssize_t position, Peer peer not None,
              *, int64_t now_ms, bint dispatch, bint waits, bint pulls, Py_ssize_t max_output):
@@ -429,32 +461,37 @@ cdef class Wire:
         if topic is None:
             return False
         if is_batch:
-            return self._send_batch(request, &message, topic)
+            return self._send_batch(request, &message, topic, approved)
         message.own_properties.at = <const unsigned char *>PyBytes_AS_STRING(self._own_properties)
         message.own_properties.size = PyBytes_GET_SIZE(self._own_properties)
         if message.found.unique.size == 0:
             return False
-        return self._send_one(request, &message, topic)
+        return self._send_one(request, &message, topic, approved)
 
     cdef bint _send_one(
-        self, const Request *request, const Message *message, _Topic topic
+        self, const Request *request, const Message *message, _Topic topic, _Approved approved
     ) except -1:
         cdef int64_t queue_offset, physical_offset
+        cdef Py_ssize_t began = self._target.position
         self._reserve(request, message, 1)
+        approved.reserve(self._sent_to, message.queue_id)
         if not self._lane.append_message(
             topic, message, &self._target, &queue_offset, &physical_offset
         ):
             return False
         self.messages += 1
+        approved.count(message.queue_id, 1, self._target.position - began)
         self._answer_send(request, message, queue_offset, &physical_offset, 1)
         return True
 
-    cdef bint _send_batch(self, const Request *request, const Message *whole, _Topic topic) except -1:
+    cdef bint _send_batch(
+        self, const Request *request, const Message *whole, _Topic topic, _Approved approved
+    ) except -1:
         """Append the messages of a batch, all or none."""
         cdef const unsigned char *at = whole.body.at
         cdef const unsigned char *end = at + whole.body.size
         cdef Message *message
-        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t count = 0, began = self._target.position
         cdef int64_t queue_offset
         while at < end:
             if count == BATCH_MAX or end - at < BATCH_ENTRY_MIN:
@@ -478,11 +515,13 @@ cdef class Wire:
                 return False
             count += 1
         self._reserve(request, whole, count)
+        approved.reserve(self._sent_to, whole.queue_id)
         if not self._lane.append_batch(
             topic, self._batch, count, &self._target, &queue_offset, self._offsets
         ):
             return False
         self.messages += count
+        approved.count(whole.queue_id, count, self._target.position - began)
         self._answer_send(request, whole, queue_offset, self._offsets, count)
         return True
 
@@ -632,6 +671,7 @@ cdef class Wire:
             return False
         if not self._choose(plan, queue, min(max_messages, self._pull_max), &pulled):
             return False
+        plan.reserve(self._pulled_by, queue_id)
         if not self._gather(request, plan, queue_id, &pulled):
             return False
         self._rules.pulled(
@@ -640,6 +680,7 @@ cdef class Wire:
         )
         self.gets += 1
         self.got_messages += pulled.count
+        plan.count(queue_id, pulled.count, pulled.total_bytes)
         return True
 
     cdef bint _choose(self, Plan plan, object queue, Py_ssize_t max_messages, Pulled *pulled) except -1:
@@ -656,6 +697,7 @@ cdef class Wire:
             return False
         scanned = min(scanned, pulled.max_offset - offset)
         units = self._read_units(queue, offset, scanned)
+        pulled.log_end = log_end
         pulled.count = pulled.total_bytes = 0
         for number in range(units):
             unit = self._units + number * UNIT
@@ -757,9 +799,23 @@ cdef class Wire:
             into += size
         else:
             self._out.used += pulled.total_bytes
+            self._note_fall(&plan._by_queue[queue_id], pulled, record)
             return True
         self._out.used = before
         return False
+
+
+    cdef void _note_fall(
+        self, QueueCounts *queue, const Pulled *pulled, const unsigned char *record
+    ) noexcept:
+        """Take note of how far the last entry, and the last record, are behind the log's end."""
+        cdef Py_ssize_t last = pulled.next_offset - 1 - pulled.first_offset
+        cdef bint is_v6 = roquet_get32(record + SYS_FLAG_AT) & BORN_V6_FLAG != 0
+        queue.fall_bytes = pulled.log_end - <int64_t>roquet_get64(self._units + last * UNIT)
+        if self._target.now_ms >= 0:
+            queue.fall_ms = self._target.now_ms - <int64_t>roquet_get64(
+                record + BORN_HOST_AT + (20 if is_v6 else 8)
+            )
 
 
 cdef const unsigned char *resident_until(

@@ -47,7 +47,7 @@ from roquet.store.results import GetMessageResult, GetMessageStatus
 if TYPE_CHECKING:
     from roquet import _fast
 
-_IS_BUILT = all(find_spec(f"roquet.{name}") for name in ("_fast", "_frame", "_wire"))
+_IS_BUILT = all(find_spec(f"roquet.{name}") for name in ("_counts", "_fast", "_frame", "_wire"))
 if _IS_BUILT:
     from roquet import _frame, _wire
 
