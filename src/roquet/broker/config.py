@@ -113,6 +113,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     transaction_op_batch_interval_ms: Positive = field(
         default=3_000, name="transactionOpBatchInterval"
     )
+    store_reply_message: bool = field(default=True, name="storeReplyMessageEnable")
     mixed_message_type: bool = field(default=False, name="enableMixedMessageType")
 
     # Pulling

@@ -22,6 +22,7 @@ from roquet.broker.processor.client_manage import ClientManageProcessor
 from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.query_message import QueryMessageProcessor
+from roquet.broker.processor.reply_message import ReplyMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.housekeeping import PeriodicTasks
@@ -97,6 +98,16 @@ def client_processors(parts: BrokerParts) -> list[object]:
     """What answers the other requests of clients, for the registry."""
     return [
         QueryMessageProcessor(store=parts.store, flow=parts.flow),
+        ReplyMessageProcessor(
+            parts.config,
+            store=parts.store,
+            topics=parts.topics,
+            groups=parts.groups,
+            producers=parts.producers,
+            clock=parts.clock,
+            store_host=parts.store_host,
+            random=parts.random,
+        ),
         ClientManageProcessor(
             parts.config,
             topics=parts.topics,

@@ -242,7 +242,7 @@ WITHOUT_EFFECT = (
             enableBroadcastOffsetStore enableNetWorkFlowControl enableSingleTopicRegister
             enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval
             flushConsumerOffsetHistoryInterval highSpeedMode isolateLogEnable rocketmqHome
-            splitMetadataSize splitRegistrationSize storeReplyMessageEnable
+            splitMetadataSize splitRegistrationSize
             """
         ),
     ),

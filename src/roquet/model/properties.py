@@ -35,12 +35,19 @@ INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 CLUSTER = "CLUSTER"
 SHARDING_KEY = "__SHARDINGKEY"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 CRC32 = "__CRC32#"
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The one-string form of a map."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The stored form of a map."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+    return properties_text(properties).encode()
 
 
 def decode_properties(data: bytes | memoryview) -> dict[str, str]:

@@ -49,6 +49,7 @@ _BROKER_KEYS = (
     "autoCreateSubscriptionGroup",
     "enableCreateSysGroup",
     "enableMixedMessageType",
+    "storeReplyMessageEnable",
     "validateSystemTopicWhenUpdateTopic",
     "litePullMessageEnable",
     "useServerSideResetOffset",

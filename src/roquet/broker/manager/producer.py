@@ -1,11 +1,12 @@
 """The producers that are connected, by group.
 
 Owns the table of producer groups and their channels, which is asked when the outcome of a
-transaction must be found out.
+transaction must be found out, and by client id when a client gets the reply to its request.
 
 Invariants:
 
 * A group that has no channel is not in the table.
+* A client can be found as long as one of its groups has a channel of it.
 * A channel is gone when its connection is, or when no heartbeat came for two minutes; the
   connection is closed then.
 * One connection is in at most :data:`GROUPS_PER_CONNECTION_MAX` groups, whose names are no longer
@@ -51,6 +52,7 @@ class ProducerManager:
         self._clock = clock
         self.groups: dict[str, dict[Connection, ClientChannel]] = {}
         self._groups_of: dict[Connection, set[str]] = {}
+        self._channels_of: dict[str, dict[tuple[str, Connection], ClientChannel]] = {}
         self._turn = 0
         self._log_limiter = LogLimiter(clock)
 
@@ -68,6 +70,7 @@ class ProducerManager:
         own = msgspec.structs.replace(channel, last_update_ns=self._clock.monotonic_ns())
         self.groups.setdefault(group, {})[connection] = own
         self._groups_of.setdefault(connection, set()).add(group)
+        self._channels_of.setdefault(own.client_id, {})[group, connection] = own
         log.info("Producer %s of group %s is here", channel.client_id, group)
 
     def unregister(self, group: str, channel: ClientChannel) -> None:
@@ -105,6 +108,13 @@ class ProducerManager:
         self._turn += 1
         return channels[self._turn % len(channels)]
 
+    def find_channel(self, client_id: str) -> ClientChannel | None:
+        """The channel of a client that is open; the youngest, if it has several."""
+        for channel in reversed(self._channels_of.get(client_id, {}).values()):
+            if not channel.connection.is_closed:
+                return channel
+        return None
+
     def _may_register(self, group: str, connection: Connection) -> bool:
         config = self._config
         if not config.register_producer and config.reject_transaction_message:
@@ -120,8 +130,13 @@ class ProducerManager:
 
     def _remove(self, group: str, connection: Connection) -> None:
         channels = self.groups.get(group)
-        if channels is None or channels.pop(connection, None) is None:
+        gone = None if channels is None else channels.pop(connection, None)
+        if channels is None or gone is None:
             return
+        of_client = self._channels_of[gone.client_id]
+        del of_client[group, connection]
+        if not of_client:
+            del self._channels_of[gone.client_id]
         if not channels:
             del self.groups[group]
         groups = self._groups_of[connection]

@@ -46,6 +46,7 @@ __all__ = [
     "is_true",
     "priority",
     "read_properties",
+    "region_properties",
 ]
 
 POP_CHECKPOINT = "POP_CK"
@@ -88,13 +89,20 @@ def added_properties(config: BrokerConfig) -> bytes:
         >>> added_properties(BrokerConfig())
         b'MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02'
     """
-    return prop.encode_properties(
-        {
-            prop.MSG_REGION: config.region_id,
-            prop.TRACE_SWITCH: "true" if config.trace_on else "false",
-            prop.CLUSTER: config.cluster_name,
-        }
-    )
+    return prop.encode_properties({**region_properties(config), prop.CLUSTER: config.cluster_name})
+
+
+def region_properties(config: BrokerConfig) -> dict[str, str]:
+    """What a broker says of itself in messages and answers: its region, and whether to trace.
+
+    Example:
+        >>> region_properties(BrokerConfig(trace_on=False))
+        {'MSG_REGION': 'DefaultRegion', 'TRACE_ON': 'false'}
+    """
+    return {
+        prop.MSG_REGION: config.region_id,
+        prop.TRACE_SWITCH: "true" if config.trace_on else "false",
+    }
 
 
 def read_properties(text: str) -> tuple[dict[str, str], bool]:

@@ -6,6 +6,7 @@ Owns the ext fields of send answers, in the order in which Apache RocketMQ write
 
     stored    queueId, transactionId, msgId, TRACE_ON, MSG_REGION, queueOffset
     refused   TRACE_ON, MSG_REGION
+    replied   queueId, msgId, TRACE_ON, MSG_REGION, queueOffset
 
 transactionId is left out for a batch without a unique key. Requests that are refused before they
 are looked at (flow control, hooks, a header that cannot be read) carry no fields.
@@ -20,7 +21,7 @@ from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand, create_response
 from roquet.runtime.clock import Clock
 from roquet.store.message_store import MessageStore
-from roquet.store.results import PutMessageResult, PutMessageStatus
+from roquet.store.results import AppendResult, PutMessageResult, PutMessageStatus
 
 __all__ = ["TIMER_NOT_ENABLED", "SendAnswers"]
 
@@ -102,6 +103,40 @@ class SendAnswers:
         fields["queueOffset"] = str(appended.queue_offset)
         answer = create_response(request, code)
         answer.ext_fields = fields
+        return answer
+
+    def of_reply(
+        self,
+        request: RemotingCommand,
+        queue_id: int,
+        *,
+        failure: str | None,
+        appended: AppendResult | None,
+    ) -> RemotingCommand:
+        """The answer to a reply, which says how the requester got it.
+
+        Args:
+            request: The reply.
+            queue_id: The queue that the replier knows.
+            failure: Why the requester did not get it.
+            appended: Where it is stored, if it is.
+        """
+        if appended is not None:
+            msg_id = f"{self._id_prefix}{appended.physical_offsets[0]:016X}"
+            queue_offset = appended.queue_offset
+        elif failure is None:
+            msg_id, queue_offset = "0", 0  # clients read numbers here
+        else:
+            return self.refused(request, Refusal(ResponseCode.SYSTEM_ERROR, failure))
+        code = _SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
+        answer = create_response(request, code, remark=failure)
+        answer.ext_fields = {
+            "queueId": str(queue_id),
+            "msgId": msg_id,
+            "TRACE_ON": self._trace_on,
+            "MSG_REGION": self._region_id,
+            "queueOffset": str(queue_offset),
+        }
         return answer
 
     def refusal(self, status: PutMessageStatus) -> Refusal:

@@ -24,7 +24,6 @@ Invariants:
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from functools import partial
 
@@ -32,9 +31,6 @@ from roquet.broker.config import BrokerConfig, broker_ip
 from roquet.broker.hooks import (
     SendMessageContext,
     SendMessageHook,
-    StatsType,
-    message_type,
-    namespace_of,
     run_after,
     run_before,
 )
@@ -48,8 +44,16 @@ from roquet.broker.processor.inner_message import (
     read_properties,
 )
 from roquet.broker.processor.send_answer import SendAnswers
-from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan, describe_topic
+from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan
 from roquet.broker.processor.send_prepare import Prepared, SendPreparation, is_waiting
+from roquet.broker.processor.send_request import (
+    born_host_of,
+    chosen_queue_id,
+    hook_context,
+    not_open_yet,
+    note_answer,
+    note_append,
+)
 from roquet.broker.service.flow_control import REJECT_REQUEST, FlowControl
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
@@ -59,11 +63,10 @@ from roquet.model.topic import TRANS_HALF_TOPIC
 from roquet.model.topic_config import PERM_WRITE
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
-from roquet.remoting.connection import Connection
 from roquet.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import Action, Permission, RequestContext, Resource, processor
-from roquet.runtime.clock import Clock, stamp_of
+from roquet.runtime.clock import Clock
 from roquet.runtime.randomness import Randomness
 from roquet.store.config import BrokerRole
 from roquet.store.message_store import MessageStore, PutDone
@@ -74,8 +77,6 @@ __all__ = ["SendMessageProcessor"]
 _MAY_SEND = Permission(Action.PUB, Resource.TOPIC)
 _SPECIAL_FLAGS = flags.TRANSACTION_MASK | flags.INNER_BATCH
 _PROPERTIES_FIELDS = ("i", "properties")
-_BORN_HOST = "born_host"
-_UNKNOWN_HOST = Host(bytes(4), 0)
 
 
 class SendMessageProcessor:
@@ -91,6 +92,7 @@ class SendMessageProcessor:
         flow: What keeps the broker from taking more than it can.
         random: Chooses queues for those who do not.
         locks: Which groups consume in order.
+        send_hooks: The hooks, if others have them too.
 
     Attributes:
         send_hooks: Called around every send; with any, no send is plain.
@@ -111,8 +113,9 @@ class SendMessageProcessor:
         flow: FlowControl,
         random: Randomness,
         locks: RebalanceLockManager | None = None,
+        send_hooks: list[SendMessageHook] | None = None,
     ) -> None:
-        self.send_hooks: list[SendMessageHook] = []
+        self.send_hooks: list[SendMessageHook] = [] if send_hooks is None else send_hooks
         self.half_stored: list[Callable[[str], object]] = []
         self.approve_topic: Callable[[str, int], None] | None = None
         self._config = config
@@ -192,7 +195,7 @@ class SendMessageProcessor:
             header.flag,
             header.sys_flag,
             header.born_timestamp_ms,
-            _born_host(context.connection),
+            born_host_of(context.connection),
             self._store_host,
             header.reconsume_times or 0,
             0,
@@ -229,7 +232,13 @@ class SendMessageProcessor:
             raise RequestRefused("the message body is null")
         hooked = None
         if self.send_hooks:
-            hooked = self._hook_context(context, header)
+            hooked = hook_context(
+                context,
+                header,
+                self._config,
+                store_host=self._store_host,
+                now_ms=self._clock.now_ms(),
+            )
             run_before(self.send_hooks, hooked)
         prepared = self._prepared(context, header)
         if isinstance(prepared, Refusal):
@@ -244,20 +253,17 @@ class SendMessageProcessor:
         self, context: RequestContext, header: SendMessageRequestHeader
     ) -> Prepared | Refusal:
         if self._starts_ms and not self._is_open():
-            return Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"broker unable to service, until {_human(self._starts_ms)}",
-            )
+            return not_open_yet(self._starts_ms)
         plan = self._plan(header)
         if isinstance(plan, Refusal):
             return plan
-        queue_id = self._queue_id(context, header, plan)
+        queue_id = chosen_queue_id(context, header, plan, self._random)
         if isinstance(queue_id, Refusal):
             return queue_id
         if self._is_slave:
             return self._answers.refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         prepare = self._prepare.batch if header.batch else self._prepare.single
-        born_host = _born_host(context.connection)
+        born_host = born_host_of(context.connection)
         return prepare(context.request, header, plan, queue_id, born_host)
 
     def _is_open(self) -> bool:
@@ -278,24 +284,6 @@ class SendMessageProcessor:
             if checked.is_plain and not self._is_guarded and self.approve_topic is not None:
                 self.approve_topic(header.topic, checked.write_queue_nums)
         return checked
-
-    def _queue_id(
-        self, context: RequestContext, header: SendMessageRequestHeader, plan: TopicPlan
-    ) -> int | Refusal:
-        queue_id = header.queue_id
-        if queue_id >= plan.queue_id_limit:
-            return Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, {describe_topic(plan.config)} "
-                f"Producer: {context.connection.remote_address}",
-            )
-        if queue_id >= 0:
-            return queue_id
-        if plan.write_queue_nums <= 0:
-            return Refusal(
-                ResponseCode.SYSTEM_ERROR, f"topic[{header.topic}] has no queue to write to"
-            )
-        return self._random.randrange(plan.write_queue_nums)
 
     def _submit_prepared(
         self,
@@ -328,27 +316,6 @@ class SendMessageProcessor:
 
     # ------------------------------------------------------------------------------- hooks
 
-    def _hook_context(
-        self, context: RequestContext, header: SendMessageRequestHeader
-    ) -> SendMessageContext:
-        properties, _ = read_properties((header.properties or "")[: PROPERTIES_BYTES_MAX + 1])
-        return SendMessageContext(
-            namespace=namespace_of(header.topic),
-            producer_group=header.producer_group,
-            topic=header.topic,
-            queue_id=header.queue_id,
-            body_bytes=len(context.request.body),
-            properties=header.properties or "",
-            born_host=context.connection.remote_address,
-            broker_address=str(self._store_host),
-            broker_region_id=self._config.region_id,
-            born_timestamp_ms=header.born_timestamp_ms,
-            request_timestamp_ms=self._clock.now_ms(),
-            unique_key=properties.get(UNIQ_CLIENT_MESSAGE_ID_KEYIDX, ""),
-            message_type=message_type(properties),
-            ext_fields=context.request.ext_fields or {},
-        )
-
     def _stored_hooked(
         self,
         context: RequestContext,
@@ -368,22 +335,8 @@ class SendMessageProcessor:
         answer: RemotingCommand,
         result: PutMessageResult | None,
     ) -> None:
-        hooked.code = answer.code
-        hooked.error_message = answer.remark
-        appended = None if result is None else result.append
-        if appended is None:
-            hooked.message_count = 1
-            hooked.wrote_bytes = hooked.body_bytes
-            hooked.stats_type = StatsType.SEND_FAILURE
-        else:
-            fields = answer.ext_fields or {}
-            hooked.msg_id = fields.get("msgId")
-            hooked.queue_id = int(fields.get("queueId", hooked.queue_id))
-            hooked.queue_offset = appended.queue_offset
-            hooked.is_success = True
-            hooked.message_count = len(appended.physical_offsets)
-            hooked.wrote_bytes = appended.wrote_bytes
-            hooked.stats_type = StatsType.SEND_SUCCESS
+        note_answer(hooked, answer)
+        note_append(hooked, None if result is None else result.append)
         run_after(self.send_hooks, hooked)
 
 
@@ -393,31 +346,3 @@ def _let_go(request: RemotingCommand) -> None:
     if request.ext_fields is not None:
         for name in _PROPERTIES_FIELDS:
             request.ext_fields.pop(name, None)
-
-
-def _born_host(connection: Connection) -> Host:
-    """The producer's address, read once a connection."""
-    known = connection.attributes.get(_BORN_HOST)
-    if isinstance(known, Host):
-        return known
-    try:
-        host = Host.parse(connection.remote_address)
-    except ValueError:
-        host = _UNKNOWN_HOST
-    address = ipaddress.ip_address(host.ip)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        host = Host(address.ipv4_mapped.packed, host.port)
-    connection.attributes[_BORN_HOST] = host
-    return host
-
-
-def _human(timestamp_ms: int) -> str:
-    """A time as upstream writes it for people.
-
-    Example:
-        >>> len(_human(0))
-        23
-    """
-    stamp = stamp_of(timestamp_ms)
-    date = f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]}"
-    return f"{date} {stamp[8:10]}:{stamp[10:12]}:{stamp[12:14]},{stamp[14:]}"

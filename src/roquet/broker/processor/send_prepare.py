@@ -110,6 +110,7 @@ class SendPreparation:
     ) -> None:
         self._rejects_transactions = config.reject_transaction_message
         self._suffix = inner.added_properties(config)
+        self._region = inner.region_properties(config)
         self._answers = answers
         self._store = store
         self._topics = topics
@@ -239,6 +240,50 @@ class SendPreparation:
             properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX),
         )
 
+    def reply(
+        self,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        plan: TopicPlan,
+        queue_id: int,
+        born_host: Host,
+    ) -> Prepared | Refusal:
+        """Prepare the answer to a request message, which gets no unique key and no cluster.
+
+        Of its flag only the compression counts, without which nobody could read the body.
+        """
+        text = header.properties or ""
+        if len(text) > prop.PROPERTIES_BYTES_MAX:
+            return self._answers.refusal(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        properties, _ = inner.read_properties(text)
+        properties |= self._region
+        sys_flag = header.sys_flag & (flags.COMPRESSED | flags.COMPRESSION_MASK)
+        refusal = self._refusal_by_store(header.topic, plan, sys_flag, properties)
+        if refusal is not None:
+            return refusal
+        unique_key = properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        place = _Place(header.topic, queue_id)
+        topic, placed_queue_id, added = self._final(
+            place, properties, sys_flag, unique_key or "", is_half=False
+        )
+        return Prepared(
+            BrokerMessage(
+                topic=topic,
+                queue_id=placed_queue_id,
+                body=request.body,
+                properties=inner.encoded(prop.properties_text(properties | added)),
+                flag=header.flag,
+                sys_flag=sys_flag,
+                born_timestamp_ms=header.born_timestamp_ms,
+                born_host=born_host,
+                store_host=self._store_host,
+                reconsume_times=header.reconsume_times or 0,
+                wait_store_ok=is_waiting(properties),
+            ),
+            queue_id,
+            unique_key,
+        )
+
     # --------------------------------------------------------------------------- the steps
 
     def _place(
@@ -327,10 +372,8 @@ class SendPreparation:
         return inner.Placement(place.topic, place.queue_id, {})
 
     def _stored_properties(self, properties: dict[str, str], added: dict[str, str]) -> bytes:
-        pairs = [
-            f"{name}\x01{value}\x02" for name, value in properties.items() if name not in added
-        ]
-        stored = inner.encoded("".join(pairs)) + self._suffix
+        kept = {name: value for name, value in properties.items() if name not in added}
+        stored = inner.encoded(prop.properties_text(kept)) + self._suffix
         return stored + prop.encode_properties(added) if added else stored
 
     def _unique_key(self) -> str:

@@ -138,3 +138,35 @@ def test_a_client_cannot_fill_the_table(
     producers.unregister("a", channel("x", shared))
     producers.register("c", channel("x", shared))
     assert ids(producers, "c") == ["y", "x"]
+
+
+def test_a_client_is_found_while_any_of_its_groups_is_there(producers: ProducerManager) -> None:
+    shared = connection()
+    producers.register("g", channel("a", shared))
+    producers.register("CLIENT_INNER_PRODUCER", channel("a", shared))
+    found = producers.find_channel("a")
+    assert found is not None
+    assert found.connection is shared
+    assert producers.find_channel("b") is None
+    producers.unregister("g", channel("a", shared))
+    assert producers.find_channel("a") is not None, "upstream forgets it here"
+    producers.connection_closed(shared)
+    assert producers.find_channel("a") is None
+    assert producers._channels_of == {}
+
+
+def test_of_several_connections_of_a_client_the_youngest_open_one_is_found(
+    producers: ProducerManager,
+) -> None:
+    old, young = channel("a"), channel("a")
+    producers.register("g", old)
+    producers.register("g", young)
+    found = producers.find_channel("a")
+    assert found is not None
+    assert found.connection is young.connection
+    young.connection.close()
+    found = producers.find_channel("a")
+    assert found is not None
+    assert found.connection is old.connection
+    old.connection.close()
+    assert producers.find_channel("a") is None

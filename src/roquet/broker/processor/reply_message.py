@@ -1,0 +1,326 @@
+"""Replies to request messages: SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2.
+
+Upstream's ReplyMessageProcessor. A producer that sends a request names itself in the message; the
+consumer that answers sends its reply here, and the broker hands it to that producer:
+
+.. code-block:: text
+
+    requester ── request (310) ──► broker ── pull ──► replier
+        ▲                            │                   │
+        └── PUSH_REPLY_MESSAGE ◄── broker ◄── reply (325)┘
+            _TO_CLIENT (326)         └──► <cluster>_REPLY_TOPIC
+
+Owns the push, and the order: checks, push, store, answer. The answer's code says whether the
+requester has the reply; whether it is stored shows only in msgId and queueOffset, as upstream has
+it.
+
+Invariants:
+
+* At most :data:`REPLIES_WAITING_MAX` replies, with :data:`REPLIES_BYTES_MAX` of bodies, wait for
+  their requesters at a time, so that silent clients cannot fill the memory or stop the connection
+  of a replier. Further ones are refused as busy.
+* A reply is stored when the requester got it, and when it did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+from roquet.broker.config import BrokerConfig, broker_ip
+from roquet.broker.hooks import SendMessageContext, SendMessageHook, run_after, run_before
+from roquet.broker.manager.producer import ProducerManager
+from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.processor.inner_message import read_properties, region_properties
+from roquet.broker.processor.send_answer import SendAnswers
+from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan
+from roquet.broker.processor.send_prepare import SendPreparation
+from roquet.broker.processor.send_request import (
+    born_host_of,
+    chosen_queue_id,
+    hook_context,
+    not_open_yet,
+    note_answer,
+    note_append,
+)
+from roquet.broker.service.flow_control import OVERLOAD
+from roquet.errors import RequestTimeout, SendFailed
+from roquet.model import properties as prop
+from roquet.model.host import Host
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.endpoint import LogLimiter
+from roquet.remoting.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import (
+    ALL_PORTS,
+    Action,
+    Permission,
+    RequestContext,
+    Resource,
+    processor,
+)
+from roquet.runtime.clock import Clock
+from roquet.runtime.randomness import Randomness
+from roquet.store.config import BrokerRole
+from roquet.store.message_store import MessageStore
+from roquet.store.results import PutMessageResult, PutMessageStatus
+
+__all__ = ["REPLIES_BYTES_MAX", "REPLIES_WAITING_MAX", "ReplyMessageProcessor"]
+
+log = logging.getLogger(__name__)
+
+REPLIES_WAITING_MAX = 4_000
+"""Below what one connection may have in flight: an answer to a push may come on the same one."""
+
+REPLIES_BYTES_MAX = 32 << 20
+
+PUSH_TIMEOUT_MS = 10_000
+
+_MAY_SEND = Permission(Action.PUB, Resource.TOPIC)
+
+
+class ReplyMessageProcessor:
+    """Hands replies to those who asked.
+
+    Args:
+        config: What the broker allows and says of itself.
+        store: What keeps the replies.
+        topics: The topics; may make new ones.
+        groups: The consumer groups.
+        producers: Who asked.
+        clock: The time.
+        store_host: The broker's address in records and message ids.
+        random: Chooses queues for those who do not.
+        send_hooks: Called around every reply, as around sends.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        producers: ProducerManager,
+        clock: Clock,
+        store_host: Host,
+        random: Randomness,
+        send_hooks: list[SendMessageHook] | None = None,
+    ) -> None:
+        self.send_hooks: list[SendMessageHook] = [] if send_hooks is None else send_hooks
+        self._config = config
+        self._store = store
+        self._producers = producers
+        self._clock = clock
+        self._store_host = store_host
+        self._random = random
+        self._region = region_properties(config)
+        self._is_slave = store.config.broker_role is BrokerRole.SLAVE
+        shown_ip = broker_ip(config, store_host)
+        self._check = TopicCheck(config, topics, broker_ip=shown_ip)
+        self._answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
+        self._prepare = SendPreparation(
+            config,
+            answers=self._answers,
+            store=store,
+            topics=topics,
+            groups=groups,
+            locks=None,
+            clock=clock,
+            store_host=store_host,
+            broker_ip=shown_ip,
+            random=random,
+        )
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._log_limiter = LogLimiter(clock)
+
+    @property
+    def waiting(self) -> int:
+        """How many replies wait for their requesters or for the store."""
+        return self._waiting
+
+    @processor(
+        RequestCode.SEND_REPLY_MESSAGE,
+        header=SendMessageRequestHeader,
+        permission=_MAY_SEND,
+        ports=ALL_PORTS,
+    )
+    @processor(
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        header=SendMessageRequestHeaderV2,
+        permission=_MAY_SEND,
+        ports=ALL_PORTS,
+    )
+    def send_reply(
+        self, context: RequestContext, header: SendMessageRequestHeader
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Hand a reply to the client that asked, and store it."""
+        request = context.request
+        if not request.body:
+            raise RequestRefused("the message body is null")
+        hooked = None
+        if self.send_hooks:
+            hooked = hook_context(
+                context,
+                header,
+                self._config,
+                store_host=self._store_host,
+                now_ms=self._clock.now_ms(),
+            )
+            run_before(self.send_hooks, hooked)
+        checked = self._checked(context, header)
+        if isinstance(checked, Refusal):
+            answer = self._answers.refused(request, checked)
+            self._after(hooked, answer)
+            return answer
+        if self._is_full(len(request.body)):
+            raise RequestRefused(OVERLOAD, response_code=ResponseCode.SYSTEM_BUSY)
+        return self._deliver(context, header, *checked, hooked)
+
+    def _checked(
+        self, context: RequestContext, header: SendMessageRequestHeader
+    ) -> tuple[TopicPlan, int] | Refusal:
+        starts_ms = self._config.start_accept_send_timestamp_ms
+        if self._clock.now_ms() < starts_ms:
+            return not_open_yet(starts_ms)
+        plan = self._check.check(header)
+        if isinstance(plan, Refusal):
+            return plan
+        queue_id = chosen_queue_id(context, header, plan, self._random)
+        return queue_id if isinstance(queue_id, Refusal) else (plan, queue_id)
+
+    def _is_full(self, body_bytes: int) -> bool:
+        if self._waiting >= REPLIES_WAITING_MAX:
+            return True
+        return self._waiting > 0 and self._waiting_bytes + body_bytes > REPLIES_BYTES_MAX
+
+    async def _deliver(
+        self,
+        context: RequestContext,
+        header: SendMessageRequestHeader,
+        plan: TopicPlan,
+        queue_id: int,
+        hooked: SendMessageContext | None,
+    ) -> RemotingCommand:
+        body_bytes = len(context.request.body)
+        self._waiting += 1
+        self._waiting_bytes += body_bytes
+        try:
+            failure = await self._push(context, header)
+            result = None
+            if self._config.store_reply_message:
+                result = await self._put(context, header, plan, queue_id)
+        finally:
+            self._waiting -= 1
+            self._waiting_bytes -= body_bytes
+        appended = result.append if result is not None and result.is_stored else None
+        answer = self._answers.of_reply(
+            context.request, queue_id, failure=failure, appended=appended
+        )
+        if hooked is not None and result is not None:
+            note_append(hooked, appended)
+        self._after(hooked, answer)
+        return answer
+
+    # --------------------------------------------------------------------------------- push
+
+    async def _push(self, context: RequestContext, header: SendMessageRequestHeader) -> str | None:
+        """Hand a reply to who asked; why that could not be done."""
+        properties, _ = read_properties(header.properties or "")
+        client_id = properties.get(prop.REPLY_TO_CLIENT)
+        if client_id is None:
+            return self._unpushed(f"reply message properties[{prop.REPLY_TO_CLIENT}] is null")
+        channel = self._producers.find_channel(client_id)
+        if channel is None:
+            return self._unpushed(f"push reply message fail, channel of <{client_id}> not found.")
+        now_ms = self._clock.now_ms()
+        properties |= self._region | {prop.PUSH_REPLY_TIME: str(now_ms)}
+        pushed = ReplyMessageRequestHeader(
+            born_host=str(born_host_of(context.connection)),
+            store_host=str(self._store_host),
+            store_timestamp_ms=now_ms,
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            flag=header.flag,
+            properties=prop.properties_text(properties),
+            reconsume_times=header.reconsume_times,
+            unit_mode=bool(header.unit_mode),
+        )
+        try:
+            said = await channel.connection.send_request(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+                pushed,
+                body=context.request.body,
+                timeout_ms=PUSH_TIMEOUT_MS,
+            )
+        except (SendFailed, RequestTimeout) as error:
+            reason = error.message
+        else:
+            if said.code == ResponseCode.SUCCESS:
+                return None
+            reason = f"it answers {said.code}: {said.remark}"
+        return self._unpushed(f"push reply message to {client_id}fail.", reason)
+
+    def _unpushed(self, remark: str, reason: str = "") -> str:
+        more = self._log_limiter.allow("push")
+        if more is not None:
+            log.warning("%.300s %.300s%s", remark, reason, more)
+        return remark
+
+    # -------------------------------------------------------------------------------- store
+
+    async def _put(
+        self,
+        context: RequestContext,
+        header: SendMessageRequestHeader,
+        plan: TopicPlan,
+        queue_id: int,
+    ) -> PutMessageResult:
+        """Store a reply; a fault is the log's business, not the replier's."""
+        if self._is_slave:
+            return self._unstored(PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE))
+        born_host = born_host_of(context.connection)
+        prepared = self._prepare.reply(context.request, header, plan, queue_id, born_host)
+        if isinstance(prepared, Refusal):
+            refused = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, detail=prepared.remark)
+            return self._unstored(refused)
+        stored: asyncio.Future[PutMessageResult] = asyncio.get_running_loop().create_future()
+
+        def done(result: PutMessageResult) -> None:
+            if not stored.done():  # nobody waits for it after a cancelled stop
+                stored.set_result(result)
+
+        self._store.submit(prepared.message, done)
+        self._store.finish_burst()
+        result = await stored
+        return result if result.is_stored else self._unstored(result)
+
+    def _unstored(self, result: PutMessageResult) -> PutMessageResult:
+        more = self._log_limiter.allow("put")
+        if more is not None:
+            log.warning(
+                "a reply is not stored: %s %.300s%s", result.status.value, result.detail, more
+            )
+        return result
+
+    # -------------------------------------------------------------------------------- hooks
+
+    def _after(self, hooked: SendMessageContext | None, answer: RemotingCommand) -> None:
+        if hooked is None:
+            return
+        note_answer(hooked, answer)
+        hooked.is_success = answer.code == ResponseCode.SUCCESS
+        run_after(self.send_hooks, hooked)
