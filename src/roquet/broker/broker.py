@@ -54,6 +54,7 @@ from roquet.broker.processors import (
 )
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.housekeeping import PeriodicTasks, keep_house, persist_tables
+from roquet.broker.service.linger import Linger
 from roquet.broker.service.registration import NamesrvRegistration
 from roquet.broker.service.timers import LoopTimers
 from roquet.broker.service.transaction_op import TransactionSettings
@@ -186,6 +187,7 @@ class Broker:
             files=self._files,
         )
         server.add_burst_listener(self._burst_ended)
+        server.add_burst_listener(Linger(self._clock).burst_ended)
         server.add_close_listener(self._connection_closed)
         return server
 

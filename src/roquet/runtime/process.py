@@ -7,7 +7,12 @@ import resource
 import sys
 from typing import NoReturn
 
-__all__ = ["exit_at_once", "raise_open_files_limit", "silence_output"]
+__all__ = ["exit_at_once", "raise_open_files_limit", "silence_output", "usable_processors"]
+
+
+def usable_processors() -> int:
+    """How many processors this process may run on."""
+    return len(os.sched_getaffinity(0))
 
 
 def raise_open_files_limit() -> int:
