@@ -302,6 +302,7 @@ class Broker:
             files=self._files,
             tls=self._tls,
             config_version=self.settings.data_version,
+            delay_offsets=self.delay_offsets.table,
         )
         yield from admin_processors(
             AdminParts(

@@ -2,12 +2,12 @@
 
 The part of upstream's AdminBrokerProcessor that ``mqadmin clusterList``, ``brokerStatus`` and
 ``getBrokerConfig`` ask. Names and forms are upstream's; what has no counterpart here is left out
-rather than made up: the queues of thread pools for acknowledgements and transactions, and the
-progress of delay levels.
+rather than made up: the queues of thread pools for acknowledgements and transactions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from roquet.broker.config import BrokerConfig
@@ -15,6 +15,7 @@ from roquet.broker.service.flow_control import FlowControl, RequestClass
 from roquet.broker.settings import broker_properties
 from roquet.model.data_version import DataVersion
 from roquet.model.properties_text import format_properties
+from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.remoting.bodies.broker import KVTable
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import RequestCode, ResponseCode, version_name
@@ -59,6 +60,7 @@ class RuntimeInfoAdmin:
         files: The file system.
         tls: The settings of TLS.
         config_version: Goes up when settings are changed.
+        delay_offsets: How far the delay levels are.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class RuntimeInfoAdmin:
         files: Files,
         tls: TlsSettings | None = None,
         config_version: DataVersion | None = None,
+        delay_offsets: Mapping[int, int] | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -78,6 +81,7 @@ class RuntimeInfoAdmin:
         self._files = files
         self._tls = tls
         self._config_version = config_version or DataVersion(timestamp_ms=clock.now_ms())
+        self._delay_offsets = {} if delay_offsets is None else delay_offsets
 
     @processor(RequestCode.GET_BROKER_CONFIG, permission=_LOOK, ports=ALL_PORTS)
     def broker_config(self, context: RequestContext) -> RemotingCommand:
@@ -91,7 +95,7 @@ class RuntimeInfoAdmin:
     async def runtime_info(self, context: RequestContext) -> RemotingCommand:
         """Counters and marks by name."""
         table = await self._flow.run(RequestClass.ADMIN, self._store_info)
-        table |= self._flow_info()
+        table |= self._flow_info() | self._delay_info()
         return context.response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
 
     def _store_info(self) -> dict[str, str]:
@@ -128,6 +132,14 @@ class RuntimeInfoAdmin:
             info[f"{name}ThreadPoolQueueSize"] = str(self._flow.waiting(kind))
             info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
             info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return info
+
+    def _delay_info(self) -> dict[str, str]:
+        """Where each delay level is, and where it ends."""
+        info: dict[str, str] = {}
+        for level, queue_offset in self._delay_offsets.items():
+            end = self._store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)
+            info[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
         return info
 
 

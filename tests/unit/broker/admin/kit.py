@@ -94,6 +94,7 @@ class Desk:
             clock=clock,
             compile_expression=compile_expression,
         )
+        self.delay_offsets: dict[int, int] = {}
         self.registry = ProcessorRegistry(
             self.clients,
             ConsumerManageProcessor(
@@ -116,7 +117,14 @@ class Desk:
             ),
             GroupAdmin(groups=self.groups, offsets=self.offsets, flow=self.flow),
             ConnectionAdmin(producers=self.producers, consumers=self.consumers, clock=clock),
-            RuntimeInfoAdmin(config, store=store, flow=self.flow, clock=clock, files=files),
+            RuntimeInfoAdmin(
+                config,
+                store=store,
+                flow=self.flow,
+                clock=clock,
+                files=files,
+                delay_offsets=self.delay_offsets,
+            ),
         )
         self.connection = FakeConnection()
 

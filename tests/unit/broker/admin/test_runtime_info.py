@@ -56,6 +56,14 @@ async def test_runtime_info(at: Desk) -> None:
     assert "remainHowManyDataToCommit" not in table
 
 
+async def test_the_progress_of_delay_levels_is_shown(at: Desk) -> None:
+    at.put("SCHEDULE_TOPIC_XXXX", 2, 5)
+    at.delay_offsets[3] = 4
+    table = await info(at)
+    shown = {name: text for name, text in table.items() if name.startswith("schedule")}
+    assert shown == {"scheduleMessageOffset_3": "4,5"}
+
+
 async def test_what_waits_is_shown(at: Desk) -> None:
     at.flow.sends_waiting = 17
     assert (await info(at))["sendThreadPoolQueueSize"] == "17"
