@@ -1,0 +1,335 @@
+"""Where Roquet answers otherwise than the recorded broker on purpose, each with its reason.
+
+A difference that no entry names fails the replay, and so does an entry that a run it is meant for
+no longer needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from roquet.broker.settings import BROKER_SETTINGS
+from roquet.remoting.codes import RequestCode as Code
+from roquet.remoting.codes import ResponseCode
+from tests.golden.replay_compare import NOTHING, Difference
+
+ALL = frozenset({"json", "binary", "ext"})
+LONG = frozenset({"json", "binary"})
+BINARY = frozenset({"binary"})
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """Differences that are as they should be.
+
+    Attributes:
+        name: What to call them.
+        reason: Why they are.
+        runs: The runs in which they occur.
+        codes: The requests whose answers, or which themselves, differ; empty for all.
+        values: A pattern of the names of the values.
+        holds: What else must be true of recorded and our value.
+    """
+
+    name: str
+    reason: str
+    runs: frozenset[str]
+    values: str
+    codes: frozenset[int] = frozenset()
+    holds: Callable[[object, object], bool] = field(default=lambda _recorded, _ours: True)
+
+    def covers(self, run: str, found: Difference) -> bool:
+        return (
+            run in self.runs
+            and (not self.codes or found.code in self.codes)
+            and re.fullmatch(self.values, found.name) is not None
+            and self.holds(found.recorded, found.ours)
+        )
+
+
+def _codes(*codes: int) -> frozenset[int]:
+    return frozenset(codes)
+
+
+def _was(*recorded: object) -> Callable[[object, object], bool]:
+    return lambda was, _: was in recorded
+
+
+def _is(*ours: object) -> Callable[[object, object], bool]:
+    return lambda _, is_: is_ in ours
+
+
+def _refused_by_name(_: object, ours: object) -> bool:
+    return isinstance(ours, tuple) and ours[0] == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def _route_is_there(recorded: object, ours: object) -> bool:
+    return (
+        isinstance(recorded, tuple)
+        and recorded[0] == ResponseCode.TOPIC_NOT_EXIST
+        and "topic: %RETRY%" in recorded[1]
+        and ours == (ResponseCode.SUCCESS, None)
+    )
+
+
+def _java_exception(recorded: object, ours: object) -> bool:
+    return str(recorded).startswith("java.lang.") and isinstance(ours, str)
+
+
+HEADERS = [
+    Intended(
+        name="codec of answers",
+        reason="an answer has the header codec of its request; upstream answers in JSON",
+        runs=BINARY,
+        values="codec",
+        holds=lambda was, is_: (was, is_) == ("JSON", "ROCKETMQ"),
+    ),
+    Intended(
+        name="empty remarks",
+        reason="a binary header cannot tell an empty remark from none",
+        runs=BINARY,
+        values="remark",
+        codes=_codes(Code.GET_MIN_OFFSET),
+        holds=lambda was, is_: (was, is_) == ("", None),
+    ),
+    Intended(
+        name="language of the broker",
+        reason="the broker says what it is written in when it asks a name server",
+        runs=ALL,
+        values="language",
+        codes=_codes(Code.REGISTER_BROKER, Code.UNREGISTER_BROKER),
+        holds=lambda was, is_: (was, is_) == ("JAVA", "PYTHON"),
+    ),
+]
+
+NOT_BUILT = [
+    Intended(
+        name="POP",
+        reason="POP is not built; its requests are refused by name",
+        runs=LONG,
+        values="code",
+        codes=_codes(Code.SET_MESSAGE_REQUEST_MODE, Code.QUERY_ASSIGNMENT, Code.POP_MESSAGE),
+        holds=_refused_by_name,
+    ),
+    Intended(
+        name="timer messages",
+        reason="the timer wheel is not built; its messages are refused as if it were switched off",
+        runs=BINARY,
+        values="code",
+        codes=_codes(Code.SEND_MESSAGE_V2),
+        holds=lambda was, is_: (
+            (was, is_)
+            == (
+                (ResponseCode.SUCCESS, None),
+                (
+                    ResponseCode.SYSTEM_ERROR,
+                    "accurate timer message is not enabled, timerWheelEnable is false",
+                ),
+            )
+        ),
+    ),
+    Intended(
+        name="properties of the timer message",
+        reason="a plain message stands for it in its queue",
+        runs=BINARY,
+        values=r"message\.\d+\.(store_size|born_host|properties\.(TIMER_.*|REAL_TOPIC|REAL_QID))",
+        codes=_codes(Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE),
+    ),
+    Intended(
+        name="topic of the timer",
+        reason="the timer wheel is not built and has no topic",
+        runs=BINARY,
+        values=r"body(\..*)?\.topicConfigTable\.rmq_sys_wheel_timer\..*",
+        codes=_codes(Code.REGISTER_BROKER, Code.GET_ALL_TOPIC_CONFIG),
+        holds=_is(NOTHING),
+    ),
+    Intended(
+        name="topic of the timer in the list",
+        reason="the timer wheel is not built and has no topic",
+        runs=BINARY,
+        values=r"body\.topicList\.\d+",
+        codes=_codes(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+        holds=lambda was, is_: (was, is_) == ("rmq_sys_wheel_timer", NOTHING),
+    ),
+    Intended(
+        name="number of topics without that of the timer",
+        reason="the timer wheel is not built and has no topic",
+        runs=BINARY,
+        values=r"ext\.(totalTopicNum|wipeTopicCount|addTopicCount)",
+        holds=lambda was, is_: int(str(was)) == int(str(is_)) + 1,
+    ),
+]
+
+BETTER = [
+    Intended(
+        name="words for bad requests",
+        reason="what is wrong is said in words, not by the trace of an exception",
+        runs=LONG,
+        values="remark",
+        codes=_codes(Code.SEND_MESSAGE_V2),
+        holds=_java_exception,
+    ),
+    Intended(
+        name="deleting a topic without a timer",
+        reason="upstream fails with a null pointer; here the topic is deleted",
+        runs=frozenset({"json"}),
+        values="code",
+        codes=_codes(Code.DELETE_TOPIC_IN_BROKER),
+        holds=lambda was, is_: (
+            "getTimerMetrics()" in str(was) and is_ == (ResponseCode.SUCCESS, None)
+        ),
+    ),
+    Intended(
+        name="settings without effect are said",
+        reason="who sets what changes nothing here is told so",
+        runs=LONG,
+        values="remark",
+        codes=_codes(Code.UPDATE_BROKER_CONFIG),
+        holds=_is("without effect in this version: defaultQueryMaxNum"),
+    ),
+    Intended(
+        name="routes of new groups are there sooner",
+        reason="a retry topic is registered when its first heartbeat is handled, before the next "
+        "request; upstream was still at it",
+        runs=LONG,
+        values="code",
+        codes=_codes(Code.GET_ROUTEINFO_BY_TOPIC),
+        holds=_route_is_there,
+    ),
+]
+
+SETTINGS = [
+    Intended(
+        name="settings without effect",
+        reason="only settings that do something are shown",
+        runs=LONG,
+        values="body\\.("
+        + "|".join(
+            sorted(
+                re.escape(key)
+                for key in (
+                    BROKER_SETTINGS.without_effect.keys() | BROKER_SETTINGS.unsupported.keys()
+                )
+            )
+        )
+        + ")",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_is(NOTHING),
+    ),
+    Intended(
+        name="settings of threads and sockets",
+        reason="only settings that do something are shown",
+        runs=LONG,
+        values=r"body\..*",
+        codes=_codes(Code.GET_NAMESRV_CONFIG),
+        holds=_is(NOTHING),
+    ),
+    Intended(
+        name="settings of TLS and address servers",
+        reason="they are settings here; upstream takes them from system properties",
+        runs=LONG,
+        values=r"body\.(tls\..*|rmqAddressServer.*)",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
+        name="places of the replay",
+        reason="ports and directories of the test",
+        runs=LONG,
+        values=r"body\.(bindAddress|listenPort|namesrvAddr|storePathRootDir|storePathCommitLog|"
+        r"haListenPort|kvConfigPath|configStorePath|rocketmqHome)",
+        codes=_codes(Code.GET_BROKER_CONFIG, Code.GET_NAMESRV_CONFIG),
+    ),
+]
+
+REGISTRATION = [
+    Intended(
+        name="checksum of a registration",
+        reason="the checksum is of another text: topics are in another order, all of them",
+        runs=ALL,
+        values=r"ext\.bodyCrc32",
+        codes=_codes(Code.REGISTER_BROKER),
+    ),
+    Intended(
+        name="version of the mapping of static topics",
+        reason="there are no static topics; their version is as old as the broker",
+        runs=ALL,
+        values=r"body(\..*)?\.mappingDataVersion\.timestamp",
+        codes=_codes(Code.REGISTER_BROKER, Code.GET_ALL_TOPIC_CONFIG),
+    ),
+]
+
+_MACHINE = (
+    "commitLogDirCapacity",
+    r"commitLogDiskRatio(_.*)?",
+    "consumeQueueDiskRatio",
+    "getFoundTps",
+    "getMessageEntireTimeMax",
+    "getMissTps",
+    "getTotalTps",
+    "getTransferredTps",
+    "putLatency99",
+    "putLatency999",
+    "putMessageDistributeTime",
+    "putMessageEntireTimeMax",
+    "putTps",
+    "remainHowManyDataToFlush",
+)
+
+COUNTERS = [
+    Intended(
+        name="what the machine does",
+        reason="rates, latencies and the room on disk are of the machine and the moment",
+        runs=LONG,
+        values=rf"body\.table\.({'|'.join(_MACHINE)})",
+        codes=_codes(Code.GET_BROKER_RUNTIME_INFO),
+    ),
+    Intended(
+        name="queues of thread pools",
+        reason="there is no thread pool for acknowledgements and transactions",
+        runs=LONG,
+        values=r"body\.table\.(ackThreadPool.*|EndTransaction.*)",
+        codes=_codes(Code.GET_BROKER_RUNTIME_INFO),
+        holds=_is(NOTHING),
+    ),
+    Intended(
+        name="rates of the last minute",
+        reason="counters are looked at every ten seconds from the start on, and upstream's broker "
+        "began to look seconds before it took part",
+        runs=LONG,
+        values=r"body\.(topicPutTps|consumeTps|statsMinute\.(sum|tps|avgpt))",
+        codes=_codes(
+            Code.GET_TOPIC_STATS_INFO, Code.GET_CONSUME_STATS, Code.VIEW_BROKER_STATS_DATA
+        ),
+    ),
+    Intended(
+        name="bytes and messages put",
+        reason="the timer message was stored twice, upstream counts from 1, and refuses too long "
+        "properties only in the store",
+        runs=LONG,
+        values=r"body\.table\.(putMessageTimesTotal|putMessageFailedTimes|putMessageSizeTotal|"
+        r"putMessageAverageSize|commitLogMaxOffset|msgPutTotalTodayNow|msgGetTotalTodayNow)",
+        codes=_codes(Code.GET_BROKER_RUNTIME_INFO),
+    ),
+]
+
+UNDER_WAY = [
+    Intended(
+        name="SQL92",
+        reason="filters by SQL92 are refused",
+        runs=ALL,
+        values="code|unasked",
+        holds=lambda _, is_: "filter message by SQL92" in str(is_),
+    ),
+    Intended(
+        name="request and reply",
+        reason="replies are refused by name",
+        runs=LONG,
+        values="code|missing",
+        codes=_codes(Code.SEND_REPLY_MESSAGE_V2, Code.PUSH_REPLY_MESSAGE_TO_CLIENT),
+    ),
+]
+
+INTENDED = [*HEADERS, *NOT_BUILT, *BETTER, *SETTINGS, *REGISTRATION, *COUNTERS, *UNDER_WAY]

@@ -1,0 +1,40 @@
+"""The golden runs, replayed: a fresh Roquet must say what Apache RocketMQ 5.4.0 said.
+
+What the clients of a run sent goes to a name server and a broker over connections of their own,
+in the recorded order, with the recorded settings; answers and what the servers ask clients are
+compared value by value (tests.golden.replay_compare). tests.golden.replay_differences names what
+differs on purpose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.golden.replay_differences import INTENDED
+from tests.golden.replay_run import replay
+from tests.golden.replay_steps import steps
+
+RUNS = ("json", "binary", "ext")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_is_answered_as_it_was(run: str, tmp_path: Path) -> None:
+    played = replay(run, tmp_path)
+    needed: Counter[str] = Counter()
+    unexpected: list[str] = []
+    for found in played.found:
+        names = [each.name for each in INTENDED if each.covers(run, found)]
+        needed.update(names)
+        if not names:
+            unexpected.append(str(found))
+    assert not unexpected, "\n".join(unexpected)
+    assert [each.name for each in INTENDED if run in each.runs and not needed[each.name]] == []
+    assert played.compared == sum(step.is_compared for step in steps(run))
+
+
+def test_differences_have_names_of_their_own() -> None:
+    assert len({each.name for each in INTENDED}) == len(INTENDED)
+    assert all(each.reason for each in INTENDED)
