@@ -323,13 +323,6 @@ UNDER_WAY = [
         values="code|unasked",
         holds=lambda _, is_: "filter message by SQL92" in str(is_),
     ),
-    Intended(
-        name="request and reply",
-        reason="replies are refused by name",
-        runs=LONG,
-        values="code|missing",
-        codes=_codes(Code.SEND_REPLY_MESSAGE_V2, Code.PUSH_REPLY_MESSAGE_TO_CLIENT),
-    ),
 ]
 
-INTENDED = [*HEADERS, *NOT_BUILT, *BETTER, *SETTINGS, *REGISTRATION, *COUNTERS, *UNDER_WAY]
+INTENDED = [*HEADERS, *NOT_BUILT, *BETTER, *SETTINGS, *REGISTRATION, *COUNTERS]
