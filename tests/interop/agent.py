@@ -122,6 +122,7 @@ class Agent:
         self._answers: dict[int, Future[dict[str, Any]]] = {}
         self._messages: dict[str, list[ReceivedMessage]] = defaultdict(list)
         self._acks: dict[str, list[Ack]] = defaultdict(list)
+        self._events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._askers: dict[str, Producer] = {}
         self._reader = threading.Thread(target=self._read, name=f"{kind}-reader", daemon=True)
         self._reader.start()
@@ -151,7 +152,7 @@ class Agent:
     def producer(
         self, namesrv: str, group: str = "interop_producer", **options: object
     ) -> Producer:
-        handle = self._handle("producer")
+        handle = self.new_handle("producer")
         self.call("producer", handle=handle, namesrv=namesrv, group=group, **options)
         return Producer(self, handle)
 
@@ -196,11 +197,20 @@ class Agent:
         with self._lock:
             return list(self._acks[handle])
 
+    def events(self, handle: str) -> list[dict[str, Any]]:
+        """What else a handle has told, as it was printed."""
+        with self._lock:
+            return list(self._events[handle])
+
     def kill(self) -> None:
         """Ends the process at once, as kill -9 does; what it printed before is kept."""
         self.process.end()
         self._reader.join()
         self.process.kill()
+
+    def new_handle(self, what: str) -> str:
+        """A name for something that the process is to start."""
+        return f"{what}-{next(self._ids)}"
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +221,7 @@ class Agent:
     def _consumer(
         self, do: str, namesrv: str, topic: str, group: str, options: dict[str, object]
     ) -> Consumer:
-        handle = self._handle(do)
+        handle = self.new_handle(do)
         self.call(do, handle=handle, namesrv=namesrv, topic=topic, group=group, **options)
         return Consumer(self, handle)
 
@@ -220,9 +230,6 @@ class Agent:
         if namesrv not in self._askers:
             self._askers[namesrv] = self.producer(namesrv, "interop_asker")
         return self._askers[namesrv]
-
-    def _handle(self, what: str) -> str:
-        return f"{what}-{next(self._ids)}"
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -239,9 +246,11 @@ class Agent:
             if event is None:
                 self._answers.pop(line["id"]).set_result(line)
             elif event == "messages":
-                self._messages[line["handle"]] += map(_message, line["messages"])
-            else:
+                self._messages[line["handle"]] += map(read_message, line["messages"])
+            elif event == "ack":
                 self._acks[line["handle"]].append(_ack(line))
+            else:
+                self._events[line["handle"]].append(line)
 
 
 class Producer:
@@ -289,10 +298,10 @@ class Producer:
 
     def query(self, topic: str, key: str) -> list[ReceivedMessage]:
         answer = self.agent.call("query", producer=self.handle, topic=topic, key=key)
-        return [_message(item) for item in answer["messages"]]
+        return [read_message(item) for item in answer["messages"]]
 
     def view(self, topic: str, message_id: str) -> ReceivedMessage:
-        return _message(
+        return read_message(
             self.agent.call("view", producer=self.handle, topic=topic, msgId=message_id)
         )
 
@@ -422,13 +431,14 @@ def start_java_agent(
     )
 
 
-def start_go_agent(kind: str, program: Path, folder: Path) -> Agent:
-    environment = {"HOME": str(folder), "ROCKETMQ_GO_LOG_LEVEL": "warn"}
+def start_go_agent(kind: str, program: Path, folder: Path, settings: dict[str, str]) -> Agent:
+    environment = {"HOME": str(folder), "ROCKETMQ_GO_LOG_LEVEL": "warn", **settings}
     process = ChildProcess(kind, [str(program)], folder=folder, environment=environment, piped=True)
     return Agent(kind, process)
 
 
-def _message(item: dict[str, Any]) -> ReceivedMessage:
+def read_message(item: dict[str, Any]) -> ReceivedMessage:
+    """A message as an agent prints it."""
     return ReceivedMessage(
         topic=item["topic"],
         queue_id=item["queueId"],

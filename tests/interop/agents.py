@@ -28,14 +28,23 @@ JAVA_KINDS = (JAVA, JAVA_4)
 # A client that found no place in its group yet looks again after a second, not after twenty.
 REBALANCE_OFTEN = "-Drocketmq.client.rebalance.waitInterval=1000"
 
+# Where consumers that are sent everything keep their offsets: a property in Java, the environment
+# in Go.
+OFFSETS_FOLDER = "rocketmq.client.localOffsetStoreDir"
+
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 class AgentPool:
-    """Agents of a test session; each kind is started once and shared."""
+    """Agents of a test session; each kind is started once and shared.
+
+    Attributes:
+        offsets: The folder in which consumers that are sent everything keep their offsets.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.offsets = folder / "offsets"
         self._folder = folder
         self._shared: dict[str, Agent] = {}
         self._numbers = count(1)
@@ -55,7 +64,8 @@ class AgentPool:
         language, version, *headers = kind.split("-")
         try:
             if language == "go":
-                return start_go_agent(kind, gobuild.build(), folder)
+                settings = {OFFSETS_FOLDER: str(self.offsets)}
+                return start_go_agent(kind, gobuild.build(), folder, settings)
             toolkit = javabuild.build(javabuild.AGENT_PROJECT, version)
         except javabuild.OracleMissingError as error:
             required = gobuild.is_required() if language == "go" else javabuild.is_required()
@@ -63,7 +73,8 @@ class AgentPool:
                 pytest.fail(f"CI has the tools of {kind}, so it must build: {error}")
             pytest.skip(f"{kind} cannot be run here: {error}")
         codec = ["-Drocketmq.serialize.type=ROCKETMQ"] if headers else []
-        options = [*QUICK_JVM, REBALANCE_OFTEN, *codec, *jvm_options]
+        offsets = f"-D{OFFSETS_FOLDER}={self.offsets}"
+        options = [*QUICK_JVM, REBALANCE_OFTEN, offsets, *codec, *jvm_options]
         return start_java_agent(kind, toolkit, folder, options)
 
     def close(self) -> None:

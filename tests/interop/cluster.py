@@ -39,6 +39,16 @@ BROKER_CONFIG: Settings = {
     **PATIENT,
 }
 
+CHECKS_MAX = 4
+
+HASTY_CONFIG: Settings = {
+    "transactionTimeOut": 500,
+    "transactionCheckInterval": 500,
+    "transactionCheckMax": CHECKS_MAX,
+    "messageDelayLevel": " ".join(["1s"] * 18),
+    "useServerSideResetOffset": "false",
+}
+
 _topic_numbers = count(1)
 
 
@@ -156,7 +166,7 @@ class Cluster:
         broker_side: Whose broker.
         folder: Where everything of it lies.
         namesrv_settings: Of Roquet's name server, beyond the usual ones.
-        broker_settings: Of Roquet's broker, beyond the usual ones.
+        broker_settings: Of the broker, beyond the usual ones.
     """
 
     namesrv_side: str
@@ -209,8 +219,9 @@ class Cluster:
         else:
             port = int(self._broker.address.rpartition(":")[2])
         if self.broker_side == APACHE:
+            config = {**BROKER_CONFIG, **self.broker_settings}
             self._broker = start_broker(
-                javabuild.build(), self.folder, self._namesrv, store, BROKER_CONFIG, port=port
+                javabuild.build(), self.folder, self._namesrv, store, config, port=port
             )
         else:
             self._broker = RoquetBroker(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop import javabuild
 from tests.interop.agents import AgentPool
-from tests.interop.cluster import APACHE, ROQUET, Cluster
+from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
 from tests.interop.javabroker import JavaNamesrv, start_namesrv
 from tests.interop.javaclient import JavaClient
 from tests.interop.oracle import JavaOracle
@@ -79,4 +79,15 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPool]:
 def cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A name server and a broker that scenarios share; topics keep them apart."""
     with Cluster(server_side, server_side, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def hasty_cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One whose broker asks soon and seldom about transactions and delays nothing for long.
+
+    It also tells live clients of resets itself, where the usual broker waits until they pull.
+    """
+    folder = tmp_path_factory.mktemp("hasty")
+    with Cluster(server_side, server_side, folder, broker_settings=HASTY_CONFIG) as started:
         yield started

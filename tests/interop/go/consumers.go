@@ -20,7 +20,7 @@ func consumerOptions(r *request) ([]consumer.Option, error) {
 	options := []consumer.Option{
 		consumer.WithNameServer(primitive.NamesrvAddr{r.Namesrv}),
 		consumer.WithGroupName(r.Group),
-		consumer.WithInstance(instanceName()),
+		consumer.WithInstance(instanceName(r)),
 		consumer.WithVIPChannel(r.Vip),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		// A restarted broker knows no locks; orderly consumers ask for them again so often.
@@ -174,22 +174,30 @@ func stop(r *request) (object, error) {
 func emitMessages(handle string, messages []*primitive.MessageExt) {
 	items := make([]object, len(messages))
 	for i, message := range messages {
-		items[i] = object{
-			"topic":          message.Topic,
-			"queueId":        message.Queue.QueueId,
-			"queueOffset":    message.QueueOffset,
-			"physicalOffset": message.CommitLogOffset,
-			"storeSize":      message.StoreSize,
-			"body":           string(message.Body),
-			"tags":           message.GetTags(),
-			"keys":           message.GetKeys(),
-			"properties":     message.GetProperties(),
-			"reconsumeTimes": message.ReconsumeTimes,
-			"bornTimestamp":  message.BornTimestamp,
-			"storeTimestamp": message.StoreTimestamp,
-			"msgId":          message.MsgId,
-			"offsetMsgId":    message.OffsetMsgId,
-		}
+		items[i] = describeMessage(message)
 	}
 	emit(object{"event": "messages", "handle": handle, "messages": items})
+}
+
+func describeMessage(message *primitive.MessageExt) object {
+	described := object{
+		"topic":          message.Topic,
+		"queueOffset":    message.QueueOffset,
+		"physicalOffset": message.CommitLogOffset,
+		"storeSize":      message.StoreSize,
+		"body":           string(message.Body),
+		"tags":           message.GetTags(),
+		"keys":           message.GetKeys(),
+		"properties":     message.GetProperties(),
+		"reconsumeTimes": message.ReconsumeTimes,
+		"bornTimestamp":  message.BornTimestamp,
+		"storeTimestamp": message.StoreTimestamp,
+		"msgId":          message.MsgId,
+		"offsetMsgId":    message.OffsetMsgId,
+		"queueId":        -1,
+	}
+	if message.Queue != nil {
+		described["queueId"] = message.Queue.QueueId
+	}
+	return described
 }

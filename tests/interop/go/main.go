@@ -41,6 +41,7 @@ type request struct {
 	Handle     string            `json:"handle"`
 	Namesrv    string            `json:"namesrv"`
 	Group      string            `json:"group"`
+	Instance   string            `json:"instance"`
 	Producer   string            `json:"producer"`
 	Topic      string            `json:"topic"`
 	Broker     string            `json:"broker"`
@@ -82,16 +83,18 @@ func (r *request) timeout() time.Duration {
 }
 
 var commands = map[string]func(*request) (object, error){
-	"producer":     startProducer,
-	"send":         send,
-	"load":         startLoad,
-	"load-stop":    stopLoad,
-	"push":         startPush,
-	"lite":         startLite,
-	"stop":         stop,
-	"route":        route,
-	"topics":       topics,
-	"create-topic": createTopic,
+	"producer":      startProducer,
+	"transactional": startTransactional,
+	"send":          send,
+	"transact":      transact,
+	"load":          startLoad,
+	"load-stop":     stopLoad,
+	"push":          startPush,
+	"lite":          startLite,
+	"stop":          stop,
+	"route":         route,
+	"topics":        topics,
+	"create-topic":  createTopic,
 }
 
 func answer(r *request) {

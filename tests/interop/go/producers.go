@@ -21,8 +21,12 @@ var (
 	instances atomic.Int64
 )
 
-// instanceName gives every client its own connections, as programs of their own would have.
-func instanceName() string {
+// instanceName gives every client its own connections, as programs of their own would have. One that
+// is to be the same client as one before is given a name.
+func instanceName(r *request) string {
+	if r.Instance != "" {
+		return r.Instance
+	}
 	return fmt.Sprintf("agent-%d-%d", os.Getpid(), instances.Add(1))
 }
 
@@ -52,7 +56,7 @@ func startProducer(r *request) (object, error) {
 	made, err := rocketmq.NewProducer(
 		producer.WithNameServer(primitive.NamesrvAddr{r.Namesrv}),
 		producer.WithGroupName(r.Group),
-		producer.WithInstanceName(instanceName()),
+		producer.WithInstanceName(instanceName(r)),
 		producer.WithRetry(retries),
 		producer.WithVIPChannel(r.Vip),
 		producer.WithSendMsgTimeout(r.timeout()),

@@ -28,7 +28,9 @@ final class Commands {
         String command = parameters.text("do");
         return switch (command) {
             case "producer" -> startProducer(parameters);
+            case "transactional" -> keep(parameters, Transactions.start(parameters, output));
             case "send" -> Sends.send(producer(parameters), parameters);
+            case "transact" -> Transactions.send(producer(parameters), parameters);
             case "load" -> startLoad(parameters);
             case "load-stop" -> loads.remove(parameters.text("handle")).stop();
             case "push" -> keep(parameters, Consumers.push(parameters, output));
@@ -46,7 +48,8 @@ final class Commands {
     static void configure(ClientConfig client, Parameters parameters) {
         client.setNamesrvAddr(parameters.text("namesrv"));
         long pid = ProcessHandle.current().pid();
-        client.setInstanceName("agent-" + pid + "-" + INSTANCE.incrementAndGet());
+        client.setInstanceName(parameters.text(
+            "instance", "agent-" + pid + "-" + INSTANCE.incrementAndGet()));
         client.setVipChannelEnabled(parameters.flag("vip"));
         client.setPollNameServerInterval(PERIOD_MS);
         client.setHeartbeatBrokerInterval(PERIOD_MS);
@@ -59,8 +62,7 @@ final class Commands {
         producer.setRetryTimesWhenSendFailed((int) parameters.number("retries", 2));
         producer.setSendMsgTimeout((int) parameters.number("timeoutMs", 5_000));
         producer.start();
-        producers.put(parameters.text("handle"), producer);
-        return Map.of();
+        return keep(parameters, producer);
     }
 
     private Object startLoad(Parameters parameters) {
@@ -76,6 +78,11 @@ final class Commands {
             throw new IllegalArgumentException("no such producer: " + parameters.text("producer"));
         }
         return producer;
+    }
+
+    private Object keep(Parameters parameters, DefaultMQProducer producer) {
+        producers.put(parameters.text("handle"), producer);
+        return Map.of();
     }
 
     private Object keep(Parameters parameters, Runnable shutdown) {

@@ -89,7 +89,7 @@ final class Sends {
         return queues.get(Math.floorMod(order.hashCode(), queues.size()));
     }
 
-    private static Message message(String topic, Parameters item) {
+    static Message message(String topic, Parameters item) {
         Message message =
             new Message(topic, item.text("body").getBytes(StandardCharsets.UTF_8));
         if (item.has("tags")) {
