@@ -102,10 +102,13 @@ class Names:
     places: dict[int, int] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     ports: Mapping[int, int] = field(default_factory=dict)
+    _recorded_places: dict[int, int] = field(default_factory=dict)
+    _recorded_ids: dict[str, str] = field(default_factory=dict)
 
     def same_place(self, recorded: int, ours: int) -> bool:
         """Whether two places hold the same message, as far as is known; learns them."""
-        return self.places.setdefault(recorded, ours) == ours
+        there = self.places.setdefault(recorded, ours)
+        return there == ours and self._recorded_places.setdefault(ours, recorded) == recorded
 
     def same_offset_ids(self, recorded: str, ours: str) -> bool:
         pairs = zip(recorded.split(","), ours.split(","), strict=False)
@@ -114,26 +117,31 @@ class Names:
         )
 
     def _same_offset_id(self, recorded: str, ours: str) -> bool:
-        if recorded == ours:
-            return True
         if len(recorded) != len(ours):
             return False
         theirs, mine = OffsetMessageId.parse(recorded), OffsetMessageId.parse(ours)
         return (
             theirs.store_host.ip == mine.store_host.ip
-            and self.ports.get(mine.store_host.port) == theirs.store_host.port
+            and self._recorded_port(mine.store_host.port) == theirs.store_host.port
             and self.same_place(theirs.physical_offset, mine.physical_offset)
         )
 
     def same_unique_ids(self, recorded: str, ours: str) -> bool:
         """Whether two ids are equal, or made by the brokers for the same message."""
-        return len(recorded) == len(ours) and self.ids.setdefault(recorded, ours) == ours
+        return (
+            len(recorded) == len(ours)
+            and self.ids.setdefault(recorded, ours) == ours
+            and self._recorded_ids.setdefault(ours, recorded) == recorded
+        )
+
+    def _recorded_port(self, ours: int) -> int:
+        return self.ports.get(ours, ours)
 
     def in_words_of_the_recording(self, text: str) -> str:
         """Our text with the recorded ports."""
         return re.sub(
             r"(?<=127\.0\.0\.1:)\d+",
-            lambda port: str(self.ports.get(int(port[0]), port[0])),
+            lambda port: str(self._recorded_port(int(port[0]))),
             text,
         )
 
@@ -257,14 +265,12 @@ def differences(
 
 
 def _same(kind: str, recorded: object, ours: object, names: Names) -> bool:
-    if recorded == ours and type(recorded) is type(ours):
-        return True
-    if NOTHING in (recorded, ours):
+    if type(recorded) is not type(ours) or NOTHING in (recorded, ours):
         return False
-    if kind in TIMES:
-        return _near(recorded, ours)
     if kind in PLACES:
         return names.same_place(int(str(recorded)), int(str(ours)))
+    if kind in TIMES:
+        return _near(recorded, ours)
     if isinstance(recorded, str) and isinstance(ours, str):
         if kind in OFFSET_IDS:
             return names.same_offset_ids(recorded, ours)
@@ -273,7 +279,7 @@ def _same(kind: str, recorded: object, ours: object, names: Names) -> bool:
         if kind in TIME_TEXTS:
             return re.sub(r"\d+", "0", recorded) == re.sub(r"\d+", "0", ours)
         return names.in_words_of_the_recording(ours) == recorded
-    return False
+    return recorded == ours
 
 
 def _near(recorded: object, ours: object) -> bool:
