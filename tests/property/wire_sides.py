@@ -15,6 +15,7 @@ from typing import cast
 from unittest.mock import patch
 
 from roquet.broker.config import BrokerConfig
+from roquet.broker.expression_filter import make_filters
 from roquet.broker.lane import WireLane, make_wire_lane
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -110,7 +111,10 @@ class Side:
             broker, clock, notify=lambda _group, _channels: None
         )
         self.flow = FlowControl(broker, clock, is_page_cache_busy=lambda: False)
-        hold = PullRequestHoldService(clock, max_offset=self.store.max_offset_in_queue)
+        filters = make_filters(broker, Files(), clock, store=self.store, consumers=consumers)
+        hold = PullRequestHoldService(
+            clock, max_offset=self.store.max_offset_in_queue, record_at=self.store.select_one
+        )
         self.store.dispatcher.arriving.append(hold.notify_arriving)
         self.sends = SendMessageProcessor(
             broker,
@@ -128,6 +132,7 @@ class Side:
             topics=self.topics,
             groups=self.groups,
             consumers=consumers,
+            filters=filters,
             offsets=self.offsets,
             hold=hold,
             clock=clock,

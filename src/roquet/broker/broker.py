@@ -32,6 +32,7 @@ from roquet.broker.admin.processors import AdminParts, admin_processors
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
 from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig, replace
+from roquet.broker.expression_filter import make_filters
 from roquet.broker.lane import make_frame_lane
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
@@ -105,6 +106,7 @@ class Broker:
         offsets: How far groups have consumed.
         producers: Who produces.
         consumers: Who consumes.
+        filters: What groups filter by, other than tags.
         store: The messages.
         port: Where it listens, once started.
         fast_port: The second port, without pulls.
@@ -149,17 +151,21 @@ class Broker:
             config, files, clock, flush=self._log_store.flush
         )
         self.transaction_metrics = TransactionMetrics.at(config, files, clock)
+        self.settings = DynamicSettings.at(config, store_config, files, clock)
+        self.stats = BrokerStats(config.cluster_name, clock)
+        self.producers = ProducerManager(config, clock)
+        self.consumers = ConsumerManager(config, clock, notify=self._notify_consumers)
+        self.filters = make_filters(
+            config, files, clock, store=self._log_store, consumers=self.consumers
+        )
         self._tables = (
             self.offsets,
             self.topics,
             self.groups,
             self.delay_offsets,
             self.transaction_metrics,
+            self.filters,
         )
-        self.settings = DynamicSettings.at(config, store_config, files, clock)
-        self.stats = BrokerStats(config.cluster_name, clock)
-        self.producers = ProducerManager(config, clock)
-        self.consumers = ConsumerManager(config, clock, notify=self._notify_consumers)
         self.locks = RebalanceLockManager(clock)
         self.port = 0
         self.fast_port = 0
@@ -234,6 +240,7 @@ class Broker:
             offsets=self.offsets,
             producers=self.producers,
             consumers=self.consumers,
+            filters=self.filters,
             locks=self.locks,
             flow=self._flow,
             clock=self._clock,
@@ -256,7 +263,7 @@ class Broker:
     def _make_services(self, store_host: Host) -> MessageServices:
         return MessageServices(
             self.config,
-            _transaction_settings(self.config),
+            TransactionSettings.of(self.config),
             store=self.store,
             topics=self.topics,
             groups=self.groups,
@@ -311,6 +318,7 @@ class Broker:
                 topics=self.topics,
                 groups=self.groups,
                 consumers=self.consumers,
+                filters=self.filters,
                 offsets=self.offsets,
                 settings=self.settings,
                 stats=self.stats,
@@ -486,13 +494,3 @@ class Broker:
 
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(fail)
-
-
-def _transaction_settings(config: BrokerConfig) -> TransactionSettings:
-    return TransactionSettings(
-        timeout_ms=config.transaction_timeout_ms,
-        check_max=config.transaction_check_max,
-        check_interval_ms=config.transaction_check_interval_ms,
-        op_message_bytes_max=config.transaction_op_message_bytes_max,
-        op_batch_interval_ms=config.transaction_op_batch_interval_ms,
-    )

@@ -122,6 +122,15 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     lite_pull_message: bool = field(default=True, name="litePullMessageEnable")
     slave_read: bool = field(default=False, name="slaveReadEnable")
     property_filter: bool = field(default=False, name="enablePropertyFilter")
+    filter_support_retry: bool = field(default=False, name="filterSupportRetry")
+    calculate_filter_bitmap: bool = field(default=False, name="enableCalcFilterBitMap")
+    expected_filter_consumers: Annotated[int, Meta(ge=1, le=10_000)] = field(
+        default=32, name="expectConsumerNumUseFilter"
+    )
+    bloom_filter_error_percent: Annotated[int, Meta(ge=1, le=99)] = field(
+        default=20, name="maxErrorRateOfBloomFilter"
+    )
+    filter_data_clean_ms: NonNegative = field(default=86_400_000, name="filterDataCleanTimeSpan")
     disable_consume_if_consumer_read_slowly: bool = field(
         default=False, name="disableConsumeIfConsumerReadSlowly"
     )

@@ -19,7 +19,6 @@ from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.inner_message import added_properties
-from roquet.broker.processor.pull_check import PullCheck
 from roquet.broker.processor.pull_message import MESSAGES_MAX, PullMessageProcessor
 from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.processor.send_message import SendMessageProcessor
@@ -105,8 +104,8 @@ def make_wire_lane(
     if store.config.force_verify_property_crc:
         return None
     rules = WireRules(
-        config, topics=topics, groups=groups, consumers=consumers, offsets=offsets, sends=sends,
-        pulls=pulls, flow=flow, clock=clock,
+        config, topics=topics, groups=groups, offsets=offsets, sends=sends, pulls=pulls, flow=flow,
+        clock=clock,
     )  # fmt: skip
     answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
     lane = WireLane(
@@ -247,7 +246,6 @@ class WireRules:
         config: The broker's settings.
         topics: The topics.
         groups: The consumer groups' settings.
-        consumers: The consumers that are there.
         offsets: How far the groups are.
         sends: The reference path of sends.
         pulls: The reference path of pulls.
@@ -261,7 +259,6 @@ class WireRules:
         *,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         sends: SendMessageProcessor,
         pulls: PullMessageProcessor,
@@ -275,7 +272,7 @@ class WireRules:
         self._sends = sends
         self._flow = flow
         self._responses = pulls.response
-        self._check = PullCheck(config, topics=topics, groups=groups, consumers=consumers)
+        self._check = pulls.check
         self._log_limiter = LogLimiter(clock)
 
     def may_send(self) -> bool:

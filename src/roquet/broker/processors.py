@@ -13,6 +13,7 @@ from roquet.broker.admin.offset import OffsetAdmin
 from roquet.broker.admin.queue_lock import QueueLockAdmin
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager, compile_expression
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.manager.rebalance_lock import RebalanceLockManager
@@ -49,6 +50,7 @@ class BrokerParts(Struct, frozen=True, kw_only=True):
     offsets: ConsumerOffsetManager
     producers: ProducerManager
     consumers: ConsumerManager
+    filters: ConsumerFilterManager
     locks: RebalanceLockManager
     flow: FlowControl
     clock: Clock
@@ -76,6 +78,7 @@ def make_pull_processor(parts: BrokerParts, tasks: PeriodicTasks) -> PullMessage
     hold = PullRequestHoldService(
         parts.clock,
         max_offset=parts.store.max_offset_in_queue,
+        record_at=parts.store.select_one,
         sweep_interval_ms=sweep_interval_ms(parts.config),
         held_max=parts.config.pull_queue_capacity,
     )
@@ -87,6 +90,7 @@ def make_pull_processor(parts: BrokerParts, tasks: PeriodicTasks) -> PullMessage
         topics=parts.topics,
         groups=parts.groups,
         consumers=parts.consumers,
+        filters=parts.filters,
         offsets=parts.offsets,
         hold=hold,
         clock=parts.clock,
@@ -115,6 +119,7 @@ def client_processors(parts: BrokerParts) -> list[object]:
             producers=parts.producers,
             consumers=parts.consumers,
             clock=parts.clock,
+            compile_expression=compile_expression,
         ),
         ConsumerManageProcessor(
             parts.config,

@@ -185,13 +185,8 @@ WITHOUT_EFFECT = (
         ),
     ),
     WithoutEffect(
-        "filters by SQL92 with a bloom filter are not part of this version",
-        _keys(
-            """
-            bitMapLengthConsumeQueueExt enableCalcFilterBitMap expectConsumerNumUseFilter
-            filterDataCleanTimeSpan filterSupportRetry maxErrorRateOfBloomFilter
-            """
-        ),
+        "follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter",
+        _keys("bitMapLengthConsumeQueueExt"),
     ),
     WithoutEffect(
         "users, policies and their caches are not part of this version",

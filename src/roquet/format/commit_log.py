@@ -303,6 +303,21 @@ def _lay_out(buffer: Buffer, start: int, limit: int) -> _Layout | Blank | Record
     )
 
 
+def record_properties(record: bytes | memoryview) -> dict[str, str]:
+    """The properties of a record that is known to be good."""
+    sys_flag = int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
+    position = FIXED_BYTES - 3  # without the lengths of topic and properties
+    if sys_flag & flags.BORN_HOST_V6:
+        position += IPV6_EXTRA_BYTES
+    if sys_flag & flags.STORE_HOST_V6:
+        position += IPV6_EXTRA_BYTES
+    position += int.from_bytes(record[position - 4 : position], "big")
+    length_bytes = 2 if record[7] == MAGIC_V2 & 0xFF else 1
+    topic_bytes = int.from_bytes(record[position : position + length_bytes], "big")
+    properties = record[position + length_bytes + topic_bytes + 2 :]
+    return prop.decode_properties(properties)
+
+
 def check_record(
     buffer: Buffer, start: int, limit: int, *, physical_offset: int, rules: RecordRules
 ) -> DispatchRequest | Blank | RecordFault:

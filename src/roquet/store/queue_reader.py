@@ -60,10 +60,15 @@ Entry = tuple[int, int, int]
 
 
 class MessageFilter(NamedTuple):
-    """What a reader wants: judged by the queue entry first, then by the record."""
+    """What a reader wants: judged by the queue entry first, then by the record.
+
+    Attributes:
+        entries_max: Entries that one read looks at, if records take long to judge.
+    """
 
     by_queue: QueueFilter | None = None
     by_record: RecordFilter | None = None
+    entries_max: int | None = None
 
 
 _EVERYTHING = MessageFilter()
@@ -270,6 +275,8 @@ class QueueReader:
         messages = wanted.max_messages
         total_bytes = min(max(wanted.max_total_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
         scanned_bytes = max(config.filter_message_bytes_max, messages * UNIT_BYTES)
+        if wanted.message_filter is not None and wanted.message_filter.entries_max is not None:
+            scanned_bytes = min(scanned_bytes, wanted.message_filter.entries_max * UNIT_BYTES)
         return _Limits(
             -(-scanned_bytes // UNIT_BYTES),
             max(scanned_bytes // UNIT_BYTES, messages),
@@ -307,7 +314,7 @@ class QueueReader:
         log_end = self._log.max_offset
         near_offset = log_end - self.memory_bytes
         residency = self._residency(log_end, may_block=may_block)
-        by_queue, by_record = wanted.message_filter or _EVERYTHING
+        by_queue, by_record, _ = wanted.message_filter or _EVERYTHING
         gathered = _Gathered(self._log, result.slices)
         topic = topic_field(queue.topic)
         removed_until = -1

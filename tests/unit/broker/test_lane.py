@@ -118,6 +118,23 @@ async def test_a_group_that_was_reset_hears_of_it(made: Callable[..., Side]) -> 
     assert await taken(side, PULL_FRAME) == 1
 
 
+async def test_pulls_by_expressions_are_left_to_the_processor(
+    made: Callable[..., Side],
+) -> None:
+    side = made()
+    structs.force_setattr(side.broker_config, "property_filter", bool(1))
+    await ready(side)
+    by_sql = [
+        (name, {"subscription": "TAGS = 'A'", "expressionType": "SQL92"}.get(name, value))
+        for name, value in PULL
+    ]
+    frame = json_frame(RequestCode.PULL_MESSAGE, 99, 0, by_sql, b"")
+    for _ in range(2):
+        assert await taken(side, frame) == 0
+        assert b'"code":0' in side.answers()[-1][0]
+    assert await taken(side, PULL_FRAME) == 1, "by tags the lane still answers"
+
+
 async def test_pulls_have_no_place_on_the_fast_port(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)

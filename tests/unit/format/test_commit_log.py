@@ -334,3 +334,22 @@ def test_properties_that_are_not_utf8_stay_as_they_are() -> None:
     assert isinstance(found, DispatchRequest)
     assert found.properties == {"a": "\ufffd"}
     assert fmt.decode_record(data, 0, len(data)).properties_data == b"a\x01\xff\x02"
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("sys_flag", [0, flags.BORN_HOST_V6, flags.STORE_HOST_V6, 0x30])
+@pytest.mark.parametrize("properties", [b"", b"a\x015\x02", b"a\x01" + b"x" * 300 + b"\x02b\x011"])
+def test_properties_of_a_record(*, v2: bool, sys_flag: int, properties: bytes) -> None:
+    data = record(
+        topic=b"T" * 40,
+        body=b"body" * 100,
+        properties=properties,
+        sys_flag=sys_flag,
+        born=V6 if sys_flag & flags.BORN_HOST_V6 else V4,
+        store=V6 if sys_flag & flags.STORE_HOST_V6 else V4,
+        v2=v2,
+    )
+    found = check(data)
+    assert isinstance(found, DispatchRequest)
+    for form in (data, memoryview(data)):
+        assert fmt.record_properties(form) == found.properties

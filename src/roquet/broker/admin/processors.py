@@ -22,6 +22,7 @@ from roquet.broker.admin.stats import StatsAdmin
 from roquet.broker.admin.subscription import SubscriptionAdmin
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.broker.manager.dynamic_settings import DynamicSettings
@@ -48,6 +49,7 @@ class AdminParts(Struct, frozen=True, kw_only=True):
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
     consumers: ConsumerManager
+    filters: ConsumerFilterManager
     offsets: ConsumerOffsetManager
     settings: DynamicSettings
     stats: BrokerStats
@@ -91,7 +93,7 @@ def admin_processors(parts: AdminParts) -> list[object]:
         GroupOffsetAdmin(
             store=store, topics=topics, consumers=consumers, offsets=offsets, flow=flow
         ),
-        QueueDumpAdmin(store=store, consumers=consumers, flow=flow),
+        QueueDumpAdmin(store=store, consumers=consumers, filters=parts.filters, flow=flow),
         CleanUpAdmin(store=store, topics=topics),
         ForbiddenAdmin(groups=groups, topics=topics),
         ConfigUpdateAdmin(settings=parts.settings),

@@ -11,13 +11,14 @@ from base64 import b64encode
 from collections.abc import Iterator
 from functools import partial
 
+from roquet.broker.expression_filter import bitmap_filter
 from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager, filter_members
 from roquet.broker.service.flow_control import FlowControl, RequestClass
-from roquet.filter.tags import QueueFilter, is_tag_type, tag_filter
+from roquet.filter.tags import is_tag_type, tag_filter
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
 from roquet.format.consume_queue_ext import CqExtUnit, is_ext_address
 from roquet.model.fastjson import WritableJson, dumps
-from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.offset import ConsumeQueueData, QueryConsumeQueueResponseBody
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -34,6 +35,7 @@ from roquet.remoting.processor import (
 )
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.message_store import MessageStore
+from roquet.store.reader import QueueFilter
 
 __all__ = ["ENTRIES_MAX", "QueueDumpAdmin"]
 
@@ -47,14 +49,21 @@ class QueueDumpAdmin:
     Args:
         store: The messages.
         consumers: Who consumes.
+        filters: What groups filter by, other than tags.
         flow: Threads for what may be on disk only.
     """
 
     def __init__(
-        self, *, store: MessageStore, consumers: ConsumerManager, flow: FlowControl
+        self,
+        *,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
+        flow: FlowControl,
     ) -> None:
         self._store = store
         self._consumers = consumers
+        self._filters = filters
         self._flow = flow
 
     @processor(
@@ -77,21 +86,41 @@ class QueueDumpAdmin:
         body = QueryConsumeQueueResponseBody(
             max_queue_index=queue.max_queue_offset, min_queue_index=queue.min_queue_offset
         )
-        if group is not None:
-            found = self._consumers.find_subscription(group, topic)
-            body.subscription_data = found
-            body.filter_data = f"{group}@{topic} is not online!" if found is None else "null"
-        show = partial(self._dump, queue, header.index, header.count, body)
+        verdict = None if group is None else self._show_filter(group, topic, body)
+        show = partial(_dump, queue, header.index, header.count, body, verdict)
         data = await self._flow.run(RequestClass.ADMIN, show)
         return context.response(ResponseCode.SUCCESS, body=data)
 
-    def _dump(
-        self, queue: ConsumeQueue, index: int, count: int, body: QueryConsumeQueueResponseBody
-    ) -> bytes:
-        verdict = _verdict_of(body.subscription_data)
-        units = _units(queue, index, min(count, ENTRIES_MAX))
-        body.queue_data = [_entry(queue, unit, verdict) for unit in units]
-        return encode_body(body)
+    def _show_filter(
+        self, group: str, topic: str, body: QueryConsumeQueueResponseBody
+    ) -> QueueFilter | None:
+        """Say what a group filters by; what tells by an entry whether the group wants it."""
+        subscription = self._consumers.find_subscription(group, topic)
+        body.subscription_data = subscription
+        if subscription is None:
+            body.filter_data = f"{group}@{topic} is not online!"
+            return None
+        found = self._filters.find(topic, group)
+        members = None if found is None else filter_members(found.data)
+        body.filter_data = dumps(members, pretty=True)
+        wanted: QueueFilter | None = None
+        if is_tag_type(subscription.expression_type):
+            wanted = tag_filter(subscription)
+        elif found is not None and not subscription.class_filter_mode:
+            wanted = bitmap_filter(found, self._filters)
+        return wanted or (lambda _code, _ext: True)
+
+
+def _dump(
+    queue: ConsumeQueue,
+    index: int,
+    count: int,
+    body: QueryConsumeQueueResponseBody,
+    verdict: QueueFilter | None,
+) -> bytes:
+    units = _units(queue, index, min(count, ENTRIES_MAX))
+    body.queue_data = [_entry(queue, unit, verdict) for unit in units]
+    return encode_body(body)
 
 
 def _units(queue: ConsumeQueue, index: int, count: int) -> Iterator[CqUnit]:
@@ -142,12 +171,3 @@ def _bits_text(bitmap: bytes) -> str:
         f"{bitmap[index]:08b}" + ("" if index % 8 else "\n")
         for index in reversed(range(len(bitmap)))
     )
-
-
-def _verdict_of(subscription: SubscriptionData | None) -> QueueFilter | None:
-    """What tells by an entry whether a group wants it; expressions need the message itself."""
-    if subscription is None:
-        return None
-    if not is_tag_type(subscription.expression_type):
-        return None
-    return tag_filter(subscription) or (lambda _code, _ext: True)

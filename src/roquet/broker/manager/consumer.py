@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -53,6 +53,8 @@ class ConsumerManager:
     Attributes:
         table: The groups by name; read only.
         changed: Called when any group's clients or subscriptions change.
+        registered: Called with the subscriptions of every heartbeat that has them.
+        group_gone: Called when the last client of a group is gone.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class ConsumerManager:
         self._notify = notify
         self.table: dict[str, ConsumerGroupInfo] = {}
         self.changed: list[Callable[[], None]] = []
+        self.registered: list[Callable[[str, Sequence[SubscriptionData]], None]] = []
+        self.group_gone: list[Callable[[str], None]] = []
         self._groups_of: dict[Connection, set[str]] = {}
         self._compensations: dict[str, dict[str, _Compensation]] = {}
         self._deferred: dict[str, None] = {}
@@ -79,7 +83,7 @@ class ConsumerManager:
         consume_type: ConsumeType | None,
         message_model: MessageModel | None,
         consume_from_where: ConsumeFromWhere | None,
-        subscriptions: Iterable[SubscriptionData],
+        subscriptions: Sequence[SubscriptionData],
         notify_enabled: bool,
         update_subscriptions: bool = True,
     ) -> bool:
@@ -106,6 +110,8 @@ class ConsumerManager:
         self._groups_of.setdefault(channel.connection, set()).add(group)
         if update_subscriptions:
             change = max(change, info.update_subscriptions(subscriptions))
+            for registered in self.registered:
+                registered(group, subscriptions)
         has_members_changed = change is Change.MEMBERS
         if has_members_changed and notify_enabled:
             self._notify_group(info)
@@ -194,6 +200,8 @@ class ConsumerManager:
         if not info.channels:
             log.info("Group %s has no consumer any more", group)
             del self.table[group]
+            for gone in self.group_gone:
+                gone(group)
         elif notify:
             self._notify_group(info)
         return True

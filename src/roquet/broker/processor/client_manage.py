@@ -33,7 +33,8 @@ from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX, read_body
 from roquet.errors import RoquetError
-from roquet.model.subscription import EXPRESSION_TYPE_TAG, SubscriptionGroupConfig
+from roquet.filter.tags import is_tag_type
+from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import retry_topic
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
 from roquet.remoting.bodies.client import (
@@ -69,7 +70,7 @@ FINGERPRINTS_PRUNED_AT = 1_024
 CLIENT_ID_LENGTH_MAX = 1_024
 """The id of a client is kept for as long as it is connected."""
 
-CompileExpression = Callable[[str, str], None]
+CompileExpression = Callable[[str, str], object]
 """Takes the type of an expression and its text; raises RoquetError for a bad one."""
 
 
@@ -230,7 +231,7 @@ class ClientManageProcessor:
             return context.response(ResponseCode.SUCCESS)
         body = read_body(context, CheckClientRequestBody, max_bytes=CLIENT_BODY_BYTES_MAX)
         subscription = body.subscription_data
-        if subscription is None or _is_tag_type(subscription.expression_type):
+        if subscription is None or is_tag_type(subscription.expression_type):
             return context.response(ResponseCode.SUCCESS)
         kind = subscription.expression_type
         if not self._config.property_filter or self._compile_expression is None:
@@ -264,7 +265,3 @@ def _name(group: str | None) -> str:
 
 def _is_without_sub(data: HeartbeatData) -> bool:
     return data.without_sub and data.heartbeat_fingerprint != 0
-
-
-def _is_tag_type(expression_type: str) -> bool:
-    return not expression_type or expression_type == EXPRESSION_TYPE_TAG

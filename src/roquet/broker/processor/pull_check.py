@@ -12,16 +12,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from roquet.broker.config import BrokerConfig
+from roquet.broker.expression_filter import bitmap_filter, expression_filter, retry_filter
 from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager, compile_expression
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager, is_system_group
 from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.errors import ProtocolError
+from roquet.errors import ProtocolError, RoquetError
 from roquet.filter.tags import build_subscription, is_tag_type, tag_filter
-from roquet.model.subscription import (
-    EXPRESSION_TYPE_SQL92,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-)
+from roquet.model.subscription import SubscriptionData, SubscriptionGroupConfig
+from roquet.model.topic import is_retry_topic
 from roquet.model.topic_config import PERM_READ, TopicConfig
 from roquet.remoting.bodies.client import ConsumeType, MessageModel
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -98,6 +97,7 @@ class PullCheck:
         topics: The topics.
         groups: The consumer groups' settings.
         consumers: The consumers that are there.
+        filters: What groups filter by, other than tags.
     """
 
     def __init__(
@@ -107,12 +107,14 @@ class PullCheck:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
     ) -> None:
         self._config = config
         self._broker_ip = config.broker_ip1 or config.bind_address
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._filters = filters
 
     def admit(
         self, context: RequestContext, header: PullMessageRequestHeader
@@ -128,16 +130,14 @@ class PullCheck:
             subscription = self._heartbeat_subscription(context, header, group)
         if isinstance(subscription, RemotingCommand):
             return subscription
-        if not is_tag_type(subscription.expression_type):
-            kind = subscription.expression_type
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+        message_filter = self._filter(context, header, subscription)
+        if isinstance(message_filter, RemotingCommand):
+            return message_filter
         if self._config.reject_pull_consumer:
             refused = self._reject_pull_consumer(context, header)
             if refused is not None:
                 return refused
-        is_wanted = tag_filter(subscription)
-        return Admitted(topic, group, None if is_wanted is None else MessageFilter(is_wanted))
+        return Admitted(topic, group, message_filter)
 
     def _named(
         self, context: RequestContext, header: PullMessageRequestHeader
@@ -182,11 +182,7 @@ class PullCheck:
                 header.topic, header.subscription, header.expression_type
             )
         except ProtocolError as error:
-            log.debug("subscription of %s: %s", header.consumer_group, error)
-            return context.response(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                remark="parse the consumer's subscription failed",
-            )
+            return _not_parsed(context, header, error)
         self._consumers.compensate_subscription(header.consumer_group, header.topic, subscription)
         return subscription
 
@@ -220,14 +216,52 @@ class PullCheck:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 remark="the consumer's subscription not latest",
             )
-        if subscription.expression_type == EXPRESSION_TYPE_SQL92 or is_tag_type(
-            subscription.expression_type
-        ):
+        if is_tag_type(subscription.expression_type):
             return subscription
-        return context.response(
-            ResponseCode.FILTER_DATA_NOT_EXIST,
-            remark="The broker's consumer filter data is not exist!Your expression may be wrong!",
-        )
+        found = self._filters.find(header.topic, header.consumer_group)
+        if found is None:
+            return context.response(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                remark="The broker's consumer filter data is not exist!"
+                "Your expression may be wrong!",
+            )
+        if found.data.client_version < header.sub_version:
+            return context.response(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                remark="the consumer's consumer filter data not latest",
+            )
+        return subscription
+
+    def _filter(
+        self,
+        context: RequestContext,
+        header: PullMessageRequestHeader,
+        subscription: SubscriptionData,
+    ) -> MessageFilter | RemotingCommand | None:
+        """What a subscription lets through; ``None`` for every message."""
+        kind = subscription.expression_type
+        if is_tag_type(kind):
+            is_wanted = tag_filter(subscription)
+            return None if is_wanted is None else MessageFilter(is_wanted)
+        if not self._config.property_filter:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+        is_by_retried = self._config.filter_support_retry and is_retry_topic(header.topic)
+        if header.sys_flag & PullFlag.SUBSCRIPTION:
+            try:
+                expression = compile_expression(kind, subscription.sub_string or "")
+            except RoquetError as error:
+                return _not_parsed(context, header, error)
+            by_queue = None
+        else:
+            found = self._filters.find(header.topic, header.consumer_group)
+            assert found is not None, "a heartbeat's expression without its filter"
+            expression, by_queue = found.expression, bitmap_filter(found, self._filters)
+        if subscription.class_filter_mode:
+            return None
+        if is_by_retried:
+            return retry_filter(header.topic, expression, self._filters)
+        return expression_filter(expression, by_queue)
 
     def _reject_pull_consumer(
         self, context: RequestContext, header: PullMessageRequestHeader
@@ -246,6 +280,15 @@ class PullCheck:
             f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}"
         )
         return context.response(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
+
+
+def _not_parsed(
+    context: RequestContext, header: PullMessageRequestHeader, error: RoquetError
+) -> RemotingCommand:
+    log.debug("subscription of %s: %s", header.consumer_group, error)
+    return context.response(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="parse the consumer's subscription failed"
+    )
 
 
 def _forbidden(context: RequestContext, why: ForbiddenType, remark: str) -> RemotingCommand:

@@ -31,6 +31,7 @@ from roquet.broker.hooks import (
     run_before,
 )
 from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
@@ -87,12 +88,14 @@ class PullMessageProcessor:
         topics: The topics.
         groups: The consumer groups' settings.
         consumers: The consumers that are there.
+        filters: What groups filter by, other than tags.
         offsets: How far the groups are.
         hold: Where pulls wait.
         clock: Time.
         flow: The threads that read what is not in memory.
 
     Attributes:
+        check: Says who may pull what.
         response: Makes the answers.
         consume_hooks: Told of every answer before it is given; they may refuse to hand out.
     """
@@ -105,6 +108,7 @@ class PullMessageProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
         offsets: ConsumerOffsetManager,
         hold: PullRequestHoldService,
         clock: Clock,
@@ -116,7 +120,9 @@ class PullMessageProcessor:
         self._hold = hold
         self._clock = clock
         self._flow = flow
-        self._check = PullCheck(config, topics=topics, groups=groups, consumers=consumers)
+        self.check = PullCheck(
+            config, topics=topics, groups=groups, consumers=consumers, filters=filters
+        )
         self.consume_hooks: list[ConsumeMessageHook] = []
         self.response = PullResponse(config, store.config, clock)
         self._messages_max = max(store.config.transfer_count_in_memory_max, MESSAGES_MAX)
@@ -139,7 +145,7 @@ class PullMessageProcessor:
     def _pull(
         self, context: RequestContext, header: PullMessageRequestHeader, *, is_first: bool
     ) -> ProcessorResult:
-        admitted = self._check.admit(context, header)
+        admitted = self.check.admit(context, header)
         if isinstance(admitted, RemotingCommand):
             return admitted
         topic, queue_id = header.topic, header.queue_id
@@ -267,11 +273,10 @@ class PullMessageProcessor:
         wait_ms = header.suspend_timeout_ms
         if not self._config.long_polling:
             wait_ms = self._config.short_polling_ms
-        message_filter = admitted.message_filter
         held = HeldPull(
             context,
             header,
-            None if message_filter is None else message_filter.by_queue,
+            admitted.message_filter,
             deadline_ns=self._clock.monotonic_ns() + wait_ms * _NS_IN_MS,
         )
         if self._hold.suspend(held):

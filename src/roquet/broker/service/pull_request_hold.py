@@ -30,12 +30,13 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.config import BrokerConfig
 from roquet.format.consume_queue import UNIT, UNIT_BYTES
-from roquet.format.consume_queue_ext import is_ext_address
+from roquet.format.consume_queue_ext import CqExtUnit, is_ext_address
 from roquet.remoting.headers.pull import PullMessageRequestHeader
 from roquet.remoting.processor import RequestContext
 from roquet.runtime.clock import Clock
 from roquet.store.consume_queue import ConsumeQueue
-from roquet.store.reader import QueueFilter
+from roquet.store.reader import MessageFilter, QueueFilter, RecordFilter
+from roquet.store.results import Bytes
 
 if TYPE_CHECKING:
     from roquet.remoting.connection import Connection
@@ -53,6 +54,12 @@ HELD_PER_CONNECTION_MAX = 10_000
 _CHECKED_ENTRIES_MAX = 1_024
 """Entries of one burst whose tags are looked at; more of them wake everybody."""
 
+_JUDGED_RECORDS_MAX = 1_024
+"""Records of one burst that are judged by expressions; whoever is left then is woken."""
+
+_Entry = tuple[int, int, int, CqExtUnit | None]
+"""A queue entry: physical offset, size, tags code, and its ext unit."""
+
 CallSoon = Callable[[Callable[[], None]], object]
 QueueKey = tuple[str, int]
 
@@ -63,25 +70,25 @@ class HeldPull:
     Attributes:
         context: The request, and the way to answer it.
         header: What it asks for.
-        is_wanted: Its filter of queue entries; ``None`` when it wants every message.
+        message_filter: What it wants; ``None`` for every message.
         deadline_ns: When its time is over, on the monotonic clock.
         is_due: Whether it waits for nothing but its turn to be woken.
         is_dropped: Whether its connection is gone.
     """
 
-    __slots__ = ("context", "deadline_ns", "header", "is_dropped", "is_due", "is_wanted")
+    __slots__ = ("context", "deadline_ns", "header", "is_dropped", "is_due", "message_filter")
 
     def __init__(
         self,
         context: RequestContext,
         header: PullMessageRequestHeader,
-        is_wanted: QueueFilter | None,
+        message_filter: MessageFilter | None,
         *,
         deadline_ns: int,
     ) -> None:
         self.context = context
         self.header = header
-        self.is_wanted = is_wanted
+        self.message_filter = message_filter
         self.deadline_ns = deadline_ns
         self.is_due = False
         self.is_dropped = False
@@ -106,6 +113,7 @@ class PullRequestHoldService:
     Args:
         clock: Time.
         max_offset: The end of a queue, by topic and queue id.
+        record_at: A record that just arrived, by its place in the log and its size.
         sweep_interval_ms: How often :meth:`check_hold_requests` is to be called.
         held_max: Pulls that may wait in all.
         held_per_connection_max: Pulls of one connection that may wait.
@@ -120,6 +128,7 @@ class PullRequestHoldService:
         clock: Clock,
         *,
         max_offset: Callable[[str, int], int],
+        record_at: Callable[[int, int], Bytes | None],
         sweep_interval_ms: int = LONG_POLLING_SWEEP_MS,
         held_max: int = HELD_MAX,
         held_per_connection_max: int = HELD_PER_CONNECTION_MAX,
@@ -129,6 +138,7 @@ class PullRequestHoldService:
         self.wake: Callable[[HeldPull], None] = _nobody
         self._clock = clock
         self._max_offset = max_offset
+        self._record_at = record_at
         self._held_max = held_max
         self._held_per_connection_max = held_per_connection_max
         self._call_soon = call_soon or _call_soon
@@ -190,18 +200,16 @@ class PullRequestHoldService:
         if waiting is None:
             return
         end_offset = queue.max_queue_offset
-        codes: set[int] | None = None
-        if any(held.is_wanted is not None for held in waiting.pulls):
-            codes = _tags_codes(queue, waiting.seen_offset)
+        arrived: _Arrived | None = None
+        if any(held.message_filter is not None for held in waiting.pulls):
+            arrived = _arrived(queue, waiting.seen_offset, self._record_at)
         waiting.seen_offset = end_offset
 
         def is_for(held: HeldPull) -> bool:
             if held.header.queue_offset >= end_offset:
                 return False
-            is_wanted = held.is_wanted
-            if is_wanted is None or codes is None:
-                return True
-            return any(is_wanted(code, None) for code in codes)
+            wanted = held.message_filter
+            return wanted is None or arrived is None or arrived.has(wanted)
 
         self._wake_some(key, waiting, is_for)
 
@@ -284,24 +292,64 @@ def sweep_interval_ms(config: BrokerConfig) -> int:
     return LONG_POLLING_SWEEP_MS if config.long_polling else config.short_polling_ms
 
 
-def _tags_codes(queue: ConsumeQueue, seen_offset: int) -> set[int] | None:
-    """Tags codes of the entries from an offset on; ``None`` when that cannot be told cheaply."""
+class _Arrived:
+    """What a burst brought into a queue."""
+
+    __slots__ = ("_codes", "_entries", "_judged_left", "_record_at")
+
+    def __init__(
+        self, entries: list[_Entry], record_at: Callable[[int, int], Bytes | None]
+    ) -> None:
+        self._entries = entries
+        self._codes = {tags_code for _, _, tags_code, _ in entries}
+        self._record_at = record_at
+        self._judged_left = _JUDGED_RECORDS_MAX
+
+    def has(self, wanted: MessageFilter) -> bool:
+        """Whether something is wanted, or may be and cannot be told cheaply."""
+        by_queue, by_record, entries_max = wanted
+        if by_record is None:
+            return by_queue is None or any(by_queue(code, None) for code in self._codes)
+        if len(self._entries) > min(entries_max or _JUDGED_RECORDS_MAX, self._judged_left):
+            return True
+        self._judged_left -= len(self._entries)
+        try:
+            return any(self._is_wanted(entry, by_queue, by_record) for entry in self._entries)
+        except Exception:
+            # Whoever pulls is told of it; the burst goes on.
+            log.exception("a filter failed")
+            return True
+
+    def _is_wanted(
+        self, entry: _Entry, by_queue: QueueFilter | None, by_record: RecordFilter
+    ) -> bool:
+        physical_offset, size_bytes, tags_code, ext = entry
+        if by_queue is not None and not by_queue(tags_code, ext):
+            return False
+        record = self._record_at(physical_offset, size_bytes)
+        return record is None or by_record(memoryview(record))
+
+
+def _arrived(
+    queue: ConsumeQueue, seen_offset: int, record_at: Callable[[int, int], Bytes | None]
+) -> _Arrived | None:
+    """The entries from an offset on; ``None`` when they cannot be told cheaply."""
     count = queue.max_queue_offset - seen_offset
     if not 0 < count <= _CHECKED_ENTRIES_MAX:
         return None
     units = queue.read_units(seen_offset, count)
     if len(units) != count * UNIT_BYTES:
         return None
-    codes = {tags_code for _, _, tags_code in UNIT.iter_unpack(units)}
-    if queue.ext is None:
-        return codes
-    resolved: set[int] = set()
-    for code in codes:
-        unit = queue.ext.get(code) if is_ext_address(code) else None
-        if unit is None and is_ext_address(code):
+    entries: list[_Entry] = []
+    for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
+        if queue.ext is None or not is_ext_address(tags_code):
+            entries.append((physical_offset, size_bytes, tags_code, None))
+            continue
+        unit = queue.ext.get(tags_code)
+        if unit is None:
             return None
-        resolved.add(code if unit is None else unit.tags_code)
-    return resolved
+        entries.append((physical_offset, size_bytes, unit.tags_code, unit))
+    return _Arrived(entries, record_at)
 
 
 def _call_soon(callback: Callable[[], None]) -> object:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from roquet.broker.config import BrokerConfig
 from roquet.broker.service.timers import Handle, Timers
 from roquet.model.host import Host
 from roquet.model.message import BrokerMessage
@@ -58,6 +59,17 @@ class TransactionSettings(NamedTuple):
     check_interval_ms: int = 30_000
     op_message_bytes_max: int = 4_096
     op_batch_interval_ms: int = 3_000
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TransactionSettings:
+        """Those of a broker."""
+        return cls(
+            timeout_ms=config.transaction_timeout_ms,
+            check_max=config.transaction_check_max,
+            check_interval_ms=config.transaction_check_interval_ms,
+            op_message_bytes_max=config.transaction_op_message_bytes_max,
+            op_batch_interval_ms=config.transaction_op_batch_interval_ms,
+        )
 
 
 class HalfCopies:

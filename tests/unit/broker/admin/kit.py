@@ -15,6 +15,7 @@ from roquet.broker.admin.queue_lock import QueueLockAdmin
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
 from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig, replace
+from roquet.broker.expression_filter import make_filters
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -83,6 +84,7 @@ class Desk:
             assert manager.load() is None
         self.producers = ProducerManager(config, clock)
         self.consumers = ConsumerManager(config, clock, notify=self._notify)
+        self.filters = make_filters(config, files, clock, store=store, consumers=self.consumers)
         self.locks = RebalanceLockManager(clock)
         self.flow = FlowControl(config, clock, is_page_cache_busy=lambda: False)
         self.clients = ClientManageProcessor(

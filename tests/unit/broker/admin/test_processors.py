@@ -45,6 +45,7 @@ def parts_of(at: Desk) -> AdminParts:
         topics=at.topics,
         groups=at.groups,
         consumers=at.consumers,
+        filters=at.filters,
         offsets=at.offsets,
         settings=DynamicSettings.at(at.config, at.store.config, Files(), at.clock),
         stats=BrokerStats(at.config.cluster_name, at.clock),

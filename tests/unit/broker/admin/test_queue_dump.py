@@ -10,6 +10,7 @@ from roquet.broker.admin.queue_dump import ENTRIES_MAX, QueueDumpAdmin
 from roquet.broker.config import BrokerConfig
 from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.model.java_string import java_hash
+from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.offset import QueryConsumeQueueResponseBody
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.admin import QueryConsumeQueueRequestHeader
@@ -24,7 +25,10 @@ CODE = RequestCode.QUERY_CONSUME_QUEUE
 
 
 def with_dump(at: Desk) -> Desk:
-    at.registry.add(QueueDumpAdmin(store=at.store, consumers=at.consumers, flow=at.flow))
+    dump_admin = QueueDumpAdmin(
+        store=at.store, consumers=at.consumers, filters=at.filters, flow=at.flow
+    )
+    at.registry.add(dump_admin)
     return at
 
 
@@ -96,6 +100,43 @@ async def test_entries_with_ext_units_show_the_verdict(tmp_path: Path) -> None:
     assert (entry.tags_code, entry.eval) == (code, True)
     assert entry.extend_data_json == (f'{{"msgStoreTime":{NOW_MS},"size":20,"tagsCode":{code}}}')
     assert [each.eval for each in unasked.queue_data or []] == [False]
+
+
+async def test_the_filter_of_a_group_is_shown(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    with_ext = store_config(consume_queue_ext=True)
+    with opened(tmp_path, clock=clock, config=with_ext) as store:
+        config = BrokerConfig(store_root=str(tmp_path), calculate_filter_bitmap=True)
+        at = with_dump(Desk(config, store, clock))
+        client = subscribe(at, "G", "T")
+        wanted = SubscriptionData(
+            topic="T", sub_string="a > 5", expression_type="SQL92", sub_version=7
+        )
+        at.consumers.table["G"].update_subscriptions([wanted])
+        at.filters.register("G", [wanted])
+        clock.advance(1)
+        for value in ("6", "5"):
+            put(store, message(topic="T", queue_id=0, a=value))
+        found = await dump(at, header(group="G"))
+        at.filters.unregister("G")
+        buried = await dump(at, header(group="G"))
+        assert client.asked == []
+    positions = at.filters.bloom.positions("G#T")
+    assert found.filter_data == (
+        '{\n\t"bloomFilterData":{\n\t\t"bitNum":112,\n'
+        f'\t\t"bitPos":[{",".join(map(str, positions))}]\n'
+        f'\t}},\n\t"bornTime":{NOW_MS},\n\t"clientVersion":7,\n\t"consumerGroup":"G",\n'
+        '\t"dead":false,\n\t"deadTime":0,\n\t"expression":"a > 5",\n'
+        '\t"expressionType":"SQL92",\n\t"topic":"T"\n}'
+    )
+    assert f'"dead":true,\n\t"deadTime":{NOW_MS + 1}' in (buried.filter_data or "")
+    entries = found.queue_data or []
+    assert [each.eval for each in entries] == [True, False]
+    hit, missed = ((each.bit_map or "").replace("\n", "") for each in entries)
+    assert [len(hit) - 1 - at for at in sorted(set(positions), reverse=True)] == [
+        at for at, bit in enumerate(hit) if bit == "1"
+    ]
+    assert missed == "0" * 112
 
 
 @pytest.mark.parametrize(

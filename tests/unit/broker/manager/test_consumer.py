@@ -343,3 +343,37 @@ def test_what_a_pull_carried_is_forgotten(consumers: Consumers) -> None:
     manager.scan_not_active()
     assert manager.find_subscription("g", "U") is None
     assert manager._compensations == {}
+
+
+def test_others_hear_of_heartbeats_and_of_groups_that_are_gone() -> None:
+    made = Consumers()
+    heard: list[tuple[str, list[str | None]]] = []
+    gone: list[str] = []
+    made.manager.registered.append(
+        lambda group, subscriptions: heard.append((group, [each.topic for each in subscriptions]))
+    )
+    made.manager.group_gone.append(gone.append)
+    one, two = channel("c1"), channel("c2")
+    made.register("G", one, "T", "U")
+    made.register("G", two, "T")
+    made.register("G", two, "T")
+    assert heard == [("G", ["T", "U"]), ("G", ["T"]), ("G", ["T"])]
+    made.manager.register(
+        "G",
+        two,
+        consume_type=ConsumeType.CONSUME_PASSIVELY,
+        message_model=MessageModel.CLUSTERING,
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        subscriptions=(),
+        notify_enabled=False,
+        update_subscriptions=False,
+    )
+    assert len(heard) == 3, "a heartbeat without subscriptions says nothing of them"
+    made.manager.unregister("G", one, notify_enabled=False)
+    assert gone == []
+    made.manager.connection_closed(two.connection)
+    assert gone == ["G"]
+    made.register("H", one, "T")
+    made.clock.advance(120_001)
+    made.manager.scan_not_active()
+    assert gone == ["G", "H"]

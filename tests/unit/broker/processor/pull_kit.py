@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from roquet.broker.config import BrokerConfig, replace
+from roquet.broker.expression_filter import make_filters
 from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -113,10 +114,14 @@ class PullBroker:
         self.groups = SubscriptionGroupManager.at(self.config, files, clock)
         self.offsets = ConsumerOffsetManager.at(self.config, files, clock)
         self.consumers = ConsumerManager(self.config, clock, notify=lambda *_: None)
+        self.filters = make_filters(
+            self.config, files, clock, store=store, consumers=self.consumers
+        )
         self.soon: list[Callable[[], None]] = []
         self.hold = PullRequestHoldService(
             clock,
             max_offset=store.max_offset_in_queue,
+            record_at=store.select_one,
             held_max=held_max,
             held_per_connection_max=held_per_connection_max,
             call_soon=None if is_on_loop else self.soon.append,
@@ -128,6 +133,7 @@ class PullBroker:
             topics=self.topics,
             groups=self.groups,
             consumers=self.consumers,
+            filters=self.filters,
             offsets=self.offsets,
             hold=self.hold,
             clock=clock,

@@ -25,6 +25,7 @@ from tests.unit.broker.processor.pull_kit import (
     tagged,
 )
 from tests.unit.store import kit
+from tests.unit.store.kit import message
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -195,24 +196,57 @@ def test_filters_that_are_not_there(tmp_path: Path, kind: str) -> None:
         )
 
 
+NO_FILTER = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+NOT_SUPPORTED = "The broker does not support consumer to filter message by SQL92"
+
+
+def by_sql(broker: PullBroker, expression: str, *, version: int = 0, group: str = "G") -> None:
+    subscription = SubscriptionData(topic=TOPIC, sub_string=expression, expression_type="SQL92")
+    broker.subscribe(subscription=subscription, version=version, group=group)
+
+
 def test_filters_of_heartbeats_that_are_not_there(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
-        for kind, expected in (
-            ("SQL92", (1, "The broker does not support consumer to filter message by SQL92", None)),
-            (
-                "XPATH",
-                (
-                    27,
-                    "The broker's consumer filter data is not exist!Your expression may be wrong!",
-                    None,
-                ),
-            ),
-        ):
-            broker.subscribe(
-                group=kind,
-                subscription=SubscriptionData(topic=TOPIC, sub_string="a", expression_type=kind),
+        by_sql(broker, "a > 5")
+        assert refusal(broker, pull()) == (1, NOT_SUPPORTED, None)
+        by_sql(broker, "a >", group="bad")
+        assert refusal(broker, pull(group="bad")) == (27, NO_FILTER, None)
+        subscription = SubscriptionData(topic=TOPIC, sub_string="a", expression_type="XPATH")
+        broker.subscribe(group="X", subscription=subscription)
+        assert refusal(broker, pull(group="X")) == (27, NO_FILTER, None)
+
+
+def test_a_bad_expression_takes_the_place_of_a_good_one(tmp_path: Path) -> None:
+    with pull_broker(tmp_path, BrokerConfig(property_filter=True)) as broker:
+        broker.put(message(topic=TOPIC, a="6"))
+        by_sql(broker, "a > 5", version=1)
+        assert found(broker.ask(pull(sub_version=1)))
+        by_sql(broker, "a >", version=2)
+        assert refusal(broker, pull(sub_version=2)) == (27, NO_FILTER, None)
+        assert refusal(broker, pull(sub_version=1)) == (27, NO_FILTER, None)
+
+
+def test_a_filter_that_is_not_the_latest(tmp_path: Path) -> None:
+    with pull_broker(tmp_path, BrokerConfig(property_filter=True)) as broker:
+        broker.put(message(topic=TOPIC, a="6"))
+        by_sql(broker, "a > 5", version=5)
+        broker.consumers.table["G"].subscriptions[TOPIC].sub_version = 7
+        remark = "the consumer's consumer filter data not latest"
+        assert refusal(broker, pull(sub_version=6)) == (28, remark, None)
+        assert found(broker.ask(pull(sub_version=5)))
+
+
+@pytest.mark.parametrize(("expression", "kind"), [("a >", "SQL92"), ("a > 5", "XPATH")])
+def test_a_pull_with_a_bad_expression(tmp_path: Path, expression: str, kind: str) -> None:
+    with pull_broker(tmp_path, BrokerConfig(property_filter=True)) as broker:
+        broker.put(message(topic=TOPIC, a="6"))
+        header = pull(flags=OWN, subscription=expression, expression_type=kind)
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            assert refusal(broker, header, code) == (
+                23,
+                "parse the consumer's subscription failed",
+                None,
             )
-            assert refusal(broker, pull(group=kind)) == expected
 
 
 def heartbeat(broker: PullBroker) -> None:

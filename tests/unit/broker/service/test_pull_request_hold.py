@@ -26,6 +26,7 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.processor import PUBLIC, RequestContext
 from roquet.runtime.clock import ManualClock
 from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.reader import MessageFilter
 from tests.unit.broker.processor.pull_kit import FakeConnection, pull
 
 A, B = java_hash("a"), java_hash("b")
@@ -58,7 +59,12 @@ class FakeQueue:
     def read_units(self, queue_offset: int, count: int) -> bytes:
         self.reads += 1
         chosen = self.codes[queue_offset : queue_offset + count]
-        return b"".join(UNIT.pack(0, 1, code) for code in chosen)
+        places = range(queue_offset, queue_offset + len(chosen))
+        return b"".join(UNIT.pack(at, 1, code) for at, code in zip(places, chosen, strict=True))
+
+
+def by_codes(wanted: set[int]) -> MessageFilter:
+    return MessageFilter(lambda code, _ext: code in wanted)
 
 
 class Room:
@@ -69,15 +75,21 @@ class Room:
         self.queues: dict[tuple[str, int], FakeQueue] = {}
         self.soon: list[Callable[[], None]] = []
         self.woken: list[HeldPull] = []
+        self.records: dict[int, bytes] = {}
         self.service = PullRequestHoldService(
             self.clock,
             max_offset=lambda topic, queue_id: self.queue(topic, queue_id).max_queue_offset,
+            record_at=self.record_at,
             held_max=held_max,
             held_per_connection_max=held_per_connection_max,
             call_soon=self.soon.append,
         )
         self.service.wake = self.woken.append
         self.connection = FakeConnection()
+
+    def record_at(self, physical_offset: int, size_bytes: int) -> bytes | None:
+        assert size_bytes == 1
+        return self.records.get(physical_offset)
 
     def queue(self, topic: str = "T", queue_id: int = 0) -> FakeQueue:
         return self.queues.setdefault((topic, queue_id), FakeQueue(topic, queue_id))
@@ -87,7 +99,7 @@ class Room:
         offset: int = 0,
         *,
         queue_id: int = 0,
-        wanted: set[int] | None = None,
+        wanted: set[int] | MessageFilter | None = None,
         wait_ms: int = 15_000,
         connection: FakeConnection | None = None,
     ) -> HeldPull:
@@ -102,7 +114,7 @@ class Room:
         offset: int = 0,
         *,
         queue_id: int = 0,
-        wanted: set[int] | None = None,
+        wanted: set[int] | MessageFilter | None = None,
         wait_ms: int = 15_000,
         connection: FakeConnection | None = None,
     ) -> HeldPull:
@@ -111,7 +123,7 @@ class Room:
         return HeldPull(
             context,
             pull(offset, queue_id=queue_id),
-            None if wanted is None else lambda code, _ext: code in wanted,
+            by_codes(wanted) if isinstance(wanted, set) else wanted,
             deadline_ns=self.clock.monotonic_ns() + wait_ms * 1_000_000,
         )
 

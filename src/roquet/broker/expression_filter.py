@@ -1,0 +1,132 @@
+"""From the expression of a group to what its pulls are given.
+
+Upstream's ExpressionMessageFilter, ExpressionForRetryMessageFilter and
+CommitLogDispatcherCalcBitMap. A message is judged twice at most: by the bit map of its queue entry,
+which was made when it was stored and may let too much through, and by its own properties.
+
+Invariants:
+
+* A bit map that is missing, of another length, or older than the filter lets everything through.
+* A message for which an expression has no value is not wanted, as with upstream.
+* How much one read judges is bounded by the length of the expression: it is done on the event
+  loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.consumer import ConsumerManager
+from roquet.broker.manager.consumer_filter import ConsumerFilter, ConsumerFilterManager
+from roquet.filter.bloom import BitsArray
+from roquet.filter.sql92 import Sql92Expression
+from roquet.format.commit_log import DispatchRequest, record_properties
+from roquet.format.consume_queue_ext import CqExtUnit
+from roquet.model import properties as prop
+from roquet.model.topic import RETRY_GROUP_TOPIC_PREFIX
+from roquet.runtime.clock import Clock
+from roquet.runtime.files import Files
+from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.reader import MessageFilter, QueueFilter
+
+__all__ = [
+    "bitmap_filter",
+    "expression_filter",
+    "filter_bitmap",
+    "make_filters",
+    "retry_filter",
+]
+
+log = logging.getLogger(__name__)
+
+ENTRIES_MAX = 256
+CHARACTERS_MAX = 128 << 10
+"""Characters of an expression times messages that one read judges."""
+
+
+def make_filters(
+    config: BrokerConfig,
+    files: Files,
+    clock: Clock,
+    *,
+    store: DefaultMessageStore,
+    consumers: ConsumerManager,
+) -> ConsumerFilterManager:
+    """The filters of a broker: told of its consumers and, if that is on, asked by its store."""
+    filters = ConsumerFilterManager.at(
+        config, files, clock, latest_store_time_ms=lambda: store.commit_log.store_timestamp_ms
+    )
+    consumers.registered.append(filters.register)
+    consumers.group_gone.append(filters.unregister)
+    if config.calculate_filter_bitmap and store.config.consume_queue_ext:
+        store.dispatcher.bitmap = partial(filter_bitmap, filters)
+    return filters
+
+
+def bitmap_filter(found: ConsumerFilter, filters: ConsumerFilterManager) -> QueueFilter:
+    """What tells by the bit map of a queue entry whether a group may want the message."""
+    bits, bloom = found.data.bloom_filter_data, filters.bloom
+    judged_from_ms = found.judged_from_ms
+
+    def is_wanted(_tags_code: int, ext: CqExtUnit | None) -> bool:
+        if ext is None or ext.store_timestamp_ms <= judged_from_ms or bits is None:
+            return True
+        bitmap = BitsArray(ext.filter_bitmap)
+        return bitmap.bit_length != bloom.bit_count or bloom.is_hit(bits, bitmap)
+
+    return is_wanted
+
+
+def expression_filter(
+    expression: Sql92Expression, by_queue: QueueFilter | None = None
+) -> MessageFilter:
+    """Messages for which an expression is true."""
+    matches = expression.matches
+
+    def is_wanted(record: memoryview) -> bool:
+        return matches(record_properties(record))
+
+    return MessageFilter(by_queue, is_wanted, _entries_max(expression))
+
+
+def retry_filter(
+    topic: str, expression: Sql92Expression, filters: ConsumerFilterManager
+) -> MessageFilter:
+    """Messages of a retry topic for which the expression of their own topic is true.
+
+    Those whose own topic the group does not filter are all wanted.
+    """
+    group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+
+    def is_wanted(record: memoryview) -> bool:
+        properties = record_properties(record)
+        found = filters.find(properties.get(prop.RETRY_TOPIC, ""), group)
+        return found is None or found.expression.matches(properties)
+
+    return MessageFilter(None, is_wanted, _entries_max(expression))
+
+
+def _entries_max(expression: Sql92Expression) -> int:
+    return max(1, min(ENTRIES_MAX, CHARACTERS_MAX // max(1, len(expression.text))))
+
+
+def filter_bitmap(filters: ConsumerFilterManager, request: DispatchRequest) -> bytes | None:
+    """The bit map of a message that is being dispatched, ``None`` if nobody filters its topic.
+
+    The dead are judged for too: their consumers may come back.
+    """
+    judges = filters.of_topic(request.topic)
+    if not judges:
+        return None
+    bitmap = BitsArray.of_length(filters.bloom.bit_count)
+    try:
+        for data, expression, _ in judges:
+            if data.bloom_filter_data is not None and expression.matches(request.properties):
+                filters.bloom.add(data.bloom_filter_data, bitmap)
+    except Exception:
+        # Without a bit map the message is judged when it is pulled; dispatch goes on.
+        log.exception("no bit map for the message at %d", request.physical_offset)
+        return None
+    return bytes(bitmap)

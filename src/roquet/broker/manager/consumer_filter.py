@@ -1,0 +1,384 @@
+"""What the consumer groups filter by, other than tags, kept in ``consumerFilter.json``.
+
+Upstream's ConsumerFilterManager and ConsumerFilterData. Owns the compiled expression of each topic
+and group, and the bits of the bloom filter that stand for the two. Heartbeats bring expressions;
+whoever pulls is filtered by what is in the table, and the bit map of each new message tells for
+which filters of its topic it is meant.
+
+A filter lives while its group has clients that subscribe to its topic. When they are gone it is
+dead, but stays for ``filterDataCleanTimeSpan``, so that messages which come meanwhile are judged
+for it too.
+
+Invariants:
+
+* Of two expressions the one with the newer version wins. A newer one that cannot be read removes
+  the older: its consumers are to see that, not to go on with messages they no longer want.
+* A bit map speaks for a filter only if the message was stored after the filter was, and in this
+  life of the broker. The file is written at intervals, so after a crash it may hold an expression
+  that was no longer the one by which the last messages were judged. Upstream trusts their bit maps.
+* Everything is dead after a start, until a heartbeat comes.
+* How many filters there are is bounded, and how long they are altogether; those beyond are not
+  taken, and pulls by them are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.manager.config_manager import ConfigManager, config_path, decode_table
+from roquet.errors import ProtocolError
+from roquet.filter.bloom import BloomFilter, BloomFilterData
+from roquet.filter.sql92 import Sql92Error, Sql92Expression, compile_sql92
+from roquet.filter.tags import is_tag_type
+from roquet.model.fastjson import WritableJson, dumps
+from roquet.model.subscription import EXPRESSION_TYPE_SQL92, SubscriptionData
+from roquet.runtime.clock import Clock
+from roquet.runtime.config_file import ConfigFile
+from roquet.runtime.files import Files
+
+__all__ = [
+    "ConsumerFilter",
+    "ConsumerFilterData",
+    "ConsumerFilterManager",
+    "ConsumerFilters",
+    "TopicFilters",
+    "compile_expression",
+    "filter_members",
+]
+
+log = logging.getLogger(__name__)
+
+FILTERS_MAX = 10_000
+CHARACTERS_MAX = 16 << 20
+"""Characters of all expressions together."""
+
+SILENT_MS = 30_000
+"""How long ago a filter that lived when the broker went away is taken to have died."""
+
+_FILE_NAME = "consumerFilter.json"
+
+
+class ConsumerFilterData(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A filter, as the file has it.
+
+    Attributes:
+        born_time_ms: When it was registered with this expression.
+        dead_time_ms: When its last client went away, if that is later than it was born.
+        client_version: The version of the subscription it came from.
+    """
+
+    bloom_filter_data: BloomFilterData | None = None
+    born_time_ms: int = field(default=0, name="bornTime")
+    client_version: int = 0
+    consumer_group: str = ""
+    dead_time_ms: int = field(default=0, name="deadTime")
+    expression: str = ""
+    expression_type: str = ""
+    topic: str = ""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nobody uses it."""
+        return self.dead_time_ms >= self.born_time_ms
+
+
+class TopicFilters(Struct, kw_only=True, rename="camel"):
+    """The filters of a topic by group."""
+
+    group_filter_data: dict[str, ConsumerFilterData] = field(default_factory=dict)
+    topic: str = ""
+
+
+class ConsumerFilters(Struct, kw_only=True, rename="camel"):
+    """What the file holds."""
+
+    filter_data_by_topic: dict[str, TopicFilters] = field(default_factory=dict)
+
+
+class ConsumerFilter(NamedTuple):
+    """A filter that can be used.
+
+    Attributes:
+        data: What is kept of it.
+        expression: Its expression, compiled.
+        judged_from_ms: Bit maps of messages that were stored later speak for it.
+    """
+
+    data: ConsumerFilterData
+    expression: Sql92Expression
+    judged_from_ms: int
+
+
+def compile_expression(kind: str, text: str) -> Sql92Expression:
+    """Read an expression that is not one of tags.
+
+    Raises:
+        ProtocolError: There is no such type of expressions.
+        Sql92Error: The expression is refused; the message is what clients are told.
+    """
+    if kind != EXPRESSION_TYPE_SQL92:
+        raise ProtocolError(
+            f"There are no expressions of type {kind[:40]}.",
+            code="unknown_expression_type",
+            hint="Filter by TAG or SQL92.",
+        )
+    return compile_sql92(text)
+
+
+def filter_members(data: ConsumerFilterData) -> WritableJson:
+    """A filter as upstream prints it."""
+    bloom = data.bloom_filter_data
+    bits: WritableJson = None
+    if bloom is not None:
+        bits = {"bitNum": bloom.bit_num, "bitPos": bloom.bit_pos}
+    return {
+        "bloomFilterData": bits,
+        "bornTime": data.born_time_ms,
+        "clientVersion": data.client_version,
+        "consumerGroup": data.consumer_group,
+        "dead": data.is_dead,
+        "deadTime": data.dead_time_ms,
+        "expression": data.expression,
+        "expressionType": data.expression_type,
+        "topic": data.topic,
+    }
+
+
+def _decode(text: str) -> ConsumerFilters:
+    return decode_table(ConsumerFilters, text)
+
+
+class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
+    """The filters.
+
+    Args:
+        config: The broker's settings.
+        file: Where they are kept; see :meth:`at`.
+        clock: The time.
+        latest_store_time_ms: When the latest message was stored; it may be ahead of the clock.
+
+    Attributes:
+        bloom: Chooses the bits of filters.
+        table: Filters by topic, then by group; read only.
+
+    Raises:
+        ConfigError: There is no such bloom filter.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        file: ConfigFile[ConsumerFilters],
+        clock: Clock,
+        *,
+        latest_store_time_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(file, clock)
+        self._config = config
+        self._latest_store_time_ms = latest_store_time_ms
+        self.bloom = BloomFilter(
+            error_percent=config.bloom_filter_error_percent,
+            expected_count=config.expected_filter_consumers,
+        )
+        self.table: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        self._count = 0
+        self._characters = 0
+
+    @classmethod
+    def at(
+        cls,
+        config: BrokerConfig,
+        files: Files,
+        clock: Clock,
+        *,
+        latest_store_time_ms: Callable[[], int],
+    ) -> ConsumerFilterManager:
+        """The filters, kept in the store of ``config``."""
+        file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
+        return cls(config, file, clock, latest_store_time_ms=latest_store_time_ms)
+
+    def find(self, topic: str, group: str) -> ConsumerFilter | None:
+        """What a group filters a topic by; any thread may ask."""
+        groups = self.table.get(topic)
+        return None if groups is None else groups.get(group)
+
+    def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
+        """The filters of a topic, the dead among them."""
+        return self.table.get(topic, {}).values()
+
+    # -- heartbeats ---------------------------------------------------------------------------
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take the subscriptions of a heartbeat; filters of other topics are dead."""
+        named: set[str] = set()
+        for subscription in subscriptions:
+            topic = subscription.topic
+            if topic is None:
+                continue
+            named.add(topic)
+            if subscription.sub_string and not is_tag_type(subscription.expression_type):
+                self._register(group, topic, subscription)
+        for topic in self._topics_of.get(group, set()) - named:
+            self._bury(topic, group)
+
+    def unregister(self, group: str) -> None:
+        """The last client of a group is gone."""
+        for topic in self._topics_of.get(group, ()):
+            self._bury(topic, group)
+
+    def _register(self, group: str, topic: str, subscription: SubscriptionData) -> None:
+        old = self.find(topic, group)
+        version = subscription.sub_version
+        if old is None:
+            self._renew(group, topic, subscription)
+            return
+        known = old.data
+        said = (subscription.sub_string, subscription.expression_type)
+        if said == (known.expression, known.expression_type):
+            self._revive(old, max(version, known.client_version))
+        elif version > known.client_version:
+            self._renew(group, topic, subscription)
+        else:
+            log.info("Group %s filters %s by a newer expression already", group, topic)
+            if version == known.client_version:
+                self._revive(old, version)
+
+    def _renew(self, group: str, topic: str, subscription: SubscriptionData) -> None:
+        """Put a new filter in the place of an old one, or nothing if it cannot be read."""
+        self._remove(topic, group)
+        text, kind = subscription.sub_string or "", subscription.expression_type
+        if self._count >= FILTERS_MAX or self._characters + len(text) > CHARACTERS_MAX:
+            log.warning("Group %s may not filter %s: there are too many filters", group, topic)
+            return
+        try:
+            expression = compile_expression(kind, text)
+        except (ProtocolError, Sql92Error) as error:
+            log.info("Group %s filters %s by a bad expression: %s", group, topic, error.message)
+            return
+        now_ms = self._clock.now_ms()
+        data = ConsumerFilterData(
+            bloom_filter_data=self.bloom.generate(f"{group}#{topic}"),
+            born_time_ms=now_ms,
+            client_version=subscription.sub_version,
+            consumer_group=group,
+            expression=text,
+            expression_type=kind,
+            topic=topic,
+        )
+        self._add(ConsumerFilter(data, expression, max(now_ms, self._latest_store_time_ms())))
+        log.info("Group %s filters %s by %s", group, topic, expression)
+
+    def _revive(self, old: ConsumerFilter, version: int) -> None:
+        data = old.data
+        if data.is_dead or data.client_version != version:
+            self._replace(old, client_version=version, dead_time_ms=0)
+
+    def _bury(self, topic: str, group: str) -> None:
+        known = self.find(topic, group)
+        if known is not None and not known.data.is_dead:
+            log.info("Group %s no longer filters %s", group, topic)
+            # The clock may have been set back since.
+            dead_time_ms = max(self._clock.now_ms(), known.data.born_time_ms)
+            self._replace(known, dead_time_ms=dead_time_ms)
+
+    def clean(self) -> None:
+        """Drop those that died too long ago."""
+        deadline_ms = self._clock.now_ms() - self._config.filter_data_clean_ms
+        expired = [
+            (topic, group)
+            for topic, groups in self.table.items()
+            for group, known in groups.items()
+            if known.data.is_dead and known.data.dead_time_ms <= deadline_ms
+        ]
+        for topic, group in expired:
+            log.info("The filter of group %s for %s died long ago", group, topic)
+            self._remove(topic, group)
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def _add(self, new: ConsumerFilter) -> None:
+        topic, group = new.data.topic, new.data.consumer_group
+        self.table.setdefault(topic, {})[group] = new
+        self._topics_of.setdefault(group, set()).add(topic)
+        self._count += 1
+        self._characters += len(new.data.expression)
+        self._edits += 1
+
+    def _replace(self, old: ConsumerFilter, **changes: int) -> None:
+        data = msgspec.structs.replace(old.data, **changes)
+        self.table[data.topic][data.consumer_group] = old._replace(data=data)
+        self._edits += 1
+
+    def _remove(self, topic: str, group: str) -> None:
+        groups = self.table.get(topic, {})
+        known = groups.pop(group, None)
+        if known is None:
+            return
+        if not groups:
+            del self.table[topic]
+        topics = self._topics_of[group]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[group]
+        self._count -= 1
+        self._characters -= len(known.data.expression)
+        self._edits += 1
+
+    # -- the file -----------------------------------------------------------------------------
+
+    def begin_persist(self) -> Callable[[], None] | None:
+        """Drop what died too long ago, then take a picture of the table."""
+        self.clean()
+        return super().begin_persist()
+
+    def _take(self, loaded: ConsumerFilters) -> bool:
+        found = [
+            msgspec.structs.replace(data, topic=topic, consumer_group=group)
+            for topic, filters in loaded.filter_data_by_topic.items()
+            for group, data in filters.group_filter_data.items()
+        ]
+        if not all(self.bloom.is_valid(data.bloom_filter_data) for data in found):
+            log.info("%s is of another bloom filter and not used", _FILE_NAME)
+            return True
+        now_ms = self._clock.now_ms()
+        judged_from_ms = max(now_ms, self._latest_store_time_ms())
+        for data in found:
+            try:
+                expression = compile_expression(data.expression_type, data.expression)
+            except (ProtocolError, Sql92Error) as error:
+                log.warning("%s: %s", _FILE_NAME, error.message)
+                continue
+            dead_time_ms = data.dead_time_ms
+            if not data.is_dead:
+                dead_time_ms = max(now_ms - SILENT_MS, data.born_time_ms)
+            dead = msgspec.structs.replace(data, dead_time_ms=dead_time_ms)
+            self._add(ConsumerFilter(dead, expression, judged_from_ms))
+        self.clean()
+        return self._picture() != loaded
+
+    def _picture(self) -> ConsumerFilters:
+        return ConsumerFilters(
+            filter_data_by_topic={
+                topic: TopicFilters(
+                    group_filter_data={group: known.data for group, known in groups.items()},
+                    topic=topic,
+                )
+                for topic, groups in self.table.items()
+            }
+        )
+
+    def _text(self, picture: ConsumerFilters) -> str:
+        topics: dict[str, WritableJson] = {}
+        for topic, filters in picture.filter_data_by_topic.items():
+            groups = {
+                group: filter_members(data) for group, data in filters.group_filter_data.items()
+            }
+            topics[topic] = {"groupFilterData": groups, "topic": topic}
+        return dumps({"filterDataByTopic": topics}, pretty=True)
