@@ -3,14 +3,15 @@
 The part of upstream's AdminBrokerProcessor behind ``mqadmin updateBrokerConfig``. Upstream takes
 any setting but three; here only those of a list may change, see
 :mod:`roquet.broker.manager.dynamic_settings`. Everything else is refused with the code that
-upstream has for those three, and nothing changes.
+upstream has for those three, and nothing changes; the remark says more than upstream's where
+upstream would have taken the setting.
 """
 
 from __future__ import annotations
 
 import logging
 
-from roquet.broker.manager.dynamic_settings import DynamicSettings, NotDynamic
+from roquet.broker.manager.dynamic_settings import BLACK_LIST, DynamicSettings, NotDynamic
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.errors import ConfigError
 from roquet.model.properties_text import parse_properties
@@ -58,7 +59,7 @@ class ConfigUpdateAdmin:
         try:
             without_effect = self._settings.update(asked)
         except NotDynamic as error:
-            remark = f"{REFUSED} {error.message}"
+            remark = REFUSED if BLACK_LIST & asked.keys() else f"{REFUSED} {error.message}"
             raise RequestRefused(remark, response_code=ResponseCode.NO_PERMISSION) from error
         except ConfigError as error:
             remark = f"{error.message} {error.detail or ''}".strip()

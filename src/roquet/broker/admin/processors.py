@@ -17,6 +17,7 @@ from roquet.broker.admin.delay_offset import DelayOffsetAdmin
 from roquet.broker.admin.forbidden import ForbiddenAdmin
 from roquet.broker.admin.group_offset import GroupOffsetAdmin
 from roquet.broker.admin.queue_dump import QueueDumpAdmin
+from roquet.broker.admin.replication import ReplicationAdmin
 from roquet.broker.admin.reset_offset import ResetOffsetAdmin
 from roquet.broker.admin.stats import StatsAdmin
 from roquet.broker.admin.subscription import SubscriptionAdmin
@@ -98,6 +99,7 @@ def admin_processors(parts: AdminParts) -> list[object]:
         ForbiddenAdmin(groups=groups, topics=topics),
         ConfigUpdateAdmin(settings=parts.settings),
         StatsAdmin(stats=parts.stats),
+        ReplicationAdmin(store=store),
     ]
     if parts.delay_offsets is not None:
         sources.append(DelayOffsetAdmin(delay_offsets=parts.delay_offsets))

@@ -1,8 +1,8 @@
 """How the broker is, and how it is set.
 
 The part of upstream's AdminBrokerProcessor that ``mqadmin clusterList``, ``brokerStatus`` and
-``getBrokerConfig`` ask. Names and forms are upstream's; what has no counterpart here is left out
-rather than made up: the queues of thread pools for acknowledgements and transactions.
+``getBrokerConfig`` ask. Names and forms are upstream's, and all of its names are there, because
+tools print ``N`` or fail where one is missing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,15 @@ _NO_TIMER = {
     "timerDequeueTps": "0.0",
 }
 """What upstream says when there is no timer wheel; ``mqadmin`` fails without these names."""
+
+_NOTHING_WAITS = {
+    "ackThreadPoolQueueSize": "0",
+    "ackThreadPoolQueueCapacity": "100000",
+    "ackThreadPoolQueueHeadWaitTimeMills": "0",
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "100000",
+}
+"""Acknowledgements and ends of transactions never wait; the room is upstream's default."""
 
 
 class RuntimeInfoAdmin:
@@ -95,7 +104,7 @@ class RuntimeInfoAdmin:
     async def runtime_info(self, context: RequestContext) -> RemotingCommand:
         """Counters and marks by name."""
         table = await self._flow.run(RequestClass.ADMIN, self._store_info)
-        table |= self._flow_info() | self._delay_info()
+        table |= self._flow_info() | self._delay_info() | _NOTHING_WAITS
         return context.response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
 
     def _store_info(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ from roquet.runtime.files import Files
 from roquet.runtime.settings import Setting, changed, keys_of, shown_value
 from roquet.store.config import MessageStoreConfig
 
-__all__ = ["DYNAMIC_KEYS", "DynamicSettings", "NotDynamic"]
+__all__ = ["BLACK_LIST", "DYNAMIC_KEYS", "DynamicSettings", "NotDynamic"]
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ DYNAMIC_KEYS = frozenset({*_BROKER_KEYS, *_STORE_KEYS})
 """Upstream's keys of what may be changed."""
 
 
-_BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
+BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 """What upstream refuses; they have no effect here, and are refused all the same."""
 
 
@@ -180,7 +180,7 @@ class DynamicSettings:
         without_effect = [
             key
             for key in settings
-            if key in BROKER_SETTINGS.without_effect and key not in _BLACK_LIST
+            if key in BROKER_SETTINGS.without_effect and key not in BLACK_LIST
         ]
         asked = {key: text.strip() for key, text in settings.items() if key not in without_effect}
         _check_dynamic(asked)
@@ -222,7 +222,7 @@ def _check_dynamic(keys: Iterable[str]) -> None:
     for key in keys:
         if key in DYNAMIC_KEYS:
             continue
-        is_known = key in _BLACK_LIST or key in BROKER_SETTINGS.with_effect
+        is_known = key in BLACK_LIST or key in BROKER_SETTINGS.with_effect
         if not is_known and key not in BROKER_SETTINGS.unsupported:
             unknown = BROKER_SETTINGS.unknown(Setting(key, ""))
             raise NotDynamic(unknown.message, hint=unknown.hint)

@@ -13,7 +13,12 @@ from roquet.broker.admin.config_update import (
     forget_old_settings,
 )
 from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.dynamic_settings import DYNAMIC_KEYS, DynamicSettings, NotDynamic
+from roquet.broker.manager.dynamic_settings import (
+    BLACK_LIST,
+    DYNAMIC_KEYS,
+    DynamicSettings,
+    NotDynamic,
+)
 from roquet.broker.settings import BROKER_SETTINGS
 from roquet.errors import ConfigError, StoreError
 from roquet.model.topic_config import PERM_READ
@@ -84,8 +89,7 @@ async def test_permission_is_told_to_name_servers(at: Desk) -> None:
 @pytest.mark.parametrize(
     "key",
     ["listenPort", "storePathRootDir", "namesrvAddr", "messageStorePlugIn", "flushDiskType",
-     "tls.server.certPath", "aclEnable", "rmqAddressServerDomain", "noSuchKey",
-     "brokerConfigPath", "rocketmqHome", "configBlackList"],
+     "tls.server.certPath", "aclEnable", "rmqAddressServerDomain", "noSuchKey"],
 )  # fmt: skip
 async def test_what_is_not_on_the_list_is_refused(at: Desk, key: str) -> None:
     before = everything(at)
@@ -95,6 +99,16 @@ async def test_what_is_not_on_the_list_is_refused(at: Desk, key: str) -> None:
     assert key in (answer.remark or "")
     assert everything(at) == before
     assert not (Path(at.config.store_root) / "config" / "broker.properties").exists()
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("key", sorted(BLACK_LIST))
+async def test_what_upstream_refuses_too_gets_its_remark(at: Desk, key: str) -> None:
+    before = everything(at)
+    answer = await update(at, f"fileReservedTime=48\n{key}=x")
+    expected = (ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    assert (answer.code, answer.remark) == expected
+    assert everything(at) == before
 
 
 @pytest.mark.usefixtures("settings")

@@ -35,6 +35,9 @@ CODES = {
     RequestCode.QUERY_TOPICS_BY_CONSUMER,
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    RequestCode.GET_BROKER_HA_STATUS,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET,
+    RequestCode.GET_BROKER_EPOCH_CACHE,
 }
 
 
@@ -75,6 +78,8 @@ async def test_headers_that_say_nothing_are_refused(at: Desk) -> None:
     for source in admin_processors(parts_of(at)):
         at.registry.add(source)
     needing = CODES - {
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.DELETE_EXPIRED_COMMITLOG,

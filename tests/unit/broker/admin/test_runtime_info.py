@@ -12,6 +12,7 @@ from roquet.model.properties_text import parse_properties
 from roquet.remoting.bodies.broker import KVTable
 from roquet.remoting.codes import RequestCode
 from roquet.store.config import replace
+from tests.golden.wire_frames import read_run
 from tests.unit.broker.admin.kit import Desk, desk
 from tests.unit.store.kit import NOW_MS
 
@@ -62,6 +63,21 @@ async def test_the_progress_of_delay_levels_is_shown(at: Desk) -> None:
     table = await info(at)
     shown = {name: text for name, text in table.items() if name.startswith("schedule")}
     assert shown == {"scheduleMessageOffset_3": "4,5"}
+
+
+async def test_every_name_of_upstream_is_there(at: Desk) -> None:
+    """Those of a recorded broker, but for a path and the delay levels in use."""
+    recorded = {
+        name
+        for each in read_run("json")
+        if each.is_response and each.known_code == RequestCode.GET_BROKER_RUNTIME_INFO
+        for name in json.loads(each.frame.body)["table"]
+        if not name.startswith(("scheduleMessageOffset_", "commitLogDiskRatio_"))
+    }
+    assert recorded
+    table = await info(at)
+    assert recorded - table.keys() == set()
+    assert table["ackThreadPoolQueueHeadWaitTimeMills"] == "0"
 
 
 async def test_what_waits_is_shown(at: Desk) -> None:
