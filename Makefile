@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --dist loadgroup
 
 # The suites that touch the store run a second time with the fast lane switched off.
 PURE_SUITES := $(wildcard tests/unit tests/golden tests/property tests/crash)

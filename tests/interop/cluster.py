@@ -27,6 +27,9 @@ ROQUET = "roquet"
 
 START_TIMEOUT_S = 60
 
+# Of the environment, what Roquet's servers are given too.
+KEPT = ("ROQUET_", "PYTHONPATH")
+
 Settings = Mapping[str, str | int]
 
 # Small enough for many stores in one run; the load of a restart still rolls no file.
@@ -69,7 +72,7 @@ class RoquetServer(ChildProcess):
             [sys.executable, "-m", "roquet", role, "-c", str(path)],
             folder=folder,
             environment={
-                **{key: value for key, value in os.environ.items() if key.startswith("ROQUET_")},
+                **{key: value for key, value in os.environ.items() if key.startswith(KEPT)},
                 "HOME": str(folder),
                 "LC_ALL": "C.UTF-8",
             },
@@ -116,13 +119,13 @@ class RoquetBroker(RoquetServer):
     """A broker of Roquet.
 
     Attributes:
-        broker_name: Its name, unique per port.
+        broker_name: Its name, unique per port unless the settings say another.
     """
 
     def __init__(
         self, folder: Path, namesrv: str, store: Path, port: int, settings: Settings
     ) -> None:
-        self.broker_name = f"roquet-{port}"
+        self.broker_name = str(settings.get("brokerName", f"roquet-{port}"))
         super().__init__(
             self.broker_name,
             "broker",

@@ -42,7 +42,8 @@ class JavaBroker(JavaProcess):
     """A running broker.
 
     Attributes:
-        broker_name: Its name, unique per process: brokers may share a name server.
+        broker_name: Its name, unique per process unless the configuration says another: brokers
+            may share a name server.
         address: Where it listens, `host:port`.
         store: Its store directory.
     """
@@ -61,7 +62,7 @@ class JavaBroker(JavaProcess):
         self.store = store
         port = find_free_port(-2, 1) if port is None else port
         self.address = f"127.0.0.1:{port}"
-        self.broker_name = f"java-{port}"
+        self.broker_name = str(config.get("brokerName", f"java-{port}"))
         home = folder / self.broker_name
         home.mkdir(parents=True, exist_ok=True)
         values: dict[str, str | int] = {

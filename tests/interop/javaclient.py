@@ -77,6 +77,14 @@ class JavaQueueOffsets:
     search: int | None
 
 
+@dataclass(frozen=True)
+class AdminOutcome:
+    """What a command of the admin tool printed; `failures` went to standard error."""
+
+    printed: str
+    failures: str
+
+
 class JavaClient(JavaProcess):
     """The resident client process; not for use by two threads at once."""
 
@@ -139,9 +147,26 @@ class JavaClient(JavaProcess):
         return found
 
     def mqadmin(self, *words: str) -> str:
-        """What Apache RocketMQ's admin tool prints; words must not hold commas."""
-        (line,) = self._command("mqadmin", words=",".join(words))
-        return str(line["printed"])
+        """What Apache RocketMQ's admin tool prints to standard output."""
+        return self.run_mqadmin(self._namesrv, words).printed
+
+    def run_mqadmin(
+        self, namesrv: str, words: Sequence[str], *, endless: bool = False
+    ) -> AdminOutcome:
+        """Runs a command of Apache RocketMQ's admin tool.
+
+        Args:
+            namesrv: Which name server it begins with.
+            words: The command and its arguments.
+            endless: Whether it repeats itself until it is interrupted, which it then is.
+        """
+        (line,) = self._command(
+            "mqadmin",
+            namesrv=namesrv,
+            words=json.dumps(words),
+            endless="true" if endless else "false",
+        )
+        return AdminOutcome(printed=line["printed"], failures=line["failures"])
 
     def produce(
         self,
@@ -199,8 +224,8 @@ class JavaClient(JavaProcess):
 
     def _command(self, command: str, **options: str | int) -> Iterator[dict[str, Any]]:
         """Runs one command and yields its lines. The generator must be exhausted."""
-        words = [command, "--namesrv", self._namesrv]
-        for name, value in options.items():
+        words = [command]
+        for name, value in ({"namesrv": self._namesrv} | options).items():
             words += ["--" + name.replace("_", "-"), str(value)]
         self.stdin.write(json.dumps(words).encode() + b"\n")
         self.stdin.flush()

@@ -1,7 +1,5 @@
 package roquet.interop;
 
-import java.io.ByteArrayOutputStream;
-import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -25,7 +23,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.ResponseCode;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
-import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * The commands. Every one takes {@code --namesrv host:port}, makes its own client and closes it, so
@@ -53,7 +50,7 @@ final class Commands {
             case "consume" -> consume(arguments);
             case "produce" -> produce(arguments);
             case "query" -> query(arguments);
-            case "mqadmin" -> mqadmin(arguments);
+            case "mqadmin" -> output.accept(AdminTool.run(arguments));
             default -> throw new IllegalArgumentException("unknown command: " + words.get(0));
         }
     }
@@ -246,23 +243,6 @@ final class Commands {
             }
             throw e;
         }
-    }
-
-    /** {@code --words a,b}: what Apache RocketMQ's admin tool prints for those arguments. */
-    private void mqadmin(Arguments arguments) {
-        String namesrv = arguments.text("namesrv");
-        List<String> words = new ArrayList<>(arguments.list("words"));
-        arguments.finish();
-        words.addAll(List.of("-n", namesrv));
-        ByteArrayOutputStream printed = new ByteArrayOutputStream();
-        PrintStream before = System.out;
-        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
-        try {
-            MQAdminStartup.main0(words.toArray(new String[0]), null);
-        } finally {
-            System.setOut(before);
-        }
-        output.accept(Map.of("printed", printed.toString(StandardCharsets.UTF_8)));
     }
 
     private static List<MessageQueue> queues(Arguments arguments) {

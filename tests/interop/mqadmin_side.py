@@ -1,0 +1,113 @@
+"""A name server and a broker of one side, and what the admin tool is told about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.interop.agent import Agent, Consumer, Producer, wait_until
+from tests.interop.cluster import Cluster
+from tests.interop.javaclient import AdminOutcome, JavaClient
+from tests.interop.mqadmin_shape import Drop, Mask, shape
+
+__all__ = ["BROKER_NAME", "Command", "Side"]
+
+BROKER_NAME = "broker-a"
+"""The same on both sides, because the order of queues depends on it."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the admin tool.
+
+    Attributes:
+        words: Its name and arguments; braces name values of the side.
+        note: What tells it from other uses of the command.
+        masks: What may differ in a line, beyond times, ports and ids.
+        drops: Lines that do not count, each with the reason.
+        is_ordered: Whether the order of lines counts.
+        shared: Why only keys that both sides print are compared, where lines are `key = value`.
+        refused: Why Roquet does not know the request.
+        exports: The file that it writes and that counts as printed.
+        endless: Whether it must be interrupted.
+    """
+
+    words: Sequence[str]
+    note: str = ""
+    masks: Sequence[Mask] = ()
+    drops: Sequence[Drop] = ()
+    is_ordered: bool = True
+    shared: str = ""
+    refused: str = ""
+    exports: str | None = None
+    endless: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.words[0]}-{self.note}" if self.note else self.words[0]
+
+
+@dataclass
+class Side:
+    """One of the two sides, in a state that grows with the steps.
+
+    Attributes:
+        values: What the words of a command may name in braces.
+    """
+
+    cluster: Cluster
+    tool: JavaClient
+    agent: Agent
+    folder: Path
+    values: dict[str, str] = field(default_factory=dict)
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    producers: dict[str, Producer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        self.values |= {
+            "broker": self.cluster.broker.address,
+            "namesrv": self.cluster.namesrv,
+            "folder": str(self.folder),
+            "store": str(self.cluster.folder / "store"),
+        }
+
+    def run(self, words: Sequence[str], *, endless: bool = False) -> AdminOutcome:
+        """Runs one command of the admin tool."""
+        filled = [word.format_map(self.values) for word in words]
+        return self.tool.run_mqadmin(self.cluster.namesrv, filled, endless=endless)
+
+    def run_command(self, command: Command) -> list[str]:
+        """Runs a command and returns the lines that have to be the same of both sides."""
+        outcome = self.run(command.words, endless=command.endless)
+        if command.exports is not None:
+            exported = (self.folder / command.exports).read_text()
+            outcome = replace(outcome, printed=f"{outcome.printed}\n{exported}")
+        names = {word: self.values[word] for word in ("broker", "namesrv", "folder", "store")}
+        lines = shape(outcome, names, command.masks, command.drops)
+        return lines if command.is_ordered else sorted(lines)
+
+    def wait_printed(self, words: Sequence[str], *texts: str) -> None:
+        """Runs a command until it prints all texts, whatever the blanks between words."""
+
+        def is_there() -> bool:
+            printed = " ".join(self.run(words).printed.split())
+            return all(text in printed for text in texts)
+
+        wait_until(is_there, lambda: AssertionError(f"{words} does not print {texts}"))
+
+    def wait_registered(self) -> None:
+        """Waits until the name server knows the broker.
+
+        A Java broker whose first registration failed tries again after ten seconds; a change of its
+        permission, to what it is, makes it register at once.
+        """
+
+        def is_registered() -> bool:
+            if BROKER_NAME in self.run(["clusterList"]).printed:
+                return True
+            self.run(["updateBrokerConfig", "-b", "{broker}", "-k", "brokerPermission", "-v", "6"])
+            return False
+
+        wait_until(is_registered, lambda: self.cluster.broker.error("did not register"))

@@ -1,0 +1,87 @@
+"""Apache RocketMQ's admin tool against Roquet and against Apache RocketMQ, in the same state.
+
+Every command of `mqadmin_steps` runs on both sides, one after the other, by the same tool. What it
+prints has to be the same, but for what `mqadmin_shape` and the command's own masks name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from difflib import unified_diff
+
+import pytest
+
+from tests.interop import javabuild
+from tests.interop.agents import JAVA, AgentPool
+from tests.interop.cluster import APACHE, ROQUET, Cluster
+from tests.interop.javaclient import JavaClient
+from tests.interop.mqadmin_side import BROKER_NAME, Command, Side
+from tests.interop.mqadmin_steps import COMMANDS, STEPS
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
+
+SETTINGS = {"brokerName": BROKER_NAME, "traceTopicEnable": "true"}
+
+COMMANDS_MIN = 60
+SHARED_KEYS_MIN = 10
+
+NOT_SUPPORTED = "CODE: 3 DESC: request type "
+
+Shapes = Mapping[str, Mapping[str, list[str]]]
+"""The lines of each side by the name of the command."""
+
+
+@pytest.fixture(scope="module")
+def shapes(
+    java_toolkit: javabuild.JavaToolkit,
+    agents: AgentPool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Shapes:
+    """Runs all steps on both sides, once."""
+    folder = tmp_path_factory.mktemp("mqadmin")
+    found: dict[str, dict[str, list[str]]] = {command.name: {} for command in COMMANDS}
+    with ExitStack() as stack:
+        clusters = [
+            stack.enter_context(Cluster(side, side, folder / side, broker_settings=SETTINGS))
+            for side in (ROQUET, APACHE)
+        ]
+        tool = stack.enter_context(JavaClient(java_toolkit, folder / "tool", clusters[0]))
+        sides = [
+            Side(cluster, tool, agents.get(JAVA), folder / f"{cluster.broker_side}-files")
+            for cluster in clusters
+        ]
+        for side in sides:
+            side.wait_registered()
+        for step in STEPS:
+            for side in sides:
+                if isinstance(step, Command):
+                    found[step.name][side.cluster.broker_side] = side.run_command(step)
+                else:
+                    step(side)
+    return found
+
+
+def test_enough_commands() -> None:
+    assert len({command.words[0] for command in COMMANDS}) >= COMMANDS_MIN
+    assert len({command.name for command in COMMANDS}) == len(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_same_as_apache(shapes: Shapes, command: Command) -> None:
+    apache, roquet = shapes[command.name][APACHE], shapes[command.name][ROQUET]
+    if command.refused:
+        assert not any(NOT_SUPPORTED in line for line in apache), apache
+        assert any(NOT_SUPPORTED in line for line in roquet), roquet
+        return
+    if command.shared:
+        keys = {_key(line) for line in apache} & {_key(line) for line in roquet}
+        assert len(keys) >= SHARED_KEYS_MIN
+        apache = [line for line in apache if _key(line) in keys]
+        roquet = [line for line in roquet if _key(line) in keys]
+    difference = "\n".join(unified_diff(apache, roquet, APACHE, ROQUET, lineterm="", n=1))
+    assert not difference, f"{' '.join(command.words)}\n{difference}"
+
+
+def _key(line: str) -> str:
+    return line.partition(" ")[0]
