@@ -286,14 +286,6 @@ COUNTERS = [
         codes=_codes(Code.GET_BROKER_RUNTIME_INFO),
     ),
     Intended(
-        name="queues of thread pools",
-        reason="there is no thread pool for acknowledgements and transactions",
-        runs=LONG,
-        values=r"body\.table\.(ackThreadPool.*|EndTransaction.*)",
-        codes=_codes(Code.GET_BROKER_RUNTIME_INFO),
-        holds=_is(NOTHING),
-    ),
-    Intended(
         name="rates of the last minute",
         reason="counters are looked at every ten seconds from the start on, and upstream's broker "
         "began to look seconds before it took part",

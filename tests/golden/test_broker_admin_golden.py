@@ -196,16 +196,11 @@ DIFFERENT_TEXTS = {
 """Answers that are not the same byte for byte, and why."""
 
 RUNTIME_INFO_LEFT_OUT = {
-    "EndTransactionQueueSize",
-    "EndTransactionThreadPoolQueueCapacity",
-    "ackThreadPoolQueueCapacity",
-    "ackThreadPoolQueueHeadWaitTimeMills",
-    "ackThreadPoolQueueSize",
     "scheduleMessageOffset_1",
     "scheduleMessageOffset_2",
     "scheduleMessageOffset_3",
 }
-"""What has no counterpart here."""
+"""Delay levels that nothing was sent to."""
 
 SET_OTHERWISE = {
     "bindAddress",
