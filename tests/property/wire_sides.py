@@ -27,6 +27,7 @@ from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.pure_lane import PureLane, make_pure_lane
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.pull_request_hold import PullRequestHoldService
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.model.host import Host
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.codes import LanguageCode
@@ -115,6 +116,7 @@ class Side:
         hold = PullRequestHoldService(
             clock, max_offset=self.store.max_offset_in_queue, record_at=self.store.select_one
         )
+        self.stats = BrokerStats(broker.cluster_name, clock)
         self.store.dispatcher.arriving.append(hold.notify_arriving)
         self.sends = SendMessageProcessor(
             broker,
@@ -125,6 +127,7 @@ class Side:
             store_host=STORE_HOST,
             flow=self.flow,
             random=seeded(1),
+            stats=self.stats,
         )
         pulls = self.pulls = PullMessageProcessor(
             broker,
@@ -137,6 +140,7 @@ class Side:
             hold=hold,
             clock=clock,
             flow=self.flow,
+            stats=self.stats,
         )
         commits = ConsumerManageProcessor(
             broker,
@@ -168,6 +172,7 @@ class Side:
                 sends=self.sends,
                 pulls=pulls,
                 flow=self.flow,
+                stats=self.stats,
                 clock=clock,
                 store_host=STORE_HOST,
             )
@@ -179,6 +184,7 @@ class Side:
                 topics=self.topics,
                 sends=self.sends,
                 flow=self.flow,
+                stats=self.stats,
                 clock=clock,
                 store_host=STORE_HOST,
             )

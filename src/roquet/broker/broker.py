@@ -60,7 +60,7 @@ from roquet.broker.service.registration import NamesrvRegistration
 from roquet.broker.service.timers import LoopTimers
 from roquet.broker.service.transaction_op import TransactionSettings
 from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS, BrokerStats
-from roquet.broker.stats.queue_growth import QueueGrowth
+from roquet.broker.stats.feeds import ChannelActivity, ServiceFeed
 from roquet.errors import ConfigError, SendFailed
 from roquet.model.delay_level import DelayLevels
 from roquet.model.host import Host
@@ -243,6 +243,7 @@ class Broker:
             filters=self.filters,
             locks=self.locks,
             flow=self._flow,
+            stats=self.stats,
             clock=self._clock,
             random=self._random,
             store_host=store_host,
@@ -251,6 +252,8 @@ class Broker:
         sends.half_stored.append(lambda topic: self.transaction_metrics.add(topic, 1))
         self._add_lane(sends, pulls, store_host)
         self._services = self._make_services(store_host)
+        ServiceFeed(self.stats, self._services, self._clock)
+        ChannelActivity(self.stats, self._server.statistics)
         for source in (
             sends,
             pulls,
@@ -279,13 +282,11 @@ class Broker:
         )
 
     def _admin_processors(self) -> Iterator[object]:
-        growth = QueueGrowth(self.stats, self._log_store.queues)
-        self.store.add_arriving_listener(growth.notify_arriving)
         self._tasks.every(SAMPLE_INTERVAL_MS, "sampling of statistics", self.stats.sample)
 
         def topic_deleted(topic: str) -> None:
             self.stats.topic_deleted(topic)
-            growth.topic_deleted(topic)
+            self.transaction_metrics.forget((topic,))
 
         store, flow = self.store, self._flow
         yield TopicAdmin(
@@ -310,6 +311,7 @@ class Broker:
             tls=self._tls,
             config_version=self.settings.data_version,
             delay_offsets=self.delay_offsets.table,
+            stats=self.stats,
         )
         yield from admin_processors(
             AdminParts(
@@ -345,6 +347,7 @@ class Broker:
             sends=sends,
             pulls=pulls,
             flow=self._flow,
+            stats=self.stats,
             clock=self._clock,
             store_host=store_host,
         )

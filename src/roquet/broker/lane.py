@@ -24,6 +24,8 @@ from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.pure_lane import make_pure_lane
 from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.broker.stats.lane_counts import add_pulls, add_sends
 from roquet.errors import RoquetError
 from roquet.model.host import Host
 from roquet.remoting.codec import decode_command
@@ -71,15 +73,16 @@ def make_frame_lane(
     sends: SendMessageProcessor,
     pulls: PullMessageProcessor,
     flow: FlowControl,
+    stats: BrokerStats,
     clock: Clock,
     store_host: Host,
 ) -> FrameLane | None:
     """The lane of a broker: the compiled one, else the one in Python, ``None`` if neither helps."""
     return make_wire_lane(
         config, store=store, topics=topics, groups=groups, consumers=consumers, offsets=offsets,
-        sends=sends, pulls=pulls, flow=flow, clock=clock, store_host=store_host,
+        sends=sends, pulls=pulls, flow=flow, stats=stats, clock=clock, store_host=store_host,
     ) or make_pure_lane(
-        config, store=store, topics=topics, sends=sends, flow=flow, clock=clock,
+        config, store=store, topics=topics, sends=sends, flow=flow, stats=stats, clock=clock,
         store_host=store_host,
     )  # fmt: skip
 
@@ -95,6 +98,7 @@ def make_wire_lane(
     sends: SendMessageProcessor,
     pulls: PullMessageProcessor,
     flow: FlowControl,
+    stats: BrokerStats,
     clock: Clock,
     store_host: Host,
 ) -> WireLane | None:
@@ -110,12 +114,13 @@ def make_wire_lane(
     answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
     lane = WireLane(
         config, rules, answers, store=store, store_lane=store.lane, pulls=pulls, flow=flow,
-        store_host=store_host,
+        stats=stats, clock=clock, store_host=store_host,
     )  # fmt: skip
     sends.approve_topic = lane.wire.approve_topic
     topics.changed.append(lane.wire.forget_topics)
     for changed in (topics.changed, groups.changed, consumers.changed):
         changed.append(lane.wire.forget_plans)
+    stats.sources.append(lane.collect)
     return lane
 
 
@@ -130,6 +135,8 @@ class WireLane:
         store_lane: The compiled lane of the store.
         pulls: The reference path of pulls.
         flow: What keeps the broker from taking more than it can.
+        stats: The broker's counters.
+        clock: The time.
         store_host: The broker's address in records and message ids.
 
     Attributes:
@@ -146,11 +153,15 @@ class WireLane:
         store_lane: _fast.Lane,
         pulls: PullMessageProcessor,
         flow: FlowControl,
+        stats: BrokerStats,
+        clock: Clock,
         store_host: Host,
     ) -> None:
         self._store = store
         self._pulls = pulls
         self._flow = flow
+        self._stats = stats
+        self._clock = clock
         self._answers = answers
         self._waits = store.acks.is_needed
         self.requests_taken = 0
@@ -213,15 +224,28 @@ class WireLane:
             store.put_plain(append)
             assert taken is not None, "the store has called"
         else:
-            waiting = WaitingAnswers(peer.connection, self._answers, self._flow)
+            waiting = WaitingAnswers(
+                peer.connection, self._answers, self._flow, self._stats, self._clock
+            )
             store.put_plain(append, waiting)
             assert taken is not None, "the store has called"
-            waiting.hold(taken[3], wire.waiting_answers)
+            waiting.hold(taken[3], wire.waiting_answers, wire.drain_sends())
         self.requests_taken += taken[1]
         if wire.gets:
             store.stats.get_found += wire.gets
             store.stats.get_messages += wire.got_messages
         return Taken(taken[0], taken[1], taken[2])
+
+    def collect(self) -> None:
+        """Put what was counted where it is looked at."""
+        add_sends(self._stats, self.wire.drain_sends(), latency_ms=0)
+        add_pulls(
+            self._stats,
+            (
+                (plan.group, plan.topic, messages, size_bytes, queues)
+                for plan, messages, size_bytes, queues in self.wire.drain_pulls()
+            ),
+        )
 
 
 class _ConnectionLane:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.broker.stats.lane_counts import SendCounts, add_sends
 from roquet.model.host import Host
 from roquet.remoting.binary_header import encode_binary_header
 from roquet.remoting.codec import decode_command, encode_command
@@ -24,6 +26,7 @@ from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.connection import Connection
 from roquet.remoting.frame import FrameDecoder
 from roquet.remoting.json_header import encode_json_header
+from roquet.runtime.clock import Clock
 from roquet.store.results import AppendResult, PutMessageResult, PutMessageStatus
 
 __all__ = ["AnswerForm", "Part", "WaitingAnswers", "cut_answer", "ipv4_peer", "sent_answer"]
@@ -93,26 +96,46 @@ class WaitingAnswers:
         connection: Who hears them.
         answers: Makes answers to sends.
         flow: What counts the sends that wait.
+        stats: What counts those that are stored.
+        clock: The time.
     """
 
-    __slots__ = ("_answers", "_connection", "_count", "_flow", "_frames")
+    __slots__ = (
+        "_answers", "_began_ms", "_clock", "_connection", "_count", "_counts", "_flow", "_frames",
+        "_stats",
+    )  # fmt: skip
 
-    def __init__(self, connection: Connection, answers: SendAnswers, flow: FlowControl) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        answers: SendAnswers,
+        flow: FlowControl,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
         self._connection = connection
         self._answers = answers
         self._flow = flow
+        self._stats = stats
+        self._clock = clock
+        self._began_ms = clock.now_ms()
         self._frames = b""
         self._count = 0
+        self._counts: Sequence[SendCounts] = ()
 
-    def hold(self, frames: bytes, count: int) -> None:
-        """Keep the answers back."""
+    def hold(self, frames: bytes, count: int, counts: Sequence[SendCounts]) -> None:
+        """Keep the answers back, with what they are to be counted as."""
         self._frames = frames
         self._count = count
+        self._counts = counts
         self._flow.sends_waiting += count
 
     def __call__(self, result: PutMessageResult) -> None:
         """Send the answers in the store's words."""
         self._flow.sends_waiting -= self._count
+        if result.is_stored:
+            latency_ms = self._clock.now_ms() - self._began_ms
+            add_sends(self._stats, self._counts, latency_ms=latency_ms)
         frames = self._frames
         if result.status is not PutMessageStatus.PUT_OK:
             frames = self._restated(result.status)

@@ -28,6 +28,7 @@ from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.housekeeping import PeriodicTasks
 from roquet.broker.service.pull_request_hold import PullRequestHoldService, sweep_interval_ms
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.model.host import Host
 from roquet.runtime.clock import Clock
 from roquet.runtime.randomness import Randomness
@@ -53,6 +54,7 @@ class BrokerParts(Struct, frozen=True, kw_only=True):
     filters: ConsumerFilterManager
     locks: RebalanceLockManager
     flow: FlowControl
+    stats: BrokerStats
     clock: Clock
     random: Randomness
     store_host: Host
@@ -70,6 +72,7 @@ def make_send_processor(parts: BrokerParts) -> SendMessageProcessor:
         flow=parts.flow,
         random=parts.random,
         locks=parts.locks,
+        stats=parts.stats,
     )
 
 
@@ -95,6 +98,7 @@ def make_pull_processor(parts: BrokerParts, tasks: PeriodicTasks) -> PullMessage
         hold=hold,
         clock=parts.clock,
         flow=parts.flow,
+        stats=parts.stats,
     )
 
 
@@ -111,6 +115,7 @@ def client_processors(parts: BrokerParts) -> list[object]:
             clock=parts.clock,
             store_host=parts.store_host,
             random=parts.random,
+            stats=parts.stats,
         ),
         ClientManageProcessor(
             parts.config,
@@ -120,6 +125,7 @@ def client_processors(parts: BrokerParts) -> list[object]:
             consumers=parts.consumers,
             clock=parts.clock,
             compile_expression=compile_expression,
+            stats=parts.stats,
         ),
         ConsumerManageProcessor(
             parts.config,

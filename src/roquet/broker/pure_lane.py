@@ -21,6 +21,8 @@ from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.send_frames import SendAnswerWriter, SendReader
 from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.broker.stats.lane_counts import SendCounts, add_sends
 from roquet.model.host import Host
 from roquet.remoting.command import ONEWAY_FLAG
 from roquet.remoting.connection import Connection
@@ -56,6 +58,7 @@ def make_pure_lane(
     topics: TopicConfigManager,
     sends: SendMessageProcessor,
     flow: FlowControl,
+    stats: BrokerStats,
     clock: Clock,
     store_host: Host,
 ) -> PureLane | None:
@@ -64,8 +67,8 @@ def make_pure_lane(
         return None
     answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
     lane = PureLane(
-        config, answers, store=store, plain=store.plain, sends=sends, flow=flow, clock=clock,
-        store_host=store_host,
+        config, answers, store=store, plain=store.plain, sends=sends, flow=flow, stats=stats,
+        clock=clock, store_host=store_host,
     )  # fmt: skip
     sends.approve_topic = lane.reader.approve_topic
     topics.changed.append(lane.reader.forget_topics)
@@ -82,6 +85,7 @@ class PureLane:
         plain: The quick way of the store.
         sends: The reference path of sends.
         flow: What keeps the broker from taking more than it can.
+        stats: The broker's counters.
         clock: The time.
         store_host: The broker's address in records and message ids.
 
@@ -99,10 +103,13 @@ class PureLane:
         plain: PlainAppend,
         sends: SendMessageProcessor,
         flow: FlowControl,
+        stats: BrokerStats,
         clock: Clock,
         store_host: Host,
     ) -> None:
         self._store = store
+        self._stats = stats
+        self._clock = clock
         self._sends = sends
         self._flow = flow
         self._answers = answers
@@ -154,14 +161,17 @@ class PureLane:
             return len(places)
 
         if self._waits:
-            waiting = WaitingAnswers(connection.connection, self._answers, self._flow)
+            waiting = WaitingAnswers(
+                connection.connection, self._answers, self._flow, self._stats, self._clock
+            )
             self._store.put_plain(append, waiting)
             frames = self._written(replies, places)
-            waiting.hold(b"".join(frames), len(frames))
+            waiting.hold(b"".join(frames), len(frames), self._counts(messages, places))
             answers = b""
         else:
             self._store.put_plain(append)
             answers = b"".join(self._written(replies, places))
+            add_sends(self._stats, self._counts(messages, places), latency_ms=0)
         count = len(places)
         self.requests_taken += count
         return Taken(replies[count - 1][-1] if count else position, count, answers)
@@ -225,6 +235,24 @@ class PureLane:
                 replies, places, strict=False
             )
             if not flag
+        ]
+
+    def _counts(
+        self, messages: list[PlainMessage], places: list[tuple[int, int]]
+    ) -> list[SendCounts]:
+        """What was appended, for the counters; it lies in the log without gaps."""
+        if not places:
+            return []
+        end_offset = self._store.commit_log.wrote_offset
+        ends = [offset for _, offset in places[1:]]
+        moved: dict[tuple[str, int], list[int]] = {}
+        for message, (_, offset), end in zip(messages, places, [*ends, end_offset], strict=False):
+            counts = moved.setdefault((message[0].name, message[1]), [0, 0])
+            counts[0] += 1
+            counts[1] += end - offset
+        return [
+            (topic, requests, size_bytes, [(queue_id, requests, 0, 0)])
+            for (topic, queue_id), (requests, size_bytes) in moved.items()
         ]
 
     def _failed(self, error: Exception) -> None:

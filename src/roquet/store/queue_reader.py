@@ -97,7 +97,7 @@ class _Limits(NamedTuple):
 class _Gathered:
     """The records of an answer, those that are neighbours in the log joined."""
 
-    __slots__ = ("_end", "_log", "_segment", "_slices", "_start", "count", "total_bytes")
+    __slots__ = ("_end", "_log", "_segment", "_slices", "_start", "count", "last", "total_bytes")
 
     def __init__(self, commit_log: CommitLog, slices: list[Bytes]) -> None:
         self._log = commit_log
@@ -106,12 +106,14 @@ class _Gathered:
         self._start = self._end = -1
         self.count = 0
         self.total_bytes = 0
+        self.last: Bytes = b""
 
     def add(self, record: Bytes, physical_offset: int) -> None:
         """Take a record of the mapped log, or a copy of one."""
         size_bytes = len(record)
         self.count += 1
         self.total_bytes += size_bytes
+        self.last = record
         if physical_offset == self._end and isinstance(record, memoryview):
             self._end += size_bytes
             return
@@ -356,6 +358,11 @@ class QueueReader:
         result.total_bytes = gathered.total_bytes
         if gathered.count:
             result.status = GetMessageStatus.FOUND
+            stored_ms = fmt.peek_store_timestamp_ms(gathered.last, 0, len(gathered.last))
+            result.last_store_timestamp_ms = stored_ms or 0
+        if queue_offset > offset:
+            last_offset, _, _ = UNIT.unpack_from(units, (queue_offset - offset - 1) * UNIT_BYTES)
+            result.behind_bytes = log_end - last_offset
         result.suggest_pulling_from_slave = physical_offset < near_offset
         return True
 

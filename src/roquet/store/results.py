@@ -95,7 +95,12 @@ Bytes = memoryview | bytes
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """Answer to a get: records in as few slices of the log as possible."""
+    """Answer to a get: records in as few slices of the log as possible.
+
+    Attributes:
+        behind_bytes: How far the last entry that was looked at is behind the end of the log.
+        last_store_timestamp_ms: When the last of the records was stored; 0 if there is none.
+    """
 
     status: GetMessageStatus
     next_begin_offset: int = 0
@@ -105,6 +110,8 @@ class GetMessageResult:
     queue_offsets: list[int] = field(default_factory=list)
     total_bytes: int = 0
     suggest_pulling_from_slave: bool = False
+    behind_bytes: int = 0
+    last_store_timestamp_ms: int = 0
 
     @property
     def message_count(self) -> int:

@@ -1,9 +1,9 @@
-"""Counters of the store: puts, gets, sizes, latencies, and what a day brought.
+"""Counters of the store: puts, gets, sizes and latencies.
 
-Upstream's StoreStatsService, with the totals of a day that upstream keeps in BrokerStats. Owns
-plain integers, moved on the owner's side; a count costs a few additions. Once a second
-:meth:`StoreStatsService.sample` takes a snapshot, from which rates over the last 10, 60 and 600
-seconds follow, as text ``a b c``; a window that is not yet full gives an empty word.
+Upstream's StoreStatsService. Owns plain integers, moved on the owner's side; a count costs a few
+additions. Once a second :meth:`StoreStatsService.sample` takes a snapshot, from which rates over
+the last 10, 60 and 600 seconds follow, as text ``a b c``; a window that is not yet full gives an
+empty word.
 
 Latencies are counted in whole milliseconds. Upstream prints two views of them, a distribution of
 13 classes and percentiles from 76 finer ones; both are read off one histogram whose limits are
@@ -92,9 +92,6 @@ class StoreStatsService:
         self._last_latencies = self._latencies[:]
         self._rotated_ns = self._boot_ns
         self._snapshots: deque[_Snapshot] = deque(maxlen=_WINDOWS_SECONDS[-1] + 1)
-        self._day = clock.local_stamp()[:8]
-        self._put_morning = (0, 0)
-        self._get_morning = (0, 0)
 
     # -- counting -----------------------------------------------------------------------------
 
@@ -132,15 +129,6 @@ class StoreStatsService:
             self._rotated_ns = now_ns
             self._last_latencies = self._latencies
             self._latencies = [0] * len(self._last_latencies)
-        self._roll_day()
-
-    def _roll_day(self) -> None:
-        """Remember the totals of this moment if a new day has begun by the machine's clock."""
-        day = self._clock.local_stamp()[:8]
-        if day > self._day:
-            self._day = day
-            self._put_morning = (self.put_messages, self._put_morning[0])
-            self._get_morning = (self.get_messages, self._get_morning[0])
 
     # -- views --------------------------------------------------------------------------------
 
@@ -210,7 +198,6 @@ class StoreStatsService:
 
     def runtime_info(self) -> dict[str, str]:
         """Everything under upstream's names."""
-        self._roll_day()
         return {
             "bootTimestamp": str(self.boot_timestamp_ms),
             "runtime": self.run_time(),
@@ -229,12 +216,6 @@ class StoreStatsService:
             "getTransferredTps": self.get_transferred_tps(),
             "putLatency99": f"{self.put_latency_ms(0.99):.2f}",
             "putLatency999": f"{self.put_latency_ms(0.999):.2f}",
-            "msgPutTotalYesterdayMorning": str(self._put_morning[1]),
-            "msgPutTotalTodayMorning": str(self._put_morning[0]),
-            "msgPutTotalTodayNow": str(self.put_messages),
-            "msgGetTotalYesterdayMorning": str(self._get_morning[1]),
-            "msgGetTotalTodayMorning": str(self._get_morning[0]),
-            "msgGetTotalTodayNow": str(self.get_messages),
         }
 
     def __str__(self) -> str:

@@ -75,7 +75,7 @@ def test_it_is_there_where_the_store_has_its_quick_way(
     lane = make_frame_lane(
         side.broker_config, store=side.store, topics=side.topics, groups=side.groups,
         consumers=side.consumers, offsets=side.offsets, sends=side.sends, pulls=side.pulls,
-        flow=side.flow, clock=side.clock, store_host=STORE_HOST,
+        flow=side.flow, stats=side.stats, clock=side.clock, store_host=STORE_HOST,
     )  # fmt: skip
     assert isinstance(lane, PureLane)
 

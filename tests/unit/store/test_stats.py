@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from roquet.runtime.clock import ManualClock
@@ -73,12 +71,6 @@ def test_names_are_upstreams(stats: StoreStatsService) -> None:
         "getTransferredTps",
         "putLatency99",
         "putLatency999",
-        "msgPutTotalYesterdayMorning",
-        "msgPutTotalTodayMorning",
-        "msgPutTotalTodayNow",
-        "msgGetTotalYesterdayMorning",
-        "msgGetTotalTodayMorning",
-        "msgGetTotalTodayNow",
     }
 
 
@@ -215,50 +207,6 @@ class TestLatencies:
         put(stats, 3_600_000)
         pass_seconds(stats, clock, 60)
         assert stats.put_latency_ms(0.99) == 10_000
-
-
-class TestDays:
-    DAY_MS = 86_400_000
-
-    @pytest.fixture
-    def midnight(self, monkeypatch: pytest.MonkeyPatch) -> object:
-        monkeypatch.setenv("TZ", "UTC-2")  # two hours ahead of Greenwich
-        time.tzset()
-        yield None
-        monkeypatch.undo()
-        time.tzset()
-
-    def totals(self, stats: StoreStatsService) -> tuple[str, ...]:
-        info = stats.runtime_info()
-        names = ("YesterdayMorning", "TodayMorning", "TodayNow")
-        return tuple(info[f"msg{what}Total{name}"] for what in ("Put", "Get") for name in names)
-
-    @pytest.mark.usefixtures("midnight")
-    def test_days_begin_at_local_midnight(self) -> None:
-        day_ms = 1_700_000_000_000 // self.DAY_MS * self.DAY_MS
-        clock = ManualClock(day_ms + 12 * 3_600_000)
-        stats = StoreStatsService(clock)
-        put(stats, messages=5)
-        stats.count_get(found=True, messages=3)
-        clock.set(day_ms + 22 * 3_600_000 - 1)
-        assert self.totals(stats) == ("0", "0", "5", "0", "0", "3")
-        clock.set(day_ms + 22 * 3_600_000)
-        assert self.totals(stats) == ("0", "5", "5", "0", "3", "3")
-        put(stats)
-        clock.advance(self.DAY_MS)
-        stats.sample()
-        put(stats)
-        assert self.totals(stats) == ("5", "6", "7", "3", "3", "3")
-
-    @pytest.mark.usefixtures("midnight")
-    def test_a_clock_that_goes_back_begins_no_day(self) -> None:
-        clock = ManualClock(1_700_000_000_000)
-        stats = StoreStatsService(clock)
-        put(stats)
-        clock.advance(-self.DAY_MS)
-        assert self.totals(stats)[:3] == ("0", "0", "1")
-        clock.advance(self.DAY_MS)
-        assert self.totals(stats)[:3] == ("0", "0", "1")
 
 
 def test_text(stats: StoreStatsService) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from roquet.broker.config import BrokerConfig
 from roquet.broker.service.flow_control import FlowControl, RequestClass
 from roquet.broker.settings import broker_properties
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.model.data_version import DataVersion
 from roquet.model.properties_text import format_properties
 from roquet.model.topic import SCHEDULE_TOPIC
@@ -70,6 +71,7 @@ class RuntimeInfoAdmin:
         tls: The settings of TLS.
         config_version: Goes up when settings are changed.
         delay_offsets: How far the delay levels are.
+        stats: The broker's counters.
     """
 
     def __init__(
@@ -83,12 +85,14 @@ class RuntimeInfoAdmin:
         tls: TlsSettings | None = None,
         config_version: DataVersion | None = None,
         delay_offsets: Mapping[int, int] | None = None,
+        stats: BrokerStats | None = None,
     ) -> None:
         self._config = config
         self._store = store
         self._flow = flow
         self._files = files
         self._tls = tls
+        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
         self._config_version = config_version or DataVersion(timestamp_ms=clock.now_ms())
         self._delay_offsets = {} if delay_offsets is None else delay_offsets
 
@@ -104,7 +108,8 @@ class RuntimeInfoAdmin:
     async def runtime_info(self, context: RequestContext) -> RemotingCommand:
         """Counters and marks by name."""
         table = await self._flow.run(RequestClass.ADMIN, self._store_info)
-        table |= self._flow_info() | self._delay_info() | _NOTHING_WAITS
+        table |= self._stats.runtime_info() | self._flow_info() | self._delay_info()
+        table |= _NOTHING_WAITS
         return context.response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
 
     def _store_info(self) -> dict[str, str]:

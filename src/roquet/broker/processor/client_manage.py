@@ -32,6 +32,7 @@ from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX, read_body
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
 from roquet.filter.tags import is_tag_type
 from roquet.model.subscription import SubscriptionGroupConfig
@@ -86,6 +87,7 @@ class ClientManageProcessor:
         clock: The time.
         compile_expression: Tries an expression that is no list of tags; ``None`` when the broker
             knows tags only.
+        stats: The broker's counters; without them, nobody sees what is counted.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ClientManageProcessor:
         consumers: ConsumerManager,
         clock: Clock,
         compile_expression: CompileExpression | None = None,
+        stats: BrokerStats | None = None,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -106,6 +109,7 @@ class ClientManageProcessor:
         self._consumers = consumers
         self._clock = clock
         self._compile_expression = compile_expression
+        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
         self._fingerprints: dict[str, int] = {}
         self._prune_at = FINGERPRINTS_PRUNED_AT
 
@@ -139,7 +143,9 @@ class ClientManageProcessor:
             self._remember(group, data.heartbeat_fingerprint)
             self._register_consumer(settings, consumer, channel, without_sub=_is_without_sub(data))
         for group in producers:
+            began_ms = self._clock.now_ms()
             self._producers.register(group, channel)
+            self._stats.add_registration(is_consumer=False, took_ms=self._clock.now_ms() - began_ms)
         answer = headers.HeartbeatResponseHeader(
             is_support_heart_beat_v2=True, is_sub_change=is_sub_change
         )
@@ -185,6 +191,7 @@ class ClientManageProcessor:
             sys_flag=SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0,
             order=has_order_topic,
         )
+        began_ms = self._clock.now_ms()
         changed = self._consumers.register(
             group,
             channel,
@@ -195,6 +202,7 @@ class ClientManageProcessor:
             notify_enabled=settings.notify_consumer_ids_changed_enable,
             update_subscriptions=not without_sub,
         )
+        self._stats.add_registration(is_consumer=True, took_ms=self._clock.now_ms() - began_ms)
         if changed:
             log.info("group %s changed by %s", group, channel.connection.remote_address)
 

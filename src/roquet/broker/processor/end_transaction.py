@@ -80,7 +80,8 @@ class EndTransactionProcessor:
         flow: The threads.
 
     Attributes:
-        committed: Told of every committed message with its topic and its size in the log.
+        committed: Told of every committed message: the topic where it is now, which is that of
+            delayed ones for a message that has to wait, and its size in the log.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class EndTransactionProcessor:
             remark = "The prepared message does not say for which queue it is"
             return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
         message = self._committed(half, place)
-        self._store.submit(message, partial(self._stored, context, half, place[0]))
+        self._store.submit(message, partial(self._stored, context, half, place[0], message.topic))
         return None
 
     def _refusal(
@@ -196,13 +197,19 @@ class EndTransactionProcessor:
         )
 
     def _stored(
-        self, context: RequestContext, half: StoredMessage, topic: str, result: PutMessageResult
+        self,
+        context: RequestContext,
+        half: StoredMessage,
+        topic: str,
+        stored_topic: str,
+        result: PutMessageResult,
     ) -> None:
         if result.append is not None:
             self._ops.ended(half.queue_offset)
             self._metrics.add(topic, -1)
-            for listener in self.committed:
-                listener(topic, result.append.wrote_bytes)
+            if result.is_ok:
+                for listener in self.committed:
+                    listener(stored_topic, result.append.wrote_bytes)
             answer = context.response(ResponseCode.SUCCESS)
         else:
             code, remark = self._refused(result.status)

@@ -44,6 +44,7 @@ from roquet.broker.service.flow_control import (
     RequestClass,
 )
 from roquet.broker.service.pull_request_hold import HeldPull, PullRequestHoldService
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -93,6 +94,7 @@ class PullMessageProcessor:
         hold: Where pulls wait.
         clock: Time.
         flow: The threads that read what is not in memory.
+        stats: The broker's counters; without them, nobody sees what is counted.
 
     Attributes:
         check: Says who may pull what.
@@ -113,6 +115,7 @@ class PullMessageProcessor:
         hold: PullRequestHoldService,
         clock: Clock,
         flow: FlowControl,
+        stats: BrokerStats | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -123,6 +126,7 @@ class PullMessageProcessor:
         self.check = PullCheck(
             config, topics=topics, groups=groups, consumers=consumers, filters=filters
         )
+        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
         self.consume_hooks: list[ConsumeMessageHook] = []
         self.response = PullResponse(config, store.config, clock)
         self._messages_max = max(store.config.transfer_count_in_memory_max, MESSAGES_MAX)
@@ -145,6 +149,7 @@ class PullMessageProcessor:
     def _pull(
         self, context: RequestContext, header: PullMessageRequestHeader, *, is_first: bool
     ) -> ProcessorResult:
+        began_ms = self._clock.now_ms()
         admitted = self.check.admit(context, header)
         if isinstance(admitted, RemotingCommand):
             return admitted
@@ -168,15 +173,16 @@ class PullMessageProcessor:
                 message_filter=admitted.message_filter,
             )
             if found is None:
-                return self._pull_cold(context, header, admitted, is_first=is_first)
+                return self._pull_cold(context, header, admitted, began_ms, is_first=is_first)
             result = found
-        return self._answer(context, header, admitted, result, is_first=is_first)
+        return self._answer(context, header, admitted, result, began_ms, is_first=is_first)
 
     async def _pull_cold(
         self,
         context: RequestContext,
         header: PullMessageRequestHeader,
         admitted: Admitted,
+        began_ms: int,
         *,
         is_first: bool,
     ) -> Answer | None:
@@ -194,7 +200,7 @@ class PullMessageProcessor:
             return result
 
         result = await self._flow.run(RequestClass.PULL, read)
-        return self._answer(context, header, admitted, result, is_first=is_first)
+        return self._answer(context, header, admitted, result, began_ms, is_first=is_first)
 
     # -- answering ----------------------------------------------------------------------------
 
@@ -204,6 +210,7 @@ class PullMessageProcessor:
         header: PullMessageRequestHeader,
         admitted: Admitted,
         result: GetMessageResult,
+        began_ms: int,
         *,
         is_first: bool,
     ) -> Answer | None:
@@ -216,6 +223,7 @@ class PullMessageProcessor:
                 command.code, command.remark = error.response_code, error.message
                 return command
         self._commit(header, result, is_first=is_first)
+        self._count(header, command, result, began_ms)
         if command.code == ResponseCode.SUCCESS:
             return AnswerInParts(command, result.slices)
         if (
@@ -235,6 +243,29 @@ class PullMessageProcessor:
         self._offsets.commit_pull(group, topic, queue_id, result.next_begin_offset)
         if is_first and header.sys_flag & PullFlag.COMMIT_OFFSET:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
+
+    def _count(
+        self,
+        header: PullMessageRequestHeader,
+        command: RemotingCommand,
+        result: GetMessageResult,
+        began_ms: int,
+    ) -> None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        stats = self._stats
+        if command.code == ResponseCode.SUCCESS:
+            now_ms = self._clock.now_ms()
+            stats.add_gets(group, topic, result.message_count, result.total_bytes)
+            stats.add_get_latency(group, topic, queue_id, now_ms - began_ms)
+            stats.record_fall(
+                group,
+                topic,
+                queue_id,
+                size_bytes=result.behind_bytes,
+                time_ms=now_ms - result.last_store_timestamp_ms,
+            )
+        elif result.status is GetMessageStatus.OFFSET_OVERFLOW_ONE:
+            stats.record_fall(group, topic, queue_id, size_bytes=0, time_ms=0)
 
     def _run_hooks(
         self,

@@ -46,6 +46,7 @@ from roquet.broker.processor.send_request import (
     note_append,
 )
 from roquet.broker.service.flow_control import OVERLOAD
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RequestTimeout, SendFailed
 from roquet.model import properties as prop
 from roquet.model.host import Host
@@ -99,6 +100,7 @@ class ReplyMessageProcessor:
         store_host: The broker's address in records and message ids.
         random: Chooses queues for those who do not.
         send_hooks: Called around every reply, as around sends.
+        stats: The broker's counters; without them, nobody sees what is counted.
     """
 
     def __init__(
@@ -113,12 +115,14 @@ class ReplyMessageProcessor:
         store_host: Host,
         random: Randomness,
         send_hooks: list[SendMessageHook] | None = None,
+        stats: BrokerStats | None = None,
     ) -> None:
         self.send_hooks: list[SendMessageHook] = [] if send_hooks is None else send_hooks
         self._config = config
         self._store = store
         self._producers = producers
         self._clock = clock
+        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
         self._store_host = store_host
         self._random = random
         self._region = region_properties(config)
@@ -222,6 +226,8 @@ class ReplyMessageProcessor:
             self._waiting -= 1
             self._waiting_bytes -= body_bytes
         appended = result.append if result is not None and result.is_stored else None
+        if appended is not None:
+            self._stats.add_puts(header.topic, 1, appended.wrote_bytes)
         answer = self._answers.of_reply(
             context.request, queue_id, failure=failure, appended=appended
         )

@@ -85,12 +85,14 @@ class SentBack(NamedTuple):
 
     Attributes:
         origin_topic: The topic from which the group first got it.
+        named_topic: The one that the request names, which may be none.
         stored_topic: Where it is now: the schedule topic for a retry.
         ext_fields: The fields of the request, such as those of accounts.
     """
 
     group: str
     origin_topic: str
+    named_topic: str | None
     stored_topic: str
     stored_queue_id: int
     is_dead_letter: bool
@@ -345,6 +347,7 @@ class SendBackProcessor:
         news = SentBack(
             group=header.group,
             origin_topic=sent.origin_topic,
+            named_topic=header.origin_topic,
             stored_topic=sent.message.topic,
             stored_queue_id=sent.message.queue_id,
             is_dead_letter=sent.is_dead_letter,

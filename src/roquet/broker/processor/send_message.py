@@ -55,11 +55,12 @@ from roquet.broker.processor.send_request import (
     note_append,
 )
 from roquet.broker.service.flow_control import REJECT_REQUEST, FlowControl
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import PROPERTIES_BYTES_MAX, UNIQ_CLIENT_MESSAGE_ID_KEYIDX
-from roquet.model.topic import TRANS_HALF_TOPIC
+from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from roquet.model.topic_config import PERM_WRITE
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -78,6 +79,9 @@ _MAY_SEND = Permission(Action.PUB, Resource.TOPIC)
 _SPECIAL_FLAGS = flags.TRANSACTION_MASK | flags.INNER_BATCH
 _PROPERTIES_FIELDS = ("i", "properties")
 
+_Place = tuple[str, int, int]
+"""Where a send is counted: topic, queue id of the answer, and when the send came."""
+
 
 class SendMessageProcessor:
     """Takes messages of producers.
@@ -93,6 +97,7 @@ class SendMessageProcessor:
         random: Chooses queues for those who do not.
         locks: Which groups consume in order.
         send_hooks: The hooks, if others have them too.
+        stats: The broker's counters; without them, nobody sees what is counted.
 
     Attributes:
         send_hooks: Called around every send; with any, no send is plain.
@@ -114,6 +119,7 @@ class SendMessageProcessor:
         random: Randomness,
         locks: RebalanceLockManager | None = None,
         send_hooks: list[SendMessageHook] | None = None,
+        stats: BrokerStats | None = None,
     ) -> None:
         self.send_hooks: list[SendMessageHook] = [] if send_hooks is None else send_hooks
         self.half_stored: list[Callable[[str], object]] = []
@@ -124,6 +130,7 @@ class SendMessageProcessor:
         self._clock = clock
         self._store_host = store_host
         self._flow = flow
+        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
         self._random = random
         self._suffix = added_properties(config)
         self._plans: dict[str, TopicPlan] = {}
@@ -201,10 +208,11 @@ class SendMessageProcessor:
             0,
             is_waiting(properties),
         )
+        place = (header.topic, header.queue_id, self._clock.now_ms())
         if request.is_oneway:
-            self._submit(message)
+            self._submit(message, partial(self._count, place))
             return None
-        self._submit(message, partial(self._stored, context, header.queue_id, unique_key))
+        self._submit(message, partial(self._stored, context, place, unique_key))
         self._flow.sends_waiting += 1
         if self._may_wait:
             _let_go(request)
@@ -213,12 +221,22 @@ class SendMessageProcessor:
     def _stored(
         self,
         context: RequestContext,
-        queue_id: int,
+        place: _Place,
         unique_key: str | None,
         result: PutMessageResult,
     ) -> None:
         self._flow.sends_waiting -= 1
-        context.reply(self._answers.of(context.request, result, queue_id, unique_key))
+        self._count(place, result)
+        context.reply(self._answers.of(context.request, result, place[1], unique_key))
+
+    def _count(self, place: _Place, result: PutMessageResult) -> None:
+        appended = result.append
+        if appended is None or not result.is_stored:
+            return
+        topic, queue_id, began_ms = place
+        messages = len(appended.physical_offsets)
+        self._stats.add_puts(topic, messages, appended.wrote_bytes)
+        self._stats.add_put_latency(topic, queue_id, self._clock.now_ms() - began_ms)
 
     # ------------------------------------------------------------------------ step by step
 
@@ -294,35 +312,46 @@ class SendMessageProcessor:
     ) -> None:
         message, queue_id, unique_key = prepared
         is_oneway = context.request.is_oneway
-        done: PutDone | None = None
+        place = (message.topic, queue_id, self._clock.now_ms())
+        done: PutDone
         if hooked is not None:
-            done = partial(self._stored_hooked, context, prepared, hooked)
+            done = partial(self._stored_hooked, context, place, prepared, hooked)
         elif not is_oneway:
-            done = partial(self._stored, context, queue_id, unique_key)
+            done = partial(self._stored, context, place, unique_key)
+        else:
+            done = partial(self._count, place)
         if message.topic == TRANS_HALF_TOPIC:
             done = partial(self._half_stored, topic, done)
+        elif message.topic == SCHEDULE_TOPIC:
+            done = partial(self._delayed_stored, message.queue_id, done)
         self._submit(message, done)
         if not is_oneway:
             self._flow.sends_waiting += 1
         if self._may_wait:
             _let_go(context.request)
 
-    def _half_stored(self, topic: str, done: PutDone | None, result: PutMessageResult) -> None:
+    def _half_stored(self, topic: str, done: PutDone, result: PutMessageResult) -> None:
         if result.is_ok:
             for listener in self.half_stored:
                 listener(topic)
-        if done is not None:
-            done(result)
+        done(result)
+
+    def _delayed_stored(self, queue_id: int, done: PutDone, result: PutMessageResult) -> None:
+        if result.append is not None and result.is_stored:
+            self._stats.add_queue_puts(SCHEDULE_TOPIC, queue_id, 1, result.append.wrote_bytes)
+        done(result)
 
     # ------------------------------------------------------------------------------- hooks
 
     def _stored_hooked(
         self,
         context: RequestContext,
+        place: _Place,
         prepared: Prepared,
         hooked: SendMessageContext,
         result: PutMessageResult,
     ) -> None:
+        self._count(place, result)
         answer = self._answers.of(context.request, result, prepared.queue_id, prepared.unique_key)
         if not context.request.is_oneway:
             self._flow.sends_waiting -= 1

@@ -38,6 +38,7 @@ from typing import NamedTuple
 from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.broker.service.timers import Handle, Timers
 from roquet.broker.stored_copy import copied, messages_of, real_place, stored_properties
+from roquet.format.commit_log import record_size, uses_v2
 from roquet.format.consume_queue import FILLER_SIZE, UNIT
 from roquet.format.consume_queue_ext import is_ext_address
 from roquet.model.delay_level import DelayLevels
@@ -46,6 +47,7 @@ from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from roquet.remoting.endpoint import LogLimiter
 from roquet.runtime.clock import Clock
 from roquet.store.consume_queue import ConsumeQueue
+from roquet.store.lane import BurstResult
 from roquet.store.message_store import MessageStore
 from roquet.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 
@@ -115,6 +117,8 @@ class ScheduleMessageService:
     Attributes:
         delivered: How many messages were delivered.
         dropped: How many could never be.
+        listeners: Told of what was delivered, by topic: the queue of the level, the topic, how
+            many messages, and how many bytes in the log.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class ScheduleMessageService:
     ) -> None:
         self.delivered = 0
         self.dropped = 0
+        self.listeners: list[Callable[[int, str, int, int], None]] = []
         self._store = store
         self._offsets = offsets
         self._clock = clock
@@ -365,6 +370,7 @@ class ScheduleMessageService:
         result = self._store.put_burst([message for _, message in due])
         self._delivered_offset = max(self._delivered_offset, result.end_offset)
         self.delivered += len(due) - len(result.refused)
+        self._tell(level, due, result)
         if not result.refused:
             return None
         refused_now: PutMessageResult | None = None
@@ -381,6 +387,28 @@ class ScheduleMessageService:
         assert level.next_offset <= end_offset, "a level never passes what it has read"
         return refused_now
 
+    def _tell(
+        self, level: _Level, due: list[tuple[int, BrokerMessage]], result: BurstResult
+    ) -> None:
+        """Tell how much was delivered to which topic."""
+        moved: dict[str, tuple[int, int]] = {}
+        segment_bytes = self._store.config.commit_log_file_bytes
+        end_offset = result.end_offset
+        places = zip(reversed(due), reversed(result.physical_offsets), strict=True)
+        for (_, message), offset in places:
+            if offset < 0:
+                continue
+            size_bytes = end_offset - offset
+            if end_offset % segment_bytes == 0:
+                # There may be padding between the record and the end of its segment.
+                size_bytes = min(size_bytes, _record_bytes(message))
+            end_offset = offset
+            messages, total_bytes = moved.get(message.topic, (0, 0))
+            moved[message.topic] = (messages + 1, total_bytes + size_bytes)
+        for topic, (messages, total_bytes) in moved.items():
+            for listener in self.listeners:
+                listener(level.queue_id, topic, messages, total_bytes)
+
     def _skip(self, level: _Level, batch: _Batch) -> None:
         """Nothing is due: wait for the first one, or go on behind a file that is gone."""
         if batch.end_offset > level.next_offset:
@@ -393,6 +421,16 @@ class ScheduleMessageService:
     def _drop(self, level: _Level, queue_offset: int, reason: str) -> None:
         self.dropped += 1
         log.error("message %d of delay level %d is dropped: %s", queue_offset, level.level, reason)
+
+
+def _record_bytes(message: BrokerMessage) -> int:
+    return record_size(
+        sys_flag=message.sys_flag,
+        body_bytes=len(message.body),
+        topic_bytes=len(message.topic),
+        properties_bytes=len(message.properties),
+        v2=uses_v2(message.topic),
+    )
 
 
 def _time_up(message: StoredMessage) -> BrokerMessage | None:

@@ -120,6 +120,8 @@ class TransactionCheckService:
     Attributes:
         checked: How many messages producers were asked about.
         discarded: How many were put aside.
+        read_listeners: Told of every read that found something, with its topic.
+        renewed_listeners: Told of every message that was stored anew, with its size in the log.
     """
 
     def __init__(
@@ -137,6 +139,8 @@ class TransactionCheckService:
     ) -> None:
         self.checked = 0
         self.discarded = 0
+        self.read_listeners: list[Callable[[str, GetMessageResult], None]] = []
+        self.renewed_listeners: list[Callable[[int], None]] = []
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -278,6 +282,9 @@ class TransactionCheckService:
             result = yield read
             assert isinstance(result, GetMessageResult), "a read gives records"
             found = result
+        if found.status is GetMessageStatus.FOUND:
+            for listener in self.read_listeners:
+                listener(topic, found)
         return found
 
     def _read_cold(self, topic: str, queue_offset: int) -> GetMessageResult:
@@ -400,6 +407,8 @@ class TransactionCheckService:
             if appended is None:
                 continue
             self._ops.copies.moved(message.queue_offset, appended.queue_offset)
+            for listener in self.renewed_listeners:
+                listener(appended.wrote_bytes)
             if asks:
                 self._checker.ask(message, properties, appended)
                 self.checked += 1

@@ -8,14 +8,24 @@ Everything is plain integers on the event loop.
     names                                              key
     TOPIC_PUT_NUMS TOPIC_PUT_SIZE                      topic
     TOPIC_PUT_LATENCY                                  queue@topic
-    GROUP_GET_NUMS GROUP_GET_SIZE GROUP_GET_LATENCY
+    QUEUE_PUT_NUMS QUEUE_PUT_SIZE                      topic@queue
+    GROUP_GET_NUMS GROUP_GET_SIZE
     GROUP_GET_FROM_DISK_NUMS/SIZE GROUP_ACK_NUMS
     GROUP_CK_NUMS SNDBCK_PUT_NUMS                      topic@group
-    BROKER_…                                           cluster
+    GROUP_GET_LATENCY                                  queue@topic@group
+    QUEUE_GET_NUMS QUEUE_GET_SIZE                      topic@queue@group
+    BROKER_… CONSUMER_REGISTER_TIME
+    PRODUCER_REGISTER_TIME                             cluster
     COMMERCIAL_… SNDBCK2DLQ_TIMES                      owner@topic@group@kind
+    CHANNEL_ACTIVITY                                   CONNECT, CLOSE, EXCEPTION, IDLE
+
+Each is counted where upstream counts it. Upstream's own broker never counts
+COMMERCIAL_…, DLQ_PUT_NUMS and …_FROM_DISK_…: they are for hooks, such as those of
+:mod:`roquet.broker.stats.commercial`.
 
 Invariants:
 
+* What is counted elsewhere, by the lanes of the wire, is collected before anybody looks.
 * There are at most :data:`ITEMS_MAX` counters. What would need another is not counted; every hour
   room is made by dropping counters that stood still for a day.
 * Counters of a topic or group that is dropped go with it.
@@ -23,6 +33,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -32,6 +43,8 @@ from roquet.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
 from roquet.runtime.clock import Clock
 
 __all__ = ["ITEMS_MAX", "SAMPLE_INTERVAL_MS", "STATS_NAMES", "BrokerStats"]
+
+log = logging.getLogger(__name__)
 
 ITEMS_MAX = 100_000
 SAMPLE_INTERVAL_MS = 10_000
@@ -70,6 +83,10 @@ STATS_NAMES = frozenset(
         "GROUP_GET_FROM_DISK_SIZE",
         "BROKER_GET_FROM_DISK_NUMS",
         "BROKER_GET_FROM_DISK_SIZE",
+        "QUEUE_PUT_NUMS",
+        "QUEUE_PUT_SIZE",
+        "QUEUE_GET_NUMS",
+        "QUEUE_GET_SIZE",
         "DLQ_PUT_NUMS",
         "SNDBCK2DLQ_TIMES",
         "COMMERCIAL_SEND_TIMES",
@@ -84,7 +101,10 @@ STATS_NAMES = frozenset(
         "CHANNEL_ACTIVITY",
     }
 )
-"""The names that upstream has, but for those of single queues."""
+"""The names that upstream has."""
+
+_TOPIC_FIRST = ("QUEUE_", "GROUP_", "SNDBCK_")
+_GET_KINDS = ("QUEUE_GET_", "GROUP_", "SNDBCK_")
 
 
 class _Row(NamedTuple):
@@ -103,10 +123,11 @@ class BrokerStats:
         clock: The time.
 
     Attributes:
-        fall_size_bytes: How many bytes groups are behind what is in memory, by
-            ``queue@topic@group``.
+        fall_size_bytes: How many bytes groups are behind the end of the log, by
+            ``queue@topic@group``, as of the last read of each.
         fall_time_ms: The same in time.
         dropped: How often a counter was missing because there are too many.
+        sources: Called before anybody looks; they add what was counted elsewhere.
 
     Example:
         >>> from roquet.runtime.clock import ManualClock
@@ -137,45 +158,78 @@ class BrokerStats:
         self.fall_size_bytes: dict[str, int] = {}
         self.fall_time_ms: dict[str, int] = {}
         self.dropped = 0
+        self.sources: list[Callable[[], None]] = []
+        self._day_name = clock.local_stamp()[:8]
+        self._put_mornings = self._get_mornings = (0, 0)
 
     # ----------------------------------------------------------------------------- counting
 
     def add_puts(self, topic: str, messages: int, size_bytes: int, *, requests: int = 1) -> None:
         """Count messages that a topic took, of one request or of several at once."""
-        row = self._put_rows.get(topic)
-        if row is None:
-            row = self._put_row(topic)
+        row = self._put_row(topic)
         self._add_row(row, messages, size_bytes, requests)
-        self._add_whole_puts(messages, is_system=row.is_system)
+        self._add_whole(_BROKER_PUTS, messages)
+        if not row.is_system:
+            self._add_whole(_BROKER_USER_PUTS, messages)
 
-    def add_put_nums(self, topic: str, messages: int, *, requests: int = 1) -> None:
-        """Count messages that a topic took, where their size is not known."""
-        self.add(_PUT_NUMS, topic, messages, times=requests)
-        self._add_whole_puts(messages, is_system=is_system_topic(topic))
+    def add_topic_puts(self, topic: str, messages: int, size_bytes: int) -> None:
+        """Count a request's messages of a topic that the broker as a whole does not count."""
+        self._add_row(self._put_row(topic), messages, size_bytes, 1)
 
     def add_gets(
         self, group: str, topic: str, messages: int, size_bytes: int, *, requests: int = 1
     ) -> None:
         """Count messages that a group got of a topic, of one request or of several at once."""
-        row = self._get_rows.get((topic, group))
-        if row is None:
-            row = self._get_row(topic, group)
+        row = self._get_row(topic, group)
         self._add_row(row, messages, size_bytes, requests)
         self._add_whole(_BROKER_GETS, messages)
         if not row.is_system:
             self._add_whole(_BROKER_USER_GETS, messages)
 
-    def add_put_latency(self, topic: str, queue_id: int, latency_ms: int) -> None:
-        """Count how long a send took."""
-        self.add(_PUT_LATENCY, f"{queue_id}{_SEPARATOR}{topic}", latency_ms)
+    def add_put_latency(
+        self, topic: str, queue_id: int, latency_ms: int, *, requests: int = 1
+    ) -> None:
+        """Count how long a send took, or several together."""
+        self.add(_PUT_LATENCY, f"{queue_id}{_SEPARATOR}{topic}", latency_ms, times=requests)
 
-    def add_get_latency(self, group: str, topic: str, latency_ms: int) -> None:
-        """Count how long reading for a group took."""
-        self.add(_GET_LATENCY, f"{topic}{_SEPARATOR}{group}", latency_ms)
+    def add_get_latency(
+        self, group: str, topic: str, queue_id: int, latency_ms: int, *, requests: int = 1
+    ) -> None:
+        """Count how long reading for a group took, or several reads together."""
+        key = f"{queue_id}{_SEPARATOR}{topic}{_SEPARATOR}{group}"
+        self.add(_GET_LATENCY, key, latency_ms, times=requests)
+
+    def add_queue_puts(
+        self, topic: str, queue_id: int, messages: int, size_bytes: int, *, requests: int = 1
+    ) -> None:
+        """Count what a queue of delayed messages took."""
+        key = f"{topic}{_SEPARATOR}{queue_id}"
+        self.add("QUEUE_PUT_NUMS", key, messages, times=requests)
+        self.add("QUEUE_PUT_SIZE", key, size_bytes, times=requests)
+
+    def add_queue_gets(
+        self, group: str, topic: str, queue_id: int, messages: int, size_bytes: int
+    ) -> None:
+        """Count messages that were delivered from a queue of delayed ones, each by itself."""
+        key = f"{topic}{_SEPARATOR}{queue_id}{_SEPARATOR}{group}"
+        self.add("QUEUE_GET_NUMS", key, messages, times=messages)
+        self.add("QUEUE_GET_SIZE", key, size_bytes, times=messages)
+
+    def add_group_gets(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
+        """Count messages that a group of the broker itself got, each by itself.
+
+        They are not among those that the broker as a whole hands out.
+        """
+        self._add_row(self._get_row(topic, group), messages, size_bytes, messages)
 
     def add_send_back(self, group: str, topic: str) -> None:
         """Count a message that a group gave back."""
         self.add(_SEND_BACK, f"{topic}{_SEPARATOR}{group}", 1)
+
+    def add_registration(self, *, is_consumer: bool, took_ms: int) -> None:
+        """Count how long it took to make a client known."""
+        name = "CONSUMER_REGISTER_TIME" if is_consumer else "PRODUCER_REGISTER_TIME"
+        self.add(name, self._cluster, took_ms)
 
     def add_commercial(
         self, name: str, *, owner: str, group: str, topic: str, kind: str, value: int
@@ -198,8 +252,8 @@ class BrokerStats:
     def record_fall(
         self, group: str, topic: str, queue_id: int, *, size_bytes: int, time_ms: int
     ) -> None:
-        """Note how far a group is behind what is in memory."""
-        key = _SEPARATOR.join((str(queue_id), topic, group))
+        """Note how far a group is behind the end of the log."""
+        key = f"{queue_id}{_SEPARATOR}{topic}{_SEPARATOR}{group}"
         if key not in self.fall_size_bytes and len(self.fall_size_bytes) >= ITEMS_MAX:
             self.dropped += 1
             return
@@ -217,16 +271,14 @@ class BrokerStats:
         if not size.is_marked:
             self._mark(size)
 
-    def _add_whole_puts(self, messages: int, *, is_system: bool) -> None:
-        self._add_whole(_BROKER_PUTS, messages)
-        if not is_system:
-            self._add_whole(_BROKER_USER_PUTS, messages)
-
     def _add_whole(self, name: str, messages: int) -> None:
         # Upstream does not count how often, so the average is 0.
         self.add(name, self._cluster, messages, times=0)
 
     def _put_row(self, topic: str) -> _Row:
+        known = self._put_rows.get(topic)
+        if known is not None:
+            return known
         row = _Row(
             self._make(_PUT_NUMS, topic), self._make(_PUT_SIZE, topic), is_system_topic(topic)
         )
@@ -235,6 +287,9 @@ class BrokerStats:
         return row
 
     def _get_row(self, topic: str, group: str) -> _Row:
+        known = self._get_rows.get((topic, group))
+        if known is not None:
+            return known
         key = f"{topic}{_SEPARATOR}{group}"
         row = _Row(self._make(_GET_NUMS, key), self._make(_GET_SIZE, key), is_system_topic(topic))
         if self._is_kept(row.size):
@@ -265,6 +320,8 @@ class BrokerStats:
 
     def sample(self) -> None:
         """Have the windows look; to be called every :data:`SAMPLE_INTERVAL_MS`."""
+        self._collect()
+        self._roll_day()
         now_ms = self._now_ms()
         marked, self._marked = self._marked, []
         for item in marked:
@@ -285,6 +342,28 @@ class BrokerStats:
             if window is self._day and self._count >= ITEMS_MAX:
                 self._drop(lambda item: not self._day.snapshot(item).sum)
 
+    def _collect(self) -> None:
+        for source in self.sources:
+            source()
+
+    def _roll_day(self) -> None:
+        """Take note of the totals when a new day has begun by the machine's clock."""
+        day = self._clock.local_stamp()[:8]
+        if day <= self._day_name:
+            return
+        self._day_name = day
+        puts, gets = self._user_totals()
+        log.info("yesterday put message total: %d", puts - self._put_mornings[0])
+        log.info("yesterday get message total: %d", gets - self._get_mornings[0])
+        self._put_mornings = (puts, self._put_mornings[0])
+        self._get_mornings = (gets, self._get_mornings[0])
+
+    def _user_totals(self) -> tuple[int, int]:
+        return (
+            self.total(_BROKER_USER_PUTS, self._cluster),
+            self.total(_BROKER_USER_GETS, self._cluster),
+        )
+
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // _NS_PER_MS
 
@@ -292,25 +371,27 @@ class BrokerStats:
 
     def topic_deleted(self, topic: str) -> None:
         """Drop the counters of a topic."""
+        self._collect()
 
         def is_of_topic(item: StatsItem) -> bool:
             parts = item.key.split(_SEPARATOR)
             if item.name.startswith("TOPIC_"):
                 return parts[-1] == topic
-            if item.name.startswith(("GROUP_", "SNDBCK_")):
+            if item.name.startswith(_TOPIC_FIRST) and item.name != _GET_LATENCY:
                 return parts[0] == topic
-            return len(parts) == 4 and parts[1] == topic
+            return len(parts) >= 3 and parts[1] == topic
 
         self._drop(is_of_topic)
         self._drop_falls(lambda parts: parts[1] == topic)
 
     def group_deleted(self, group: str) -> None:
         """Drop the counters of a group."""
+        self._collect()
 
         def is_of_group(item: StatsItem) -> bool:
             parts = item.key.split(_SEPARATOR)
-            if item.name.startswith(("GROUP_", "SNDBCK_")):
-                return len(parts) == 2 and parts[1] == group
+            if item.name.startswith(_GET_KINDS):
+                return parts[-1] == group
             return len(parts) == 4 and parts[2] == group
 
         self._drop(is_of_group)
@@ -345,11 +426,13 @@ class BrokerStats:
 
     def total(self, name: str, key: str) -> int:
         """All that was ever counted; 0 for a counter that is not there."""
+        self._collect()
         item = self._items.get(name, {}).get(key)
         return 0 if item is None else item.value
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """What a counter did in the last minute, hour and day."""
+        self._collect()
         item = self._items.get(name, {}).get(key)
         if item is None:
             return None
@@ -358,6 +441,20 @@ class BrokerStats:
             stats_hour=_shown(self._hour.snapshot(item)),
             stats_minute=_shown(self._minute.snapshot(item)),
         )
+
+    def runtime_info(self) -> dict[str, str]:
+        """What the days brought, without system topics, under upstream's names."""
+        self._collect()
+        self._roll_day()
+        puts, gets = self._user_totals()
+        return {
+            "msgPutTotalYesterdayMorning": str(self._put_mornings[1]),
+            "msgPutTotalTodayMorning": str(self._put_mornings[0]),
+            "msgPutTotalTodayNow": str(puts),
+            "msgGetTotalYesterdayMorning": str(self._get_mornings[1]),
+            "msgGetTotalTodayMorning": str(self._get_mornings[0]),
+            "msgGetTotalTodayNow": str(gets),
+        }
 
     def _last_minute(self, name: str, key: str) -> StatsSnapshot:
         item = self._items[name].get(key)

@@ -26,6 +26,7 @@ from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.client_manage import ClientManageProcessor, CompileExpression
 from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
 from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.codec import decode_body, encode_body
@@ -87,6 +88,7 @@ class Desk:
         self.filters = make_filters(config, files, clock, store=store, consumers=self.consumers)
         self.locks = RebalanceLockManager(clock)
         self.flow = FlowControl(config, clock, is_page_cache_busy=lambda: False)
+        self.stats = BrokerStats(config.cluster_name, clock)
         self.clients = ClientManageProcessor(
             config,
             topics=self.topics,
@@ -126,6 +128,7 @@ class Desk:
                 clock=clock,
                 files=files,
                 delay_offsets=self.delay_offsets,
+                stats=self.stats,
             ),
         )
         self.connection = FakeConnection()

@@ -43,11 +43,12 @@ async def info(at: Desk) -> dict[str, str]:
 
 async def test_runtime_info(at: Desk) -> None:
     at.put("T", 0, 3)
+    at.stats.add_puts("T", 7, 700)
     table = await info(at)
     assert table.keys() >= CLUSTER_LIST
     assert table["brokerVersionDesc"] == "V5_4_0"
     assert table["putMessageTimesTotal"] == "3"
-    assert table["msgPutTotalTodayNow"] == "3"
+    assert table["msgPutTotalTodayNow"] == "7"
     assert table["earliestMessageTimeStamp"] == str(NOW_MS + 1)
     assert table["bootTimestamp"] == str(NOW_MS)
     assert table["remainTransientStoreBufferNumbs"] == "2147483647"

@@ -118,7 +118,7 @@ def test_a_message_waits_for_its_first_retry_on_level_three(tmp_path: Path) -> N
     assert (topic.perm, topic.write_queue_nums, topic.topic_sys_flag) == (6, 1, 0)
     (news,) = made.news
     assert news._replace(ext_fields={}, wrote_bytes=0) == SentBack(
-        "G", "T", SCHEDULE_TOPIC, 2, is_dead_letter=False, wrote_bytes=0, ext_fields={}
+        "G", "T", "T", SCHEDULE_TOPIC, 2, is_dead_letter=False, wrote_bytes=0, ext_fields={}
     )
 
 

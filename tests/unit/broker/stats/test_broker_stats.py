@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from roquet.broker.admin.stats import StatsAdmin
@@ -162,13 +165,21 @@ def test_the_picture_is_that_of_a_counter_that_is_always_looked_at(clock: Manual
 
 def test_other_counters(stats: BrokerStats) -> None:
     stats.add_put_latency("T", 3, 7)
-    stats.add_get_latency("G", "T", 8)
+    stats.add_get_latency("G", "T", 2, 8)
+    stats.add_queue_puts("S", 4, 1, 90)
+    stats.add_queue_gets("G", "S", 4, 2, 180)
+    stats.add_registration(is_consumer=True, took_ms=3)
+    stats.add_registration(is_consumer=False, took_ms=4)
     stats.add_send_back("G", "T")
     stats.add_commercial(
         "COMMERCIAL_SEND_TIMES", owner="o", group="G", topic="T", kind="SEND_SUCCESS", value=2
     )
     assert stats.total("TOPIC_PUT_LATENCY", "3@T") == 7
-    assert stats.total("GROUP_GET_LATENCY", "T@G") == 8
+    assert stats.total("GROUP_GET_LATENCY", "2@T@G") == 8
+    assert stats.total("QUEUE_PUT_SIZE", "S@4") == 90
+    assert stats.total("QUEUE_GET_NUMS", "S@4@G") == 2
+    assert stats.total("CONSUMER_REGISTER_TIME", CLUSTER) == 3
+    assert stats.total("PRODUCER_REGISTER_TIME", CLUSTER) == 4
     assert stats.total("SNDBCK_PUT_NUMS", "T@G") == 1
     assert stats.total("COMMERCIAL_SEND_TIMES", "o@T@G@SEND_SUCCESS") == 2
     with pytest.raises(KeyError):
@@ -179,9 +190,11 @@ def fill(stats: BrokerStats) -> None:
     for topic in ("T", "U"):
         stats.add_puts(topic, 1, 1)
         stats.add_put_latency(topic, 0, 1)
+        stats.add_queue_puts(topic, 0, 1, 1)
         for group in ("G", "H"):
             stats.add_gets(group, topic, 1, 1)
-            stats.add_get_latency(group, topic, 1)
+            stats.add_get_latency(group, topic, 0, 1)
+            stats.add_queue_gets(group, topic, 0, 1, 1)
             stats.add_send_back(group, topic)
             stats.record_fall(group, topic, 0, size_bytes=9, time_ms=8)
             stats.add_commercial(
@@ -195,9 +208,13 @@ def keys(stats: BrokerStats) -> set[tuple[str, str]]:
         "TOPIC_PUT_SIZE": ("T", "U"),
         "TOPIC_PUT_LATENCY": ("0@T", "0@U"),
         "COMMERCIAL_RCV_SIZE": ("o@T@G@K", "o@T@H@K", "o@U@G@K", "o@U@H@K"),
+        "QUEUE_PUT_NUMS": ("T@0", "U@0"),
+        "QUEUE_PUT_SIZE": ("T@0", "U@0"),
+        "QUEUE_GET_NUMS": ("T@0@G", "T@0@H", "U@0@G", "U@0@H"),
+        "QUEUE_GET_SIZE": ("T@0@G", "T@0@H", "U@0@G", "U@0@H"),
+        "GROUP_GET_LATENCY": ("0@T@G", "0@T@H", "0@U@G", "0@U@H"),
     } | dict.fromkeys(
-        ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "GROUP_GET_LATENCY", "SNDBCK_PUT_NUMS"),
-        ("T@G", "T@H", "U@G", "U@H"),
+        ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS"), ("T@G", "T@H", "U@G", "U@H")
     )
     return {(name, key) for name in probes for key in probes[name] if stats.view(name, key)}
 
@@ -268,3 +285,77 @@ def test_counters_that_are_not_there(stats: BrokerStats, name: str, key: str) ->
     with pytest.raises(RequestRefused, match=f"The stats <{name}> <{key}> not exist") as error:
         ask(stats, name, key)
     assert error.value.response_code == ResponseCode.SYSTEM_ERROR
+
+
+def test_what_the_broker_s_own_groups_get_is_not_handed_out(stats: BrokerStats) -> None:
+    stats.add_group_gets("G", "T", 3, 300)
+    stats.add_topic_puts("T", 2, 200)
+    assert stats.total("GROUP_GET_NUMS", "T@G") == 3
+    assert stats.total("TOPIC_PUT_SIZE", "T") == 200
+    for name in ("BROKER_GET_NUMS", "BROKER_PUT_NUMS"):
+        assert stats.total(name, CLUSTER) == 0
+
+
+def test_sources_are_asked_before_anybody_looks(stats: BrokerStats, clock: ManualClock) -> None:
+    waiting = [("T", 3), ("T", 4), ("T", 5), ("Gone", 6), ("T", 7)]
+
+    def source() -> None:
+        if waiting:
+            topic, count = waiting.pop(0)
+            stats.add_puts(topic, count, 10)
+
+    stats.sources.append(source)
+    assert stats.total("TOPIC_PUT_NUMS", "T") == 3
+    pass_time(stats, clock, 10)
+    assert stats.view("TOPIC_PUT_NUMS", "T") is not None
+    assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(7, 0.7, 3.5)
+    # What was counted before a topic was deleted does not come up afterwards.
+    waiting.insert(0, ("Gone", 1))
+    stats.topic_deleted("Gone")
+    assert stats.view("TOPIC_PUT_NUMS", "Gone") is None
+    assert stats.runtime_info()["msgPutTotalTodayNow"] == str(3 + 4 + 5 + 6 + 1 + 7)
+
+
+class TestDays:
+    DAY_MS = 86_400_000
+
+    @pytest.fixture
+    def midnight(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setenv("TZ", "UTC-2")  # two hours ahead of Greenwich
+        time.tzset()
+        yield
+        monkeypatch.undo()
+        time.tzset()
+
+    def totals(self, stats: BrokerStats) -> tuple[str, ...]:
+        info = stats.runtime_info()
+        names = ("YesterdayMorning", "TodayMorning", "TodayNow")
+        return tuple(info[f"msg{what}Total{name}"] for what in ("Put", "Get") for name in names)
+
+    @pytest.mark.usefixtures("midnight")
+    def test_days_begin_at_local_midnight(self) -> None:
+        day_ms = 1_700_000_000_000 // self.DAY_MS * self.DAY_MS
+        clock = ManualClock(day_ms + 12 * 3_600_000)
+        stats = BrokerStats(CLUSTER, clock)
+        stats.add_puts("T", 5, 500)
+        stats.add_gets("G", "T", 3, 300)
+        stats.add_puts("SCHEDULE_TOPIC_XXXX", 9, 900)
+        clock.set(day_ms + 22 * 3_600_000 - 1)
+        assert self.totals(stats) == ("0", "0", "5", "0", "0", "3")
+        clock.set(day_ms + 22 * 3_600_000)
+        assert self.totals(stats) == ("0", "5", "5", "0", "3", "3")
+        stats.add_puts("T", 1, 100)
+        clock.advance(self.DAY_MS)
+        stats.sample()
+        stats.add_puts("T", 1, 100)
+        assert self.totals(stats) == ("5", "6", "7", "3", "3", "3")
+
+    @pytest.mark.usefixtures("midnight")
+    def test_a_clock_that_goes_back_begins_no_day(self) -> None:
+        clock = ManualClock(1_700_000_000_000)
+        stats = BrokerStats(CLUSTER, clock)
+        stats.add_puts("T", 1, 100)
+        clock.advance(-self.DAY_MS)
+        assert self.totals(stats)[:3] == ("0", "0", "1")
+        clock.advance(self.DAY_MS)
+        assert self.totals(stats)[:3] == ("0", "0", "1")
