@@ -306,14 +306,4 @@ COUNTERS = [
     ),
 ]
 
-UNDER_WAY = [
-    Intended(
-        name="SQL92",
-        reason="filters by SQL92 are refused",
-        runs=ALL,
-        values="code|unasked",
-        holds=lambda _, is_: "filter message by SQL92" in str(is_),
-    ),
-]
-
 INTENDED = [*HEADERS, *NOT_BUILT, *BETTER, *SETTINGS, *REGISTRATION, *COUNTERS]
