@@ -22,6 +22,7 @@ SHARED = [
     "src/roquet/_crc32.h",
     "src/roquet/_fast.pxd",
     "src/roquet/_frame.pxd",
+    "src/roquet/_text.h",
 ]
 
 

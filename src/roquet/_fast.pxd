@@ -120,6 +120,8 @@ cdef class Lane:
     cdef object _segment
     cdef unsigned char[::1] _segment_view
     cdef unsigned char[::1] _index_view
+    cdef Keys *_batch_keys
+    cdef Py_ssize_t _batch_keys_room
 
     cdef bint open_target(self, Target *target, int64_t now_ms, bint dispatch) except -1
     cdef int close_target(self, Target *target) except -1
@@ -134,6 +136,7 @@ cdef class Lane:
     ) except -1
 
     cdef bint _fits(self, const Message *message) noexcept
+    cdef Keys *_keys_of(self, Py_ssize_t count) except NULL
     cdef int _begin(self) except -1
     cdef int _end(self) except -1
     cdef bint _index_takes(self, IndexTarget *index, uint32_t count) except -1

@@ -28,6 +28,10 @@ cdef extern from "_crc32.h":
     uint32_t roquet_crc32(const unsigned char *data, size_t size) nogil
 
 
+cdef extern from "_text.h":
+    uint32_t roquet_java_hash(uint32_t start, const unsigned char *at, size_t size) nogil
+
+
 cdef extern from "_bytes.h":
     uint32_t roquet_get32(const unsigned char *at) nogil
     uint64_t roquet_get64(const unsigned char *at) nogil
@@ -68,10 +72,7 @@ cdef bint is_ascii(const unsigned char *at, Py_ssize_t size) noexcept nogil:
 
 cdef uint32_t java_hash(uint32_t start, const unsigned char *at, Py_ssize_t size) noexcept nogil:
     """Java's string hash of ASCII, continued from ``start``."""
-    cdef Py_ssize_t i
-    for i in range(size):
-        start = 31 * start + at[i]
-    return start
+    return roquet_java_hash(start, at, size)
 
 
 cdef void read_properties(const unsigned char *at, Py_ssize_t size, Properties *found) noexcept nogil:
@@ -421,6 +422,9 @@ cdef class _Topic:
 cdef class Lane:
     """Append and dispatch for one store."""
 
+    def __dealloc__(self):
+        free(self._batch_keys)
+
     def __init__(self, commit_log, queues, index, dispatcher, *, Py_ssize_t max_body_bytes):
         """Work on the parts of a store; ``index`` may be ``None``."""
         self._log = commit_log
@@ -658,15 +662,15 @@ cdef class Lane:
         cdef Py_ssize_t number, size, total = 0, first_size = 0
         cdef uint32_t key_count = 0
         cdef unsigned char *first = target.at + target.position
-        cdef Keys keys
+        cdef Keys *keys = self._keys_of(count)
         cdef _Queue queue
         for number in range(count):
             if not self._fits(&messages[number]) or not collect_keys(
-                topic.hash_, &messages[number].found, &keys
+                topic.hash_, &messages[number].found, &keys[number]
             ):
                 return False
             total += record_size(topic, &messages[number])
-            key_count += keys.count
+            key_count += keys[number].count
         if count == 0 or target.position + total + END_OF_SEGMENT > target.size:
             return False
         queue = self._queue(topic, messages[0].queue_id, target.dispatch)
@@ -679,6 +683,8 @@ cdef class Lane:
         for number in range(count):
             size = record_size(topic, &messages[number])
             physical_offsets[number] = target.start_offset + target.position
+            if target.has_index and keys[number].count:
+                prefetch_slots(&target.index, &keys[number])
             write_record(target.at + target.position, topic, &messages[number],
                          queue.next_offset, physical_offsets[number], target.now_ms)
             if number == 0:
@@ -690,10 +696,20 @@ cdef class Lane:
         roquet_publish(first, <uint32_t>first_size, MAGIC_V1)
         if target.dispatch:
             for number in range(count):
-                collect_keys(topic.hash_, &messages[number].found, &keys)
-                dispatch_record(target, queue, &messages[number], &keys, physical_offsets[number],
-                                record_size(topic, &messages[number]))
+                dispatch_record(target, queue, &messages[number], &keys[number],
+                                physical_offsets[number], record_size(topic, &messages[number]))
         return True
+
+    cdef Keys *_keys_of(self, Py_ssize_t count) except NULL:
+        """Room for the keys of a batch."""
+        cdef void *grown
+        if self._batch_keys == NULL or count > self._batch_keys_room:
+            grown = realloc(self._batch_keys, max(count, 32) * sizeof(Keys))
+            if grown == NULL:
+                raise MemoryError
+            self._batch_keys = <Keys *>grown
+            self._batch_keys_room = max(count, 32)
+        return self._batch_keys
 
     cdef inline bint _fits(self, const Message *message) noexcept:
         return (

@@ -22,6 +22,11 @@ cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
 
+cdef extern from "_text.h":
+    size_t roquet_json_run(const unsigned char *at, size_t size, unsigned char *seen) nogil
+    size_t roquet_ascii_run(const unsigned char *at, size_t size) nogil
+
+
 cdef extern from "_bytes.h":
     uint32_t roquet_get32(const unsigned char *at) nogil
     void roquet_put32(unsigned char *at, uint32_t value) nogil
@@ -118,6 +123,9 @@ cdef bint is_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
     cdef uint32_t value, least
     cdef Py_ssize_t more
     while at < end:
+        at += roquet_ascii_run(at, end - at)
+        if at == end:
+            break
         first = at[0]
         at += 1
         if first < 0x80:
@@ -147,11 +155,10 @@ cdef bint is_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
 
 cdef bint is_simple(const Text *text) noexcept nogil:
     """Whether a text stands in JSON as it is."""
-    cdef Py_ssize_t i
-    for i in range(text.size):
-        if not 0x20 <= text.at[i] < 0x7F or text.at[i] == c'"' or text.at[i] == c"\\":
-            return False
-    return True
+    cdef unsigned char seen = 0
+    if <Py_ssize_t>roquet_json_run(text.at, text.size, &seen) != text.size or seen >= 0x80:
+        return False
+    return text.size == 0 or memchr(text.at, 0x7F, text.size) == NULL
 
 
 # -- headers -------------------------------------------------------------------------------------
@@ -160,24 +167,18 @@ cdef bint is_simple(const Text *text) noexcept nogil:
 cdef bint read_string(Cursor *cursor, Text *out) noexcept nogil:
     """A JSON string; ``seen`` gathers the bits of its bytes, so that it tells ASCII."""
     cdef const unsigned char *at = cursor.at
-    cdef unsigned char byte
     if at >= cursor.end or at[0] != c'"':
         return False
     at += 1
     out.at = at
-    while at < cursor.end:
-        byte = at[0]
-        if byte == c'"':
-            out.size = at - out.at
-            cursor.at = at + 1
-            return True
-        if byte == c"\\":
-            return read_escaped(cursor, at, out)
-        if byte < 0x20:
-            return False
-        cursor.seen |= byte
-        at += 1
-    return False
+    at += roquet_json_run(at, cursor.end - at, &cursor.seen)
+    if at >= cursor.end:
+        return False
+    if at[0] == c'"':
+        out.size = at - out.at
+        cursor.at = at + 1
+        return True
+    return at[0] == c"\\" and read_escaped(cursor, at, out)
 
 
 cdef bint read_escaped(Cursor *cursor, const unsigned char *at, Text *out) noexcept nogil:

@@ -1,0 +1,70 @@
+/* Text eight bytes at a time, for the compiled lanes.
+ *
+ * A step looks at a word and tells only whether all of its bytes are as wanted; the rest of a text,
+ * and the word that has another byte, are looked at byte by byte.
+ */
+#ifndef ROQUET_TEXT_H
+#define ROQUET_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ROQUET_ONES 0x0101010101010101ull
+#define ROQUET_HIGHS 0x8080808080808080ull
+
+static inline uint64_t roquet_word(const unsigned char *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Not zero if a byte of the word is below the bound, which is at most 0x80. */
+static inline uint64_t roquet_has_below(uint64_t word, unsigned char bound) {
+    return (word - ROQUET_ONES * bound) & ~word & ROQUET_HIGHS;
+}
+
+/* Not zero if a byte of the word is this one. */
+static inline uint64_t roquet_has(uint64_t word, unsigned char byte) {
+    return roquet_has_below(word ^ (ROQUET_ONES * byte), 1);
+}
+
+/* How many bytes of a text stand in a JSON string as they are; `seen` gathers their bits. */
+static inline size_t roquet_json_run(const unsigned char *at, size_t size, unsigned char *seen) {
+    uint64_t bits = 0;
+    size_t done = 0;
+    while (size - done >= 8) {
+        uint64_t word = roquet_word(at + done);
+        if (roquet_has(word, '"') | roquet_has(word, '\\') | roquet_has_below(word, 0x20)) break;
+        bits |= word;
+        done += 8;
+    }
+    while (done < size && at[done] != '"' && at[done] != '\\' && at[done] >= 0x20)
+        bits |= at[done++];
+    bits |= bits >> 32;
+    bits |= bits >> 16;
+    bits |= bits >> 8;
+    *seen |= (unsigned char)bits;
+    return done;
+}
+
+/* How many bytes of a text, in steps of eight, are ASCII and not NUL. */
+static inline size_t roquet_ascii_run(const unsigned char *at, size_t size) {
+    size_t done = 0;
+    while (size - done >= 8) {
+        uint64_t word = roquet_word(at + done);
+        if ((word & ROQUET_HIGHS) | roquet_has_below(word, 1)) break;
+        done += 8;
+    }
+    return done;
+}
+
+/* Java's hash of a string of ASCII, continued; four steps at once do not wait for each other. */
+static inline uint32_t roquet_java_hash(uint32_t hash, const unsigned char *at, size_t size) {
+    for (; size >= 4; at += 4, size -= 4)
+        hash = hash * 923521u + at[0] * 29791u + at[1] * 961u + at[2] * 31u + at[3];
+    while (size--) hash = hash * 31u + *at++;
+    return hash;
+}
+
+#endif
