@@ -50,7 +50,9 @@ SETS = frozenset(
 TIMES = frozenset(
     {
         "bootTimestamp",
+        "bornTime",
         "consumeTimeStamp",
+        "deadTime",
         "delayTime",
         "earliestMessageTimeStamp",
         "indexLastUpdateTimestamp",
@@ -61,6 +63,7 @@ TIMES = frozenset(
         "PUSH_REPLY_TIME",
         "store_timestamp_ms",
         "storeTimestamp",
+        "timeStamp",
         "timestamp",
     }
 )
@@ -160,7 +163,7 @@ def values_of(command: RemotingCommand, code: int) -> Values:
         if name == "properties":
             values |= _named("ext.properties", decode_properties(text.encode()))
         elif text.startswith("{"):
-            values |= _flat(f"ext.{name}", loads(text))
+            values |= leaves(f"ext.{name}", loads(text))
         else:
             values[f"ext.{name}"] = text
     return values | _body(command.body, code)
@@ -174,7 +177,7 @@ def _body(body: bytes, code: int) -> Values:
     if code in PROPERTIES:
         return _named("body", parse_properties(body.decode()))
     if body.startswith((b"{", b"[")):
-        return _flat("body", loads(body))
+        return leaves("body", loads(body))
     return {"body": body}
 
 
@@ -183,13 +186,14 @@ def _messages(body: bytes) -> Values:
     start = count = 0
     while start < len(body):
         record = decode_record(body, start, len(body))
-        values |= _named(f"message.{count}", _fields(record))
+        values |= message_values(f"message.{count}", record)
         start += record.store_size
         count += 1
     return values | {"messages": count}
 
 
-def _fields(record: StoredMessage) -> Values:
+def message_values(prefix: str, record: StoredMessage) -> Values:
+    """What a message says, by name."""
     values: Values = {
         name: getattr(record, name)
         for name in (
@@ -209,24 +213,24 @@ def _fields(record: StoredMessage) -> Values:
         )
     }
     values |= {"born_host": str(record.born_host), "store_host": str(record.store_host)}
-    return values | _named("properties", record.properties)
+    return _named(prefix, values | _named("properties", record.properties))
 
 
 def _named(prefix: str, values: Mapping[str, object]) -> Values:
     return {f"{prefix}.{name}": value for name, value in values.items()}
 
 
-def _flat(path: str, value: object) -> Values:
+def leaves(path: str, value: object) -> Values:
     """The leaves of a JSON value, by path; empty maps and lists are leaves."""
     found: Values = {}
     if isinstance(value, dict) and value:
         for name, member in value.items():
-            found |= _flat(f"{path}.{name}", member)
+            found |= leaves(f"{path}.{name}", member)
         return found
     if isinstance(value, list) and value:
         elements = sorted(value, key=str) if path.rpartition(".")[2] in SETS else value
         for number, element in enumerate(elements):
-            found |= _flat(f"{path}.{number}", element)
+            found |= leaves(f"{path}.{number}", element)
         return found
     return {path: value}
 
@@ -257,9 +261,15 @@ def differences(
         said = ((recorded.code, recorded.remark), (ours.code, ours.remark))
         yield Difference(place, code, "code", *said)
         return
-    theirs, mine = values_of(recorded, code), values_of(ours, code)
-    for name in theirs.keys() | mine.keys():
-        was, is_ = theirs.get(name, NOTHING), mine.get(name, NOTHING)
+    yield from unlike(place, code, values_of(recorded, code), values_of(ours, code), names)
+
+
+def unlike(
+    place: str, code: int, recorded: Values, ours: Values, names: Names
+) -> Iterator[Difference]:
+    """The values that do not mean the same."""
+    for name in recorded.keys() | ours.keys():
+        was, is_ = recorded.get(name, NOTHING), ours.get(name, NOTHING)
         if not _same(name.rpartition(".")[2], was, is_, names):
             yield Difference(place, code, name, was, is_)
 

@@ -17,9 +17,11 @@ from roquet.model.fastjson import JsonKey, JsonValue, dumps, loads
 from roquet.model.properties import decode_properties, encode_properties
 from roquet.remoting.codes import RequestCode as Code
 from roquet.remoting.command import RemotingCommand
-from tests.golden.replay_compare import Difference, Names, differences
+from tests.golden.conftest import GOLDEN_DATA
+from tests.golden.replay_compare import Difference, Names, differences, unlike
 from tests.golden.replay_stage import Line, Stage
 from tests.golden.replay_steps import Step, booted_ms, started_ms, steps
+from tests.golden.replay_stored import stored_values
 from tests.golden.replay_time import ReplayClock, ReplayLoop
 
 PATIENCE_S = 1.0
@@ -76,9 +78,9 @@ class Replay:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, ReplayLoop)
         self.loop = loop
-        self.names = Names()
         self.opaques: dict[tuple[tuple[str, int], int], int] = {}
         self.stage = Stage(self.run, self.root, ReplayClock(loop, booted_ms(self.run)))
+        self.names = Names(ports=self.stage.ports)
         await self.stage.start()
         self.stage.make_broker()
         try:
@@ -90,6 +92,13 @@ class Replay:
                 await self._turn(step)
         finally:
             await self.stage.stop()
+        self.found += unlike(
+            "store",
+            0,
+            stored_values(GOLDEN_DATA / f"store-{self.run}-clean"),
+            stored_values(self.root / "store"),
+            self.names,
+        )
 
     async def _wait_until(self, date_ms: float) -> None:
         await self.loop.advance((date_ms - booted_ms(self.run)) / 1000)
@@ -100,7 +109,6 @@ class Replay:
             await self._broker_turn(step)
         elif step.from_client:
             line = await self.stage.line(step.connection)
-            self.names.ports = self.stage.ports
             ours = self._ours(step)
             if ours is not None:
                 line.send(ours)
@@ -182,7 +190,6 @@ class Replay:
             await self.stage.stop_broker()
         elif not step.command.is_response and step.command.opaque == 0:
             await self.stage.start_broker()
-            self.names.ports = self.stage.ports
         await self.loop.settle()
         exchange = next(
             exchange

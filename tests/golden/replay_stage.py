@@ -138,12 +138,17 @@ async def _hand_on(
 
 @dataclass
 class Stage:
-    """A name server, a broker, and the connections to them by their names in the recording."""
+    """A name server, a broker, and the connections to them by their names in the recording.
+
+    Attributes:
+        ports: Our ports, and those that stood for them in the recording.
+    """
 
     run: str
     root: Path
     clock: Clock
     lines: dict[tuple[str, int], Line] = field(default_factory=dict)
+    ports: dict[int, int] = field(default_factory=dict)
 
     async def start(self) -> None:
         config = NamesrvConfig(
@@ -174,6 +179,7 @@ class Stage:
         assert self.broker is not None
         assert await self.broker.start() == []
         self._is_broker_started = True
+        self.ports |= {self.broker.port: 10911, self.broker.port + 1: 10912}
 
     def _settings_file(self) -> Path:
         """The file of the recorded broker, but for its places."""
@@ -204,23 +210,22 @@ class Stage:
         await self.tap.stop()
         await self.namesrv.stop()
 
-    @property
-    def ports(self) -> dict[int, int]:
-        """Our ports, and those that stood for them in the recording."""
-        ports = {line.port: port for (_, port), line in self.lines.items()}
-        if self.broker is not None:
-            ports |= {self.broker.port: 10911, self.broker.port + 1: 10912}
-        return ports
-
     async def line(self, connection: tuple[str, int]) -> Line:
         """The connection of that name, made when it is first asked for."""
         line = self.lines.get(connection)
         if line is None:
-            port = self._port_of(connection[0])
-            loop = asyncio.get_running_loop()
-            _, line = await loop.create_connection(Line, LOOPBACK, port)
+            line = await self._connect(self._port_of(connection[0]))
             self.lines[connection] = line
+            self.ports[line.port] = connection[1]
         return line
+
+    async def _connect(self, port: int) -> Line:
+        """A connection from a port that no other one had: messages tell by it who sent them."""
+        while True:
+            _, line = await asyncio.get_running_loop().create_connection(Line, LOOPBACK, port)
+            if line.port not in self.ports:
+                return line
+            line.close()
 
     def _port_of(self, server: str) -> int:
         if server == "namesrv":

@@ -1,9 +1,9 @@
 """The golden runs, replayed: a fresh Roquet must say what Apache RocketMQ 5.4.0 said.
 
 What the clients of a run sent goes to a name server and a broker over connections of their own,
-in the recorded order, with the recorded settings; answers and what the servers ask clients are
-compared value by value (tests.golden.replay_compare). tests.golden.replay_differences names what
-differs on purpose.
+in the recorded order, with the recorded settings. Answers, what the servers ask clients, what the
+broker tells the name server, and what is on disk in the end are compared value by value
+(tests.golden.replay_compare). tests.golden.replay_differences names what differs on purpose.
 """
 
 from __future__ import annotations
