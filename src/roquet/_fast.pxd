@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef enum:
     KEYS_MAX = 32
+    DELAY_LEVELS_MAX = 64
 
 
 cdef struct Text:
@@ -16,6 +17,7 @@ cdef struct Properties:
     Text tags
     Text keys
     Text unique
+    Text delay
     bint is_plain
 
 
@@ -26,6 +28,7 @@ cdef struct Record:
     uint32_t sys_flag
     int64_t store_timestamp_ms
     Text topic
+    bint is_delayed
     Properties properties
 
 
@@ -102,6 +105,7 @@ cdef class _Topic:
     cdef dict queues
     cdef uint32_t hash_
     cdef int64_t burst
+    cdef bint is_delayed
 
     cdef _Queue queue(self, int32_t queue_id)
 
@@ -112,6 +116,8 @@ cdef class Lane:
     cdef object _index
     cdef object _dispatcher
     cdef Py_ssize_t _max_body
+    cdef int64_t _delays_ms[DELAY_LEVELS_MAX]
+    cdef int _delay_levels
     cdef dict _topics
     cdef int64_t _burst
     cdef list _loaded
@@ -137,9 +143,14 @@ cdef class Lane:
 
     cdef bint _fits(self, const Message *message) noexcept
     cdef Keys *_keys_of(self, Py_ssize_t count) except NULL
+    cdef int _read_levels(self, object levels) except -1
+    cdef bint _entry_code(
+        self, _Topic topic, const Properties *found, int64_t store_ms, int64_t *code
+    ) noexcept
     cdef int _begin(self) except -1
     cdef int _end(self) except -1
     cdef bint _index_takes(self, IndexTarget *index, uint32_t count) except -1
+    cdef _Topic _any_topic(self, object name)
     cdef _Topic _fresh_topic(self, object topic, _Topic known)
     cdef _Queue _queue(self, _Topic topic, int32_t queue_id, bint dispatch)
     cdef bint _append_one(

@@ -3,8 +3,9 @@
 
 Owns nothing. It works on the objects of the reference path (``MappedFile``, ``ConsumeQueue``,
 ``IndexFile``) and writes the bytes they would write. Whatever is not plain it leaves untouched
-for the reference path: transactions, delayed messages, records with a CRC property, topics or
-keys that are not ASCII, V2 records, a record that does not fit its segment, a full index file.
+for the reference path: transactions, records with a CRC property, topics or keys that are not
+ASCII, V2 records, a record that does not fit its segment, a full index file. A delayed message is
+plain; its queue entry has the time when it is due where others have the hash of their tags.
 
 Plain record: magic V1, no transaction, topic and TAGS, KEYS, UNIQ_KEY in ASCII. The layouts are
 those of format/commit_log.py, format/consume_queue.py and format/index_file.py.
@@ -75,11 +76,15 @@ cdef uint32_t java_hash(uint32_t start, const unsigned char *at, Py_ssize_t size
     return roquet_java_hash(start, at, size)
 
 
+cdef inline int64_t tags_hash(const Properties *found) noexcept nogil:
+    return <int32_t>java_hash(0, found.tags.at, found.tags.size)
+
+
 cdef void read_properties(const unsigned char *at, Py_ssize_t size, Properties *found) noexcept nogil:
     """Find the properties dispatch needs; the last of a name counts, empty ones do not."""
     cdef const unsigned char *end = at + size
     cdef const unsigned char *pair_end
-    found.tags.size = found.keys.size = found.unique.size = 0
+    found.tags.size = found.keys.size = found.unique.size = found.delay.size = 0
     found.is_plain = True
     while at < end:
         pair_end = <const unsigned char *>memchr(at, 2, end - at)
@@ -93,6 +98,9 @@ cdef void read_properties(const unsigned char *at, Py_ssize_t size, Properties *
             elif memcmp(at, b"KEYS", 4) == 0:
                 found.keys.at = at + 5
                 found.keys.size = size - 5
+        elif size > 6 and at[5] == 1 and memcmp(at, b"DELAY", 5) == 0:
+            found.delay.at = at + 6
+            found.delay.size = size - 6
         elif size > 9 and at[8] == 1:
             if memcmp(at, b"UNIQ_KEY", 8) == 0:
                 found.unique.at = at + 9
@@ -205,6 +213,10 @@ cdef void index_record(
 # -- records -------------------------------------------------------------------------------------
 
 
+cdef inline bint is_schedule_topic(const void *at, Py_ssize_t size) noexcept nogil:
+    return size == 19 and memcmp(at, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+
+
 cdef bint read_record(
     const unsigned char *at, Py_ssize_t room, int64_t physical_offset, bint check_crc, Record *out
 ) noexcept nogil:
@@ -248,8 +260,7 @@ cdef bint read_record(
     read_properties(at + properties_at, properties_size, &out.properties)
     if not out.properties.is_plain:
         return False
-    if out.topic.size == 19 and memcmp(out.topic.at, b"SCHEDULE_TOPIC_XXXX", 19) == 0:
-        return False
+    out.is_delayed = is_schedule_topic(out.topic.at, out.topic.size)
     out.size = size
     out.sys_flag = sys_flag
     out.store_timestamp_ms = <int64_t>roquet_get64(at + store_at)
@@ -289,7 +300,10 @@ def walk(const unsigned char[::1] view not None, Py_ssize_t position, Py_ssize_t
 
 def fits_entry(const unsigned char[::1] record not None, int64_t physical_offset, bytes topic not None,
                int32_t queue_id, int64_t queue_offset, int64_t tags_code):
-    """Whether a record is plain, whole, and the one its queue entry speaks of."""
+    """Whether a record is plain, whole, and the one its queue entry speaks of.
+
+    When a delayed message is due depends on settings, which may have changed: that is not compared.
+    """
     cdef Record found
     if record.shape[0] == 0 or not read_record(&record[0], record.shape[0], physical_offset, True, &found):
         return False
@@ -299,7 +313,7 @@ def fits_entry(const unsigned char[::1] record not None, int64_t physical_offset
         and found.queue_offset == queue_offset
         and found.topic.size == PyBytes_GET_SIZE(topic)
         and memcmp(found.topic.at, PyBytes_AS_STRING(topic), found.topic.size) == 0
-        and <int64_t><int32_t>java_hash(0, found.properties.tags.at, found.properties.tags.size) == tags_code
+        and (found.is_delayed or tags_hash(&found.properties) == tags_code)
     )
 
 
@@ -432,11 +446,45 @@ cdef class Lane:
         self._index = index
         self._dispatcher = dispatcher
         self._max_body = max_body_bytes
+        self._read_levels(commit_log.rules.delay_levels)
         self._topics = {}
         self._burst = 0
         self._loaded = []
         self._last_name = None
         self._last_topic = None
+
+    cdef int _read_levels(self, object levels) except -1:
+        """Note the delays; without any, or with very many, the reference path has them."""
+        cdef int level
+        self._delay_levels = 0
+        if 0 < levels.max_level <= DELAY_LEVELS_MAX:
+            self._delay_levels = levels.max_level
+            for level in range(self._delay_levels):
+                self._delays_ms[level] = levels.deliver_timestamp_ms(level + 1, 0)
+        return 0
+
+    cdef bint _entry_code(
+        self, _Topic topic, const Properties *found, int64_t store_ms, int64_t *code
+    ) noexcept:
+        """The last field of a queue entry: hash of the tags, or when a delayed message is due.
+
+        False for a delay of which the reference path has to judge.
+        """
+        cdef int64_t level = 0
+        cdef Py_ssize_t i
+        code[0] = tags_hash(found)
+        if not topic.is_delayed or found.delay.size == 0:
+            return True
+        if found.delay.size > 9:
+            return False
+        for i in range(found.delay.size):
+            if not c"0" <= found.delay.at[i] <= c"9":
+                return False
+            level = 10 * level + found.delay.at[i] - c"0"
+        if level > 0:
+            level = min(level, <int64_t>self._delay_levels)
+            code[0] = store_ms + self._delays_ms[level - 1]
+        return True
 
     cdef int _begin(self) except -1:
         """Start a burst: notes of earlier ones are checked again before they are used."""
@@ -471,6 +519,11 @@ cdef class Lane:
         return index_has_room(index, count)
 
     cdef _Topic topic(self, object name):
+        """The lane's note of a topic for everybody that has queues, or ``None``."""
+        cdef _Topic known = self._any_topic(name)
+        return None if known is None or known.is_delayed else known
+
+    cdef _Topic _any_topic(self, object name):
         """The lane's note of a plain topic that has queues, or ``None``."""
         cdef _Topic known
         if name is self._last_name:
@@ -496,7 +549,9 @@ cdef class Lane:
         if not PyUnicode_CheckExact(topic) or not PyUnicode_IS_ASCII(topic):
             return None
         text = PyUnicode_AsUTF8AndSize(topic, &size)
-        if not 0 < size <= TOPIC_MAX or topic == "SCHEDULE_TOPIC_XXXX":
+        if not 0 < size <= TOPIC_MAX:
+            return None
+        if is_schedule_topic(text, size) and self._delay_levels == 0:
             return None
         known = _Topic.__new__(_Topic)
         known.name = text[:size]
@@ -506,6 +561,7 @@ cdef class Lane:
             java_hash(0, <const unsigned char *>text, size), <const unsigned char *>b"#", 1
         )
         known.burst = self._burst
+        known.is_delayed = is_schedule_topic(text, size)
         self._topics[topic] = known
         return known
 
@@ -589,7 +645,7 @@ cdef class Lane:
         cdef object body = fields[2]
         cdef object properties = fields[3]
         cdef Message plain
-        cdef _Topic topic = self.topic(fields[0])
+        cdef _Topic topic = self._any_topic(fields[0])
         try:
             plain.queue_id = fields[1]
             plain.flag = fields[4]
@@ -627,9 +683,12 @@ cdef class Lane:
         cdef Py_ssize_t size = record_size(topic, message)
         cdef int64_t offset = target.start_offset + target.position
         cdef unsigned char *record = target.at + target.position
+        cdef int64_t code
         cdef Keys keys
         cdef _Queue queue
         if not self._fits(message) or target.position + size + END_OF_SEGMENT > target.size:
+            return False
+        if not self._entry_code(topic, &message.found, target.now_ms, &code):
             return False
         queue = self._queue(topic, message.queue_id, target.dispatch)
         if queue is None or not collect_keys(topic.hash_, &message.found, &keys):
@@ -647,7 +706,7 @@ cdef class Lane:
         queue.next_offset += 1
         target.position += size
         if target.dispatch:
-            dispatch_record(target, queue, message, &keys, offset, size)
+            dispatch_record(target, queue, code, &keys, offset, size)
         return True
 
     cdef bint append_batch(
@@ -696,7 +755,7 @@ cdef class Lane:
         roquet_publish(first, <uint32_t>first_size, MAGIC_V1)
         if target.dispatch:
             for number in range(count):
-                dispatch_record(target, queue, &messages[number], &keys[number],
+                dispatch_record(target, queue, tags_hash(&messages[number].found), &keys[number],
                                 physical_offsets[number], record_size(topic, &messages[number]))
         return True
 
@@ -752,12 +811,14 @@ cdef class Lane:
         cdef _Topic topic = self._last_topic
         cdef _Queue queue
         cdef Keys keys
-        cdef int64_t expected
+        cdef int64_t expected, code
         if topic is None or PyBytes_GET_SIZE(topic.name) != record.topic.size or memcmp(
             PyBytes_AS_STRING(topic.name), record.topic.at, record.topic.size
         ) != 0:
-            topic = self.topic((<const char *>record.topic.at)[:record.topic.size].decode("ascii"))
+            topic = self._any_topic((<const char *>record.topic.at)[:record.topic.size].decode("ascii"))
         if topic is None or not collect_keys(topic.hash_, &record.properties, &keys):
+            return False
+        if not self._entry_code(topic, &record.properties, record.store_timestamp_ms, &code):
             return False
         queue = self._queue(topic, record.queue_id, False)
         if queue is None:
@@ -770,8 +831,7 @@ cdef class Lane:
             if expected != record.queue_offset:
                 return False
             queue.reserve(1)
-            queue.add(offset, record.size, <int32_t>java_hash(
-                0, record.properties.tags.at, record.properties.tags.size))
+            queue.add(offset, record.size, code)
             if queue.next_offset <= record.queue_offset:
                 queue.next_offset = record.queue_offset + 1
         if target.has_index and keys.count:
@@ -843,11 +903,9 @@ cdef void write_record(
 
 
 cdef inline void dispatch_record(
-    Target *target, _Queue queue, const Message *message, const Keys *keys, int64_t offset,
-    Py_ssize_t size,
+    Target *target, _Queue queue, int64_t code, const Keys *keys, int64_t offset, Py_ssize_t size,
 ) noexcept:
     """Give a record to its queue and the index; there is room in both."""
-    queue.add(offset, <uint32_t>size,
-              <int32_t>java_hash(0, message.found.tags.at, message.found.tags.size))
+    queue.add(offset, <uint32_t>size, code)
     if target.has_index and keys.count:
         index_record(&target.index, keys, offset, target.now_ms)

@@ -104,9 +104,28 @@ ORDINARY = st.builds(
     prepared_transaction_offset=st.just(0),
     wait_store_ok=st.booleans(),
 )
+DELAYS = st.sampled_from(["0", "1", "3", "18", "19", "999999999", "12345678901", "-1", "+2", "x"])
+DELAYED = st.builds(
+    BrokerMessage,
+    topic=st.just("SCHEDULE_TOPIC_XXXX"),
+    queue_id=st.integers(0, 2),
+    body=st.binary(max_size=100),
+    properties=st.tuples(PROPERTIES, DELAYS, PROPERTIES).map(
+        lambda parts: parts[0] + b"\x02DELAY\x01" + parts[1].encode() + b"\x02" + parts[2]
+    ),
+    flag=st.sampled_from([0, 7]),
+    sys_flag=st.sampled_from([0, 1]),
+    born_timestamp_ms=st.integers(0, 2**42),
+    born_host=HOSTS,
+    store_host=st.just(Host(b"\x7f\0\0\1", 10911)),
+    reconsume_times=st.sampled_from([0, 3]),
+    prepared_transaction_offset=st.just(0),
+    wait_store_ok=st.booleans(),
+)
 BURSTS = st.lists(
     st.tuples(
-        st.lists(st.one_of(ORDINARY, ORDINARY, MESSAGES), max_size=12), st.integers(-50, 2000)
+        st.lists(st.one_of(ORDINARY, ORDINARY, DELAYED, MESSAGES), max_size=12),
+        st.integers(-50, 2000),
     ),
     min_size=1,
     max_size=8,

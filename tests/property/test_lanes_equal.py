@@ -20,7 +20,15 @@ from roquet.runtime.clock import ManualClock
 from roquet.store.config import FlushDiskType, MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.recovery import walk_log
-from tests.property.store_bursts import BURSTS, CONFIG, Bursts, Way, contents, put_bursts
+from tests.property.store_bursts import (
+    BURSTS,
+    CONFIG,
+    Bursts,
+    Way,
+    contents,
+    put_bursts,
+    submit_bursts,
+)
 
 _fast = pytest.importorskip("roquet._fast", reason="the compiled lane is not built")
 
@@ -50,6 +58,23 @@ def test_same_bursts_give_same_answers_and_files(flush: FlushDiskType, bursts: B
         assert put_bursts(fast, bursts, config, Way.LANE) == put_bursts(
             plain, bursts, config, Way.REFERENCE
         )
+        assert contents(fast) == contents(plain)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(bursts=BURSTS)
+def test_messages_one_by_one_give_same_answers_and_files(bursts: Bursts) -> None:
+    with TemporaryDirectory() as base:
+        fast, plain = Path(base, "fast"), Path(base, "plain")
+        answers = submit_bursts(fast, bursts, CONFIG, Way.LANE)
+        *others, grown, dispatched_ms, stored_ms, stats = submit_bursts(
+            plain, bursts, CONFIG, Way.REFERENCE
+        )
+        assert answers[:-4] == others
+        assert answers[-3:] == [dispatched_ms, stored_ms, stats]
+        assert isinstance(answers[-4], list)
+        assert isinstance(grown, list)
+        assert set(answers[-4]) == set(grown)
         assert contents(fast) == contents(plain)
 
 

@@ -41,7 +41,7 @@ from roquet.store.dispatch import Dispatcher
 from roquet.store.flush import AckQueue, FlushCommitLog, Post
 from roquet.store.index import IndexService
 from roquet.store.io_errors import translated
-from roquet.store.lane import BurstResult, append_burst, make_lane
+from roquet.store.lane import BurstResult, append_alone, append_burst, make_lane
 from roquet.store.message_store import PutDone
 from roquet.store.plain_append import make_plain_append
 from roquet.store.reader import MessageReader
@@ -449,12 +449,8 @@ class DefaultMessageStore(StoreViews):
             refused = hook(message)
             if refused is not None:
                 return refused
-        if self.plain is not None and isinstance(message, BrokerMessage):
-            appended = self.plain.append(
-                message,
-                self.commit_log.next_store_timestamp(),
-                is_confirmed=self.is_confirmed_at_once,
-            )
+        if isinstance(message, BrokerMessage):
+            appended = self._append_plain(message)
             if appended is not None:
                 return PutMessageResult(PutMessageStatus.PUT_OK, appended)
         queue = self.queues.find(message.topic, message.queue_id)
@@ -466,6 +462,22 @@ class DefaultMessageStore(StoreViews):
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, detail=fault)
             queue = self.queues.find_or_create(message.topic, message.queue_id)
         return self._append_to(message, queue)
+
+    def _append_plain(self, message: BrokerMessage) -> AppendResult | None:
+        """Append a message by one of the quick ways, ``None`` when it is not ordinary."""
+        is_confirmed = self.is_confirmed_at_once
+        if self.lane is not None:
+            return append_alone(
+                message,
+                self.lane,
+                commit_log=self.commit_log,
+                dispatcher=self.dispatcher,
+                is_confirmed=is_confirmed,
+            )
+        if self.plain is not None:
+            now_ms = self.commit_log.next_store_timestamp()
+            return self.plain.append(message, now_ms, is_confirmed=is_confirmed)
+        return None
 
     def _append_to(
         self, message: BrokerMessage | BatchMessage, queue: ConsumeQueue

@@ -19,7 +19,7 @@ from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.dispatch import Dispatcher
 from roquet.store.index import IndexService
-from roquet.store.results import PutMessageResult
+from roquet.store.results import AppendResult, PutMessageResult
 
 _IS_BUILT = find_spec("roquet._fast") is not None
 if _IS_BUILT:
@@ -65,6 +65,39 @@ def make_lane(
         queues.write_plain = _fast.write_pending
     return _fast.Lane(
         commit_log, queues, index, dispatcher, max_body_bytes=config.max_message_bytes
+    )
+
+
+def append_alone(
+    message: BrokerMessage,
+    lane: _fast.Lane,
+    *,
+    commit_log: CommitLog,
+    dispatcher: Dispatcher,
+    is_confirmed: bool,
+) -> AppendResult | None:
+    """Append one message by the lane; ``None`` leaves it to the reference path.
+
+    ``is_confirmed`` is that of :func:`append_burst`.
+    """
+    began_offset = commit_log.wrote_offset
+    now_ms = commit_log.next_store_timestamp()
+    queue_offset, physical_offset = array("q", (-1,)), array("q", (-1,))
+    dispatch = (
+        is_confirmed and dispatcher.is_plain and dispatcher.dispatched_offset == began_offset
+    )
+    try:
+        count = lane.append([message], 0, now_ms, dispatch, queue_offset, physical_offset)
+    except OSError:
+        return None  # no file for the index: the reference path tells everybody
+    if not count:
+        return None
+    return AppendResult(
+        physical_offset[0],
+        commit_log.wrote_offset - began_offset,
+        now_ms,
+        queue_offset[0],
+        (physical_offset[0],),
     )
 
 

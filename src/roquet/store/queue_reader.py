@@ -423,7 +423,8 @@ class QueueReader:
         if self._must_check_more:
             return False
         expected = (size_bytes, fmt.MAGIC_V1, queue.queue_id, queue_offset, physical_offset)
-        return plain_tags_code(record, 0, expected, topic) == tags_code
+        code = plain_tags_code(record, 0, expected, topic)
+        return code is not None and (code == tags_code or queue.topic == SCHEDULE_TOPIC)
 
     def _misfit(
         self, queue: ConsumeQueue, unit: CqUnit, queue_offset: int, record: Bytes
