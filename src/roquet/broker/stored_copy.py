@@ -14,7 +14,15 @@ from roquet.model.host import Host
 from roquet.model.message import BrokerMessage, StoredMessage
 from roquet.store.results import Bytes, GetMessageResult
 
-__all__ = ["Place", "copied", "messages_of", "real_place", "stored_properties"]
+__all__ = [
+    "Place",
+    "copied",
+    "messages_of",
+    "place_in",
+    "real_place",
+    "records_in",
+    "stored_properties",
+]
 
 Place = tuple[str, int]
 """A topic and one of its queues."""
@@ -74,8 +82,13 @@ def copied(
 
 def real_place(message: StoredMessage) -> Place | None:
     """The topic and queue for which a record that waits elsewhere is meant."""
-    topic = message.properties.get(prop.REAL_TOPIC)
-    queue_id = message.properties.get(prop.REAL_QUEUE_ID, "")
+    return place_in(message.properties)
+
+
+def place_in(properties: Mapping[str, str]) -> Place | None:
+    """The topic and queue that properties name as the real ones."""
+    topic = properties.get(prop.REAL_TOPIC)
+    queue_id = properties.get(prop.REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 9:
         return None
     return topic, int(queue_id)
@@ -84,10 +97,11 @@ def real_place(message: StoredMessage) -> Place | None:
 def messages_of(found: GetMessageResult) -> Iterator[StoredMessage]:
     """The messages that a read found."""
     for part in found.slices:
-        yield from _records(part)
+        yield from records_in(part)
 
 
-def _records(part: Bytes) -> Iterator[StoredMessage]:
+def records_in(part: Bytes) -> Iterator[StoredMessage]:
+    """The messages whose records lie one behind the other."""
     position = 0
     while position < len(part):
         message = decode_record(part, position, len(part))

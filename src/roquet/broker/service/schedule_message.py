@@ -35,27 +35,28 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from roquet.broker.due_copy import DueCopies
 from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.broker.service.timers import Handle, Timers
-from roquet.broker.stored_copy import copied, messages_of, real_place, stored_properties
 from roquet.format.commit_log import record_size, uses_v2
 from roquet.format.consume_queue import FILLER_SIZE, UNIT
 from roquet.format.consume_queue_ext import is_ext_address
 from roquet.model.delay_level import DelayLevels
-from roquet.model.message import BrokerMessage, StoredMessage
-from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from roquet.model.message import BrokerMessage
+from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.remoting.endpoint import LogLimiter
 from roquet.runtime.clock import Clock
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.lane import BurstResult
 from roquet.store.message_store import MessageStore
-from roquet.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
+from roquet.store.results import Bytes, PutMessageResult, PutMessageStatus
 
 __all__ = ["ScheduleMessageService"]
 
 log = logging.getLogger(__name__)
 
-BATCH_MESSAGES = 32
+BATCH_MESSAGES = 128
+"""What one turn of the loop delivers at most: about a millisecond."""
 BATCH_BYTES = 256 << 10
 RETRY_MS = 100
 """How long a level waits when the store refuses a message."""
@@ -100,7 +101,7 @@ class _Level:
 class _Batch(NamedTuple):
     """What is due: records, the offset behind them; or nothing, and when the first one is."""
 
-    found: GetMessageResult | None
+    slices: list[Bytes] | None
     end_offset: int
     due_ms: int
 
@@ -136,6 +137,7 @@ class ScheduleMessageService:
         self._offsets = offsets
         self._clock = clock
         self._timers = timers
+        self._copies = DueCopies()
         self._delays = DelayLevels(store.config.message_delay_levels)
         self._levels: dict[int, _Level] = {}
         self._ready: deque[_Level] = deque()
@@ -278,30 +280,40 @@ class ScheduleMessageService:
         if not units:
             # The file expired in this moment: the queue's own numbers tell where it goes on.
             return _Batch(None, queue.next_file_offset(offset), 0)
-        now_ms = self._clock.now_ms()
-        end_offset, due_ms = offset, 0
-        for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
-            is_filler = physical_offset == 0 and size_bytes == FILLER_SIZE
-            due_ms = 0 if is_filler else self._due_ms(level, queue, tags_code, now_ms)
-            if due_ms > now_ms:
-                break
-            end_offset += 1
+        end_offset, due_ms = self._due_until(level, queue, units)
         if end_offset == offset:
             return _Batch(None, offset, due_ms)
         get = self._store.get_message if may_block else self._store.get_message_in_memory
-        found = get(
-            SCHEDULE_TOPIC,
-            level.queue_id,
-            offset,
-            end_offset - offset,
-            max_total_bytes=BATCH_BYTES,
-        )
-        if found is None:
-            return None
-        if may_block:
-            found.slices = [bytes(part) for part in found.slices]
-        # A read passes over records that are gone, and goes on behind what is due.
-        return _Batch(found, min(end_offset, found.next_begin_offset), due_ms)
+        slices: list[Bytes] = []
+        left_bytes = BATCH_BYTES
+        while offset < end_offset and left_bytes > 0:
+            count = end_offset - offset
+            found = get(SCHEDULE_TOPIC, level.queue_id, offset, count, max_total_bytes=left_bytes)
+            if found is None:
+                if slices:
+                    break
+                return None
+            slices += [bytes(part) for part in found.slices] if may_block else found.slices
+            left_bytes -= found.total_bytes
+            if found.next_begin_offset <= offset:
+                break
+            # A read passes over records that are gone, and goes on behind what is due.
+            offset = found.next_begin_offset
+        return _Batch(slices, min(end_offset, offset), due_ms)
+
+    def _due_until(self, level: _Level, queue: ConsumeQueue, units: bytes) -> tuple[int, int]:
+        """Where what is due ends, and when what lies there is."""
+        now_ms = self._clock.now_ms()
+        end_offset, due_ms = level.next_offset, 0
+        has_ext = queue.ext is not None
+        for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
+            if tags_code > now_ms or has_ext:
+                is_filler = physical_offset == 0 and size_bytes == FILLER_SIZE
+                due_ms = 0 if is_filler else self._due_ms(level, queue, tags_code, now_ms)
+                if due_ms > now_ms:
+                    break
+            end_offset += 1
+        return end_offset, due_ms
 
     def _due_ms(self, level: _Level, queue: ConsumeQueue, tags_code: int, now_ms: int) -> int:
         """When an entry is due: never later than if it had been sent just now."""
@@ -316,11 +328,11 @@ class ScheduleMessageService:
     # ----------------------------------------------------------------------------- delivery
 
     def _deliver(self, level: _Level, batch: _Batch) -> None:
-        if batch.found is None:
+        if batch.slices is None:
             self._skip(level, batch)
             return
         began_offset = level.next_offset
-        due = self._due(level, batch)
+        due = self._due(level, batch.slices, batch.end_offset)
         refusal = self._store_all(level, due, batch.end_offset) if due else None
         if refusal is None:
             level.next_offset = max(began_offset, batch.end_offset)
@@ -347,20 +359,20 @@ class ScheduleMessageService:
             )
         self._wait(level, RETRY_MS)
 
-    def _due(self, level: _Level, batch: _Batch) -> list[tuple[int, BrokerMessage]]:
+    def _due(
+        self, level: _Level, slices: list[Bytes], end_offset: int
+    ) -> list[tuple[int, BrokerMessage]]:
         """What is to be stored of a batch, each with its place in the queue of the level."""
         due: list[tuple[int, BrokerMessage]] = []
-        for message in messages_of(batch.found) if batch.found is not None else ():
-            queue_offset = message.queue_offset
-            if queue_offset >= batch.end_offset:
+        for queue_offset, message in self._copies.of(slices):
+            if queue_offset >= end_offset:
                 break
             if queue_offset in level.ahead:
                 continue
-            again = _time_up(message)
-            if again is None:
+            if message is None:
                 self._drop(level, queue_offset, "it does not say for which queue it is")
             else:
-                due.append((queue_offset, again))
+                due.append((queue_offset, message))
         return due
 
     def _store_all(
@@ -431,11 +443,3 @@ def _record_bytes(message: BrokerMessage) -> int:
         properties_bytes=len(message.properties),
         v2=uses_v2(message.topic),
     )
-
-
-def _time_up(message: StoredMessage) -> BrokerMessage | None:
-    """A message whose time has come, for the queue from which it was kept back."""
-    place = real_place(message)
-    if place is None or place[0] == TRANS_HALF_TOPIC:
-        return None
-    return copied(message, place, stored_properties(message))
