@@ -57,29 +57,31 @@ class TransactionChecker:
         """
         group = properties.get(prop.PRODUCER_GROUP, "")
         unique_key = properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
-        header = CheckTransactionStateRequestHeader(
-            topic=TRANS_HALF_TOPIC,
-            half_queue_offset=appended.queue_offset,
-            physical_offset=appended.wrote_offset,
-            msg_id=unique_key,
-            transaction_id=unique_key,
-            offset_msg_id=appended.message_id(message.store_host),
-            broker_name=self._broker_name,
-        )
-        body = _record(message, properties, appended)
-        if body is None:
-            return False
-        for _ in range(TRIES_MAX):
-            channel = self._producers.available_channel(group)
-            if channel is None:
-                break
-            try:
-                channel.connection.send_oneway(
-                    RequestCode.CHECK_TRANSACTION_STATE, header, body=body
-                )
-            except SendFailed:
-                continue
-            return True
+        channel = self._producers.available_channel(group)
+        if channel is not None:
+            header = CheckTransactionStateRequestHeader(
+                topic=TRANS_HALF_TOPIC,
+                half_queue_offset=appended.queue_offset,
+                physical_offset=appended.wrote_offset,
+                msg_id=unique_key,
+                transaction_id=unique_key,
+                offset_msg_id=appended.message_id(message.store_host),
+                broker_name=self._broker_name,
+            )
+            body = _record(message, properties, appended)
+            if body is None:
+                return False
+            for _ in range(TRIES_MAX):
+                try:
+                    channel.connection.send_oneway(
+                        RequestCode.CHECK_TRANSACTION_STATE, header, body=body
+                    )
+                except SendFailed:
+                    channel = self._producers.available_channel(group)
+                    if channel is None:
+                        break
+                else:
+                    return True
         more = self._log_limiter.allow("nobody")
         if more is not None:
             log.warning("no producer of group %s can be asked about %s%s", group, unique_key, more)

@@ -67,6 +67,8 @@ PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 
 ROUND_MS_MAX = 60_000
 BATCH_MESSAGES = 32
+OP_MESSAGES = 8
+"""Op messages of one read; each may name several hundred half messages."""
 SKIPS_A_TURN = 2_000
 """Half messages that are over, passed in one turn."""
 NO_OP_PAUSE_MS = 1_000
@@ -241,9 +243,10 @@ class TransactionCheckService:
                 pause = 0
             if pause is not None:
                 self._finish_turn(walk)
-                took_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
-                yield pause or min(took_ms * PAUSE_TO_WORK, REST_MS_MAX)
+                took_us = (self._clock.monotonic_ns() - began_ns) // 1_000
+                yield pause or min(-(-took_us * PAUSE_TO_WORK // 1_000), REST_MS_MAX)
                 began_ns = self._clock.monotonic_ns()
+                yield from self._read_new_ops(walk)
 
     def _is_ended(self, walk: _Walk, queue_offset: int) -> bool:
         if walk.ended.take(queue_offset) or queue_offset in self._ops.pending:
@@ -254,7 +257,7 @@ class TransactionCheckService:
     def _read_halves(self, walk: _Walk) -> Steps:
         """Read half messages from where the walk is, or end it."""
         walk.batch.clear()
-        found = yield from self._get(TRANS_HALF_TOPIC, walk.half_offset)
+        found = yield from self._get(TRANS_HALF_TOPIC, walk.half_offset, BATCH_MESSAGES)
         if found.status is GetMessageStatus.FOUND:
             walk.batch = {message.queue_offset: message for message in messages_of(found)}
             # Places before the first one have no message any more.
@@ -268,17 +271,28 @@ class TransactionCheckService:
 
     def _read_ops(self, walk: _Walk) -> Generator[Pause, object, bool]:
         """Read the next op messages; whether there were any."""
-        found = yield from self._get(TRANS_OP_HALF_TOPIC, walk.ended.next_offset)
+        found = yield from self._get(TRANS_OP_HALF_TOPIC, walk.ended.next_offset, OP_MESSAGES)
         messages: Iterator[StoredMessage] = iter(())
         if found.status is GetMessageStatus.FOUND:
             messages = messages_of(found)
         return walk.ended.add(messages, found.next_begin_offset)
 
-    def _get(self, topic: str, queue_offset: int) -> Reading:
+    def _read_new_ops(self, walk: _Walk) -> Steps:
+        """Read op messages that were stored while the walk rested."""
+        is_read_through = walk.ended.last_born_ms is None
+        store, ended = self._store, walk.ended
+        while store.max_offset_in_queue(TRANS_OP_HALF_TOPIC, _QUEUE_ID) > ended.next_offset:
+            if not (yield from self._read_ops(walk)):
+                break
+            yield 0
+        if is_read_through:
+            ended.last_born_ms = None
+
+    def _get(self, topic: str, queue_offset: int, messages: int) -> Reading:
         """A batch of a queue, read by a thread if that may wait for the disk."""
-        found = self._store.get_message_in_memory(topic, _QUEUE_ID, queue_offset, BATCH_MESSAGES)
+        found = self._store.get_message_in_memory(topic, _QUEUE_ID, queue_offset, messages)
         if found is None:
-            read = partial(self._read_cold, topic, queue_offset)
+            read = partial(self._read_cold, topic, queue_offset, messages)
             result = yield read
             assert isinstance(result, GetMessageResult), "a read gives records"
             found = result
@@ -287,8 +301,8 @@ class TransactionCheckService:
                 listener(topic, found)
         return found
 
-    def _read_cold(self, topic: str, queue_offset: int) -> GetMessageResult:
-        found = self._store.get_message(topic, _QUEUE_ID, queue_offset, BATCH_MESSAGES)
+    def _read_cold(self, topic: str, queue_offset: int, messages: int) -> GetMessageResult:
+        found = self._store.get_message(topic, _QUEUE_ID, queue_offset, messages)
         found.slices = [bytes(part) for part in found.slices]
         return found
 
