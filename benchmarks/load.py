@@ -114,8 +114,16 @@ class Peer:
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._decoder = FrameDecoder()
 
-    def send(self, topic: str, queue_id: int, *, opaque: int = 0) -> None:
-        """Ask to store one small message, without waiting for the answer."""
+    def send(
+        self,
+        topic: str,
+        queue_id: int,
+        *,
+        opaque: int = 0,
+        properties: str = "",
+        body: bytes = b"hello",
+    ) -> None:
+        """Ask to store one message, without waiting for the answer."""
         fields = {
             "a": "bench_group",
             "b": topic,
@@ -125,17 +133,19 @@ class Peer:
             "f": "0",
             "g": str(time.time_ns() // 1_000_000),
             "h": "0",
-            "i": f"UNIQ_KEY\x017F0000010B9F18B4AAC2{opaque:012X}\x02WAIT\x01true\x02",
+            "i": f"UNIQ_KEY\x017F0000010B9F18B4AAC2{opaque:012X}\x02WAIT\x01true\x02{properties}",
             "j": "0",
             "k": "false",
             "m": "false",
         }
+        self.request(RequestCode.SEND_MESSAGE_V2, fields, opaque=opaque, body=body)
+
+    def request(
+        self, code: int, fields: dict[str, str], *, opaque: int = 0, body: bytes = b""
+    ) -> None:
+        """Ask something, without waiting for the answer."""
         request = RemotingCommand(
-            code=RequestCode.SEND_MESSAGE_V2,
-            version=493,
-            opaque=opaque,
-            ext_fields=fields,
-            body=b"hello",
+            code=code, version=493, opaque=opaque, ext_fields=fields, body=body
         )
         self._socket.sendall(encode_command(request))
 
@@ -147,6 +157,11 @@ class Peer:
                 raise ConnectionError("the broker closed the connection")
             self._decoder.feed(data)
         return decode_command(frame)
+
+    def drain(self) -> None:
+        """Wait for whatever comes, and forget it."""
+        if not self._socket.recv(READ_BYTES):
+            raise ConnectionError("the broker closed the connection")
 
     def close(self) -> None:
         """Close the connection."""
