@@ -83,9 +83,7 @@ def append_alone(
     began_offset = commit_log.wrote_offset
     now_ms = commit_log.next_store_timestamp()
     queue_offset, physical_offset = array("q", (-1,)), array("q", (-1,))
-    dispatch = (
-        is_confirmed and dispatcher.is_plain and dispatcher.dispatched_offset == began_offset
-    )
+    dispatch = is_confirmed and dispatcher.is_plain and dispatcher.dispatched_offset == began_offset
     try:
         count = lane.append([message], 0, now_ms, dispatch, queue_offset, physical_offset)
     except OSError:
