@@ -143,7 +143,7 @@ cdef class Lane:
 
     cdef bint _fits(self, const Message *message) noexcept
     cdef Keys *_keys_of(self, Py_ssize_t count) except NULL
-    cdef int _read_levels(self, object levels) except -1
+    cdef int _note_delays(self, object levels) except -1
     cdef bint _entry_code(
         self, _Topic topic, const Properties *found, int64_t store_ms, int64_t *code
     ) noexcept

@@ -300,10 +300,7 @@ def walk(const unsigned char[::1] view not None, Py_ssize_t position, Py_ssize_t
 
 def fits_entry(const unsigned char[::1] record not None, int64_t physical_offset, bytes topic not None,
                int32_t queue_id, int64_t queue_offset, int64_t tags_code):
-    """Whether a record is plain, whole, and the one its queue entry speaks of.
-
-    When a delayed message is due depends on settings, which may have changed: that is not compared.
-    """
+    """Whether a record is plain, whole, and the one its queue entry speaks of; of any due time."""
     cdef Record found
     if record.shape[0] == 0 or not read_record(&record[0], record.shape[0], physical_offset, True, &found):
         return False
@@ -446,39 +443,32 @@ cdef class Lane:
         self._index = index
         self._dispatcher = dispatcher
         self._max_body = max_body_bytes
-        self._read_levels(commit_log.rules.delay_levels)
+        self._note_delays(commit_log.rules.delay_levels)
         self._topics = {}
         self._burst = 0
         self._loaded = []
         self._last_name = None
         self._last_topic = None
 
-    cdef int _read_levels(self, object levels) except -1:
-        """Note the delays; without any, or with very many, the reference path has them."""
+    cdef int _note_delays(self, object levels) except -1:
+        """Without levels, or with very many, the reference path has all delayed messages."""
         cdef int level
-        self._delay_levels = 0
-        if 0 < levels.max_level <= DELAY_LEVELS_MAX:
-            self._delay_levels = levels.max_level
-            for level in range(self._delay_levels):
-                self._delays_ms[level] = levels.deliver_timestamp_ms(level + 1, 0)
+        self._delay_levels = levels.max_level if levels.max_level <= DELAY_LEVELS_MAX else 0
+        for level in range(self._delay_levels):
+            self._delays_ms[level] = levels.deliver_timestamp_ms(level + 1, 0)
         return 0
 
     cdef bint _entry_code(
         self, _Topic topic, const Properties *found, int64_t store_ms, int64_t *code
     ) noexcept:
-        """The last field of a queue entry: hash of the tags, or when a delayed message is due.
-
-        False for a delay of which the reference path has to judge.
-        """
+        """The last field of a queue entry; false if the reference path has to judge of a delay."""
         cdef int64_t level = 0
         cdef Py_ssize_t i
         code[0] = tags_hash(found)
         if not topic.is_delayed or found.delay.size == 0:
             return True
-        if found.delay.size > 9:
-            return False
         for i in range(found.delay.size):
-            if not c"0" <= found.delay.at[i] <= c"9":
+            if i == 9 or not c"0" <= found.delay.at[i] <= c"9":
                 return False
             level = 10 * level + found.delay.at[i] - c"0"
         if level > 0:
@@ -541,6 +531,7 @@ cdef class Lane:
         cdef object table = self._queues.table.get(topic)
         cdef Py_ssize_t size = 0
         cdef const char *text
+        cdef bint is_delayed
         if table is None:
             return None
         if known is not None and known.table is table:
@@ -549,9 +540,8 @@ cdef class Lane:
         if not PyUnicode_CheckExact(topic) or not PyUnicode_IS_ASCII(topic):
             return None
         text = PyUnicode_AsUTF8AndSize(topic, &size)
-        if not 0 < size <= TOPIC_MAX:
-            return None
-        if is_schedule_topic(text, size) and self._delay_levels == 0:
+        is_delayed = is_schedule_topic(text, size)
+        if not 0 < size <= TOPIC_MAX or (is_delayed and self._delay_levels == 0):
             return None
         known = _Topic.__new__(_Topic)
         known.name = text[:size]
@@ -561,7 +551,7 @@ cdef class Lane:
             java_hash(0, <const unsigned char *>text, size), <const unsigned char *>b"#", 1
         )
         known.burst = self._burst
-        known.is_delayed = is_schedule_topic(text, size)
+        known.is_delayed = is_delayed
         self._topics[topic] = known
         return known
 
@@ -818,12 +808,10 @@ cdef class Lane:
             topic = self._any_topic((<const char *>record.topic.at)[:record.topic.size].decode("ascii"))
         if topic is None or not collect_keys(topic.hash_, &record.properties, &keys):
             return False
-        if not self._entry_code(topic, &record.properties, record.store_timestamp_ms, &code):
-            return False
         queue = self._queue(topic, record.queue_id, False)
-        if queue is None:
+        if queue is None or (target.has_index and not self._index_takes(&target.index, keys.count)):
             return False
-        if target.has_index and not self._index_takes(&target.index, keys.count):
+        if not self._entry_code(topic, &record.properties, record.store_timestamp_ms, &code):
             return False
         if offset + record.size > queue.max_physical_offset:
             expected = queue.queue.max_queue_offset
