@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,6 @@ from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.expression_filter import make_filters
 from roquet.broker.lane import make_frame_lane
-from roquet.broker.manager.client_channel import ClientChannel
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.delay_offset import DelayOffsetManager
@@ -45,6 +44,7 @@ from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.manager.transaction_metrics import TransactionMetrics
 from roquet.broker.message_services import MessageServices
+from roquet.broker.plugins import BrokerHooks, load_hooks
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.processors import (
@@ -53,6 +53,7 @@ from roquet.broker.processors import (
     make_pull_processor,
     make_send_processor,
 )
+from roquet.broker.service.consumer_notices import ConsumerNotices
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.housekeeping import PeriodicTasks, keep_house, persist_tables
 from roquet.broker.service.linger import Linger
@@ -61,14 +62,12 @@ from roquet.broker.service.timers import LoopTimers
 from roquet.broker.service.transaction_op import TransactionSettings
 from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS, BrokerStats
 from roquet.broker.stats.feeds import ChannelActivity, ServiceFeed
-from roquet.errors import ConfigError, SendFailed
+from roquet.errors import ConfigError
 from roquet.model.delay_level import DelayLevels
 from roquet.model.host import Host
 from roquet.remoting.client import RemotingClient
-from roquet.remoting.codes import RequestCode
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import RemotingLimits, RemotingStatistics
-from roquet.remoting.headers.client import NotifyConsumerIdsChangedRequestHeader
 from roquet.remoting.processor import Port, ProcessorRegistry
 from roquet.remoting.server import RemotingServer, ServerConfig, fast_port
 from roquet.remoting.tls_settings import TlsSettings
@@ -79,7 +78,7 @@ from roquet.runtime.randomness import Randomness, seeded
 from roquet.store.config import MessageStoreConfig
 from roquet.store.config import replace as replace_store_settings
 from roquet.store.default_message_store import DefaultMessageStore
-from roquet.store.plugin import build_store
+from roquet.store.plugin import build_store, plug_in_faults
 
 __all__ = ["Broker"]
 
@@ -99,6 +98,7 @@ class Broker:
         clock: The time.
         files: The door to the file system.
         random: Chooses queues for producers that do not.
+        hooks: Hooks besides those that the settings name.
 
     Attributes:
         topics: The topics.
@@ -124,6 +124,7 @@ class Broker:
         clock: Clock | None = None,
         files: Files | None = None,
         random: Randomness | None = None,
+        hooks: BrokerHooks | None = None,
     ) -> None:
         # Copies, because administrators may change settings while the broker runs.
         self.config = config = replace(config)
@@ -143,6 +144,7 @@ class Broker:
             on_fatal=self._store_failed,
         )
         self.store = build_store(store_config, self._log_store)
+        self.hooks = load_hooks(config, hooks)
         levels = DelayLevels(store_config.message_delay_levels).max_level
         self.topics = TopicConfigManager.at(config, files, clock, delay_level_count=levels)
         self.groups = SubscriptionGroupManager.at(config, files, clock)
@@ -154,7 +156,7 @@ class Broker:
         self.settings = DynamicSettings.at(config, store_config, files, clock)
         self.stats = BrokerStats(config.cluster_name, clock)
         self.producers = ProducerManager(config, clock)
-        self.consumers = ConsumerManager(config, clock, notify=self._notify_consumers)
+        self.consumers = ConsumerManager(config, clock, notify=ConsumerNotices(self._loop).notify)
         self.filters = make_filters(
             config, files, clock, store=self._log_store, consumers=self.consumers
         )
@@ -181,7 +183,6 @@ class Broker:
         )
         self._registration: NamesrvRegistration | None = None
         self._services: MessageServices | None = None
-        self._changed_groups: dict[str, Sequence[ClientChannel]] = {}
         self._is_stopped = False
 
     def _make_server(self) -> RemotingServer:
@@ -189,6 +190,7 @@ class Broker:
         server = RemotingServer(
             self._registry,
             ServerConfig(limits=limits, tls=self._tls.to_config()),
+            hooks=self.hooks.rpc,
             clock=self._clock,
             files=self._files,
         )
@@ -210,9 +212,11 @@ class Broker:
             StoreError: The store cannot be opened.
         """
         problems = [table.load() for table in (self.settings, *self._tables)]
-        await asyncio.to_thread(self.store.load)
+        with plug_in_faults(self.store):
+            await asyncio.to_thread(self.store.load)
         try:
-            self.store.start()
+            with plug_in_faults(self.store):
+                self.store.start()
             await self._listen()
             self._start_tasks()
             await self._register()
@@ -247,6 +251,7 @@ class Broker:
             clock=self._clock,
             random=self._random,
             store_host=store_host,
+            hooks=self.hooks,
         )
         sends, pulls = make_send_processor(parts), make_pull_processor(parts, self._tasks)
         sends.half_stored.append(lambda topic: self.transaction_metrics.add(topic, 1))
@@ -279,6 +284,7 @@ class Broker:
             timers=LoopTimers(),
             store_host=store_host,
             random=self._random,
+            consume_hooks=self.hooks.consume,
         )
 
     def _admin_processors(self) -> Iterator[object]:
@@ -463,20 +469,6 @@ class Broker:
     def _connection_closed(self, connection: Connection) -> None:
         self.producers.connection_closed(connection)
         self.consumers.connection_closed(connection)
-
-    def _notify_consumers(self, group: str, channels: Sequence[ClientChannel]) -> None:
-        """Tell the clients of a group that it changed, once for all changes of a turn."""
-        if not self._changed_groups:
-            self._loop.call_soon(self._tell_consumers)
-        self._changed_groups[group] = channels
-
-    def _tell_consumers(self) -> None:
-        changed, self._changed_groups = self._changed_groups, {}
-        for group, channels in changed.items():
-            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
-            for channel in channels:
-                with suppress(SendFailed):  # a client that cannot be told is about to go
-                    channel.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
 
     async def wait_registered(self) -> None:
         """Wait until the name servers that answer know all topics, or for a while."""

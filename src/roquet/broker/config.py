@@ -40,6 +40,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             servers, for ``fetchNamesrvAddrByAddressServer``.
         address_server_subgroup: The last part of the path of that list.
         region_id: What messages and answers carry as MSG_REGION.
+        send_message_hooks: Names of plug-ins with commas between, as the two below; see
+            :mod:`roquet.broker.plugins`.
     """
 
     # Identity
@@ -163,6 +165,11 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     send_queue_capacity: Positive = field(default=10_000, name="sendThreadPoolQueueCapacity")
     pull_queue_capacity: Positive = field(default=100_000, name="pullThreadPoolQueueCapacity")
     query_queue_capacity: Positive = field(default=20_000, name="queryThreadPoolQueueCapacity")
+
+    # Plug-ins
+    send_message_hooks: str = field(default="", name="sendMessageHooks")
+    consume_message_hooks: str = field(default="", name="consumeMessageHooks")
+    rpc_hooks: str = field(default="", name="rpcHooks")
 
     @property
     def is_master(self) -> bool:

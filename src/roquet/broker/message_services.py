@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from roquet.broker.admin.half_message import HalfMessageAdmin
 from roquet.broker.config import BrokerConfig
+from roquet.broker.hooks import ConsumeMessageHook
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.broker.manager.producer import ProducerManager
@@ -50,6 +51,7 @@ class MessageServices:
         timers: The event loop.
         store_host: The broker's address in records.
         random: Chooses queues.
+        consume_hooks: Called around returns.
 
     Attributes:
         schedule: Delivers delayed messages.
@@ -77,6 +79,7 @@ class MessageServices:
         timers: Timers,
         store_host: Host,
         random: Randomness,
+        consume_hooks: list[ConsumeMessageHook] | None = None,
     ) -> None:
         self._is_slave = store.config.broker_role is BrokerRole.SLAVE
         self.schedule = ScheduleMessageService(
@@ -90,6 +93,7 @@ class MessageServices:
             store_host=store_host,
             flow=flow,
             random=random,
+            consume_hooks=consume_hooks,
         )
         self.ops = TransactionOps(
             settings, store=store, clock=clock, timers=timers, store_host=store_host

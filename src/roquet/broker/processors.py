@@ -19,6 +19,7 @@ from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.manager.rebalance_lock import RebalanceLockManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.plugins import BrokerHooks
 from roquet.broker.processor.client_manage import ClientManageProcessor
 from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
 from roquet.broker.processor.pull_message import PullMessageProcessor
@@ -58,6 +59,7 @@ class BrokerParts(Struct, frozen=True, kw_only=True):
     clock: Clock
     random: Randomness
     store_host: Host
+    hooks: BrokerHooks
 
 
 def make_send_processor(parts: BrokerParts) -> SendMessageProcessor:
@@ -73,6 +75,7 @@ def make_send_processor(parts: BrokerParts) -> SendMessageProcessor:
         random=parts.random,
         locks=parts.locks,
         stats=parts.stats,
+        send_hooks=parts.hooks.send,
     )
 
 
@@ -99,6 +102,7 @@ def make_pull_processor(parts: BrokerParts, tasks: PeriodicTasks) -> PullMessage
         clock=parts.clock,
         flow=parts.flow,
         stats=parts.stats,
+        consume_hooks=parts.hooks.consume,
     )
 
 
@@ -116,6 +120,7 @@ def client_processors(parts: BrokerParts) -> list[object]:
             store_host=parts.store_host,
             random=parts.random,
             stats=parts.stats,
+            send_hooks=parts.hooks.send,
         ),
         ClientManageProcessor(
             parts.config,

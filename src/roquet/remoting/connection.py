@@ -36,7 +36,7 @@ from roquet.remoting.command import (
 from roquet.remoting.frame import Frame, FrameDecoder, SerializeType
 from roquet.remoting.frame_lane import ConnectionLane
 from roquet.remoting.headers.base import Header
-from roquet.remoting.hooks import RequestRefused, RpcCall
+from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
 from roquet.remoting.outgoing import OutgoingRequests
 from roquet.remoting.processor import (
     Answer,
@@ -465,8 +465,7 @@ class Connection(asyncio.Protocol):
         call = RpcCall(self, request)
         self._send(call)
         response = await self._outgoing.wait(request, self.remote_address, timeout_ms=timeout_ms)
-        for hook in self._endpoint.hooks:
-            hook.after_response(call, response)
+        self._run_hooks(lambda hook: hook.after_response(call, response))
         return response
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
@@ -496,10 +495,20 @@ class Connection(asyncio.Protocol):
             raise self._send_failed("full: too many requests wait for an answer")
         request = call.request
         request.opaque = self._outgoing.free_opaque()
-        for hook in self._endpoint.hooks:
-            hook.before_request(call)
+        self._run_hooks(lambda hook: hook.before_request(call))
         self._endpoint.statistics.requests_sent += 1
         self._write(encode_command(request))
+
+    def _run_hooks(self, run: Callable[[RpcHook], None]) -> None:
+        """Run hooks around a request of ours; what one raises is for our caller a failed send."""
+        for hook in self._endpoint.hooks:
+            try:
+                run(hook)
+            except Exception as error:
+                more = self._endpoint.log_limiter.allow("hook")
+                if more is not None:
+                    log.warning("a hook keeps a request from %s%s", self, more, exc_info=error)
+                raise self._send_failed("closed to it by a hook", str(error)) from error
 
     def _send_failed(self, what: str, detail: str | None = None) -> SendFailed:
         return SendFailed(

@@ -1,7 +1,7 @@
 """Stores that stand before a store: upstream's messageStorePlugIn.
 
 Owns the chain. ``messageStorePlugIn`` holds names separated by commas, each
-``package.module:Class`` or the name of an entry point of group ``roquet.message_store``. The first
+``package.module:Class`` or the name of an entry point of group ``roquet.message_stores``. The first
 name becomes the outermost store, as in upstream's MessageStoreFactory.
 
 A plug-in is a subclass of :class:`PluginMessageStore` and overrides what it is about. Puts come in
@@ -12,14 +12,15 @@ or adds a put hook, which they share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib import import_module
-from importlib.metadata import entry_points
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
-from roquet.errors import ConfigError
+from roquet.errors import ConfigError, RoquetError
 from roquet.model.host import Host
 from roquet.model.message import BatchMessage, BrokerMessage, StoredMessage
 from roquet.runtime.clock import Clock
+from roquet.runtime.plugin import plugin_names
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
@@ -38,48 +39,45 @@ from roquet.store.results import (
 from roquet.store.running_flags import RunningFlags
 from roquet.store.stats import StoreStatsService
 
-ENTRY_POINT_GROUP = "roquet.message_store"
+SETTING = "messageStorePlugIn"
+ENTRY_POINT_GROUP = "roquet.message_stores"
 
 
 def build_store(config: MessageStoreConfig, store: MessageStore) -> MessageStore:
     """Put the configured plug-ins before a store.
 
     Raises:
-        ConfigError: A name leads to no plug-in.
+        ConfigError: A name leads to no plug-in, or to one that fails.
     """
-    names = [name.strip() for name in config.message_store_plug_in.split(",")]
-    for name in reversed([name for name in names if name]):
-        store = _find(name)(store)
+    names = plugin_names(config.message_store_plug_in, setting=SETTING, group=ENTRY_POINT_GROUP)
+    for name in reversed(names):
+        found = name.load()
+        if not (isinstance(found, type) and issubclass(found, PluginMessageStore)):
+            raise name.refusal(f"{found!r} is no subclass of PluginMessageStore")
+        store = name.make(partial(found, store))
     return store
 
 
-def _find(name: str) -> type[PluginMessageStore]:
+@contextmanager
+def plug_in_faults(store: MessageStore) -> Iterator[None]:
+    """Tell faults of plug-ins at the start as such; those of Roquet and of files stay as they are.
+
+    Raises:
+        ConfigError: A plug-in failed.
+    """
     try:
-        found = _load(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise _refusal(name, f"{type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, PluginMessageStore)):
-        raise _refusal(name, f"{found!r} is no subclass of PluginMessageStore")
-    return found
-
-
-def _load(name: str) -> object:
-    module_name, colon, class_name = name.partition(":")
-    if colon:
-        found: object = getattr(import_module(module_name), class_name)
-        return found
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        loaded: object = entry_point.load()
-        return loaded
-    raise ImportError(f"no entry point of that name in group {ENTRY_POINT_GROUP}")
-
-
-def _refusal(name: str, detail: str) -> ConfigError:
-    return ConfigError(
-        f"messageStorePlugIn names {name!r}, which cannot be used",
-        detail=detail,
-        hint="write package.module:Class, or the name of an installed plug-in",
-    )
+        yield
+    except (RoquetError, OSError):
+        raise
+    except Exception as error:
+        if not isinstance(store, PluginMessageStore):
+            raise
+        raise ConfigError(
+            "A plug-in of the store failed at the start.",
+            code="plugin",
+            detail=f"{type(error).__name__}: {error}",
+            hint=f"Mend it, or leave it out of {SETTING}.",
+        ) from error
 
 
 class PluginMessageStore:

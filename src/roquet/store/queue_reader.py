@@ -349,6 +349,7 @@ class QueueReader:
             if by_record is not None and not by_record(memoryview(record)):
                 if not gathered.count:
                     result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+                result.filtered_count += 1
                 continue
             gathered.add(record, physical_offset)
             result.queue_offsets.append(queue_offset - 1)

@@ -100,6 +100,7 @@ class GetMessageResult:
     Attributes:
         behind_bytes: How far the last entry that was looked at is behind the end of the log.
         last_store_timestamp_ms: When the last of the records was stored; 0 if there is none.
+        filtered_count: How many records were read and left out by a filter.
     """
 
     status: GetMessageStatus
@@ -112,6 +113,7 @@ class GetMessageResult:
     suggest_pulling_from_slave: bool = False
     behind_bytes: int = 0
     last_store_timestamp_ms: int = 0
+    filtered_count: int = 0
 
     @property
     def message_count(self) -> int:

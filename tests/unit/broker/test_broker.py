@@ -94,10 +94,11 @@ async def send(
     *,
     queue_id: int = 0,
     properties: str = "TAGS\x01paid\x02",
+    topic: str = TOPIC,
 ) -> RemotingCommand:
     header = SendMessageRequestHeaderV2(
         producer_group="shop",
-        topic=TOPIC,
+        topic=topic,
         default_topic="TBW102",
         default_topic_queue_nums=4,
         queue_id=queue_id,

@@ -10,7 +10,7 @@ from roquet.remoting.codes import LanguageCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.endpoint import RemotingLimits
 from roquet.remoting.frame import SerializeType
-from roquet.remoting.hooks import RpcCall, RpcHook
+from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
 from roquet.runtime.clock import ManualClock
 from tests.unit.remoting.net_kit import (
     BIG,
@@ -203,6 +203,27 @@ async def test_hooks_may_change_requests_and_see_answers() -> None:
     async with serving() as up, RemotingClient(config=PATIENT, hooks=[hook]) as client:
         assert (await client.invoke(up.address, TYPED)).remark == "12"
     assert hook.answers == [0]
+
+
+class Failing(RpcHook):
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def before_request(self, call: RpcCall) -> None:
+        if self._at == "before":
+            raise ZeroDivisionError(call)
+
+    def after_response(self, call: RpcCall, response: RemotingCommand | None) -> None:
+        if self._at == "after":
+            raise RequestRefused(f"{call} {response}")
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+async def test_a_hook_that_fails_is_a_send_that_fails(at: str) -> None:
+    async with serving() as up, RemotingClient(config=PATIENT, hooks=[Failing(at)]) as client:
+        with pytest.raises(SendFailed, match="closed to it by a hook"):
+            await client.invoke(up.address, ECHO)
+        assert len(client.connections) == 1, "the connection is good for others"
 
 
 async def test_the_language_is_said() -> None:

@@ -2,18 +2,17 @@ from __future__ import annotations
 
 import inspect
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
-from roquet.errors import ConfigError
+from roquet.errors import ConfigError, StoreLocked
 from roquet.model.message import BatchMessage, BrokerMessage
-from roquet.store import plugin
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.message_store import MessageStore, PutDone
-from roquet.store.plugin import PluginMessageStore, build_store
+from roquet.store.plugin import PluginMessageStore, build_store, plug_in_faults
 from roquet.store.results import PutMessageResult, PutMessageStatus
+from tests.unit.runtime.plugin_kit import Installed
 from tests.unit.store.kit import bodies, config, message, new_store
 
 HERE = __name__
@@ -133,21 +132,39 @@ def test_one_bad_name_spoils_the_chain(tmp_path: Path) -> None:
         chain(new_store(tmp_path), f"nothing:Here,{name_of(Counting)}")
 
 
-def test_an_error_of_the_plug_in_is_its_own(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="cannot be made"):
+def test_a_plug_in_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="messageStorePlugIn") as raised:
         chain(new_store(tmp_path), name_of(Broken))
+    assert raised.value.detail == "RuntimeError: cannot be made"
 
 
 def test_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(*, group: str, name: str) -> EntryPoints:
-        assert group == "roquet.message_store"
-        points = [EntryPoint("counting", f"{HERE}:Counting", group)]
-        return EntryPoints(point for point in points if point.name == name)
+    installed = Installed(tmp_path / "site", monkeypatch)
+    source = (
+        "from roquet.store.plugin import PluginMessageStore\nclass Own(PluginMessageStore): ..."
+    )
+    points = {"roquet.message_stores": {"own": "own_store:Own"}}
+    installed.distribution("own-store", "own_store", source, points)
+    outer = chain(new_store(tmp_path / "store"), f"{name_of(Counting)},own")
+    assert type(outer) is Counting
+    assert type(outer.next_store).__name__ == "Own"
+    with pytest.raises(ConfigError) as raised:
+        chain(new_store(tmp_path / "store"), "other")
+    assert raised.value.detail == "no entry point of that name; installed are: own"
 
-    monkeypatch.setattr(plugin, "entry_points", found)
-    assert type(chain(new_store(tmp_path), "counting")) is Counting
-    with pytest.raises(ConfigError):
-        chain(new_store(tmp_path), "other")
+
+def test_faults_at_the_start_are_told_as_the_plug_ins(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    outer = Counting(store)
+    with pytest.raises(ConfigError) as raised, plug_in_faults(outer):
+        raise ZeroDivisionError("no luck")
+    assert raised.value.detail == "ZeroDivisionError: no luck"
+    assert "messageStorePlugIn" in (raised.value.hint or "")
+    for error in (StoreLocked("in use"), OSError("disk")):
+        with pytest.raises(type(error)), plug_in_faults(outer):
+            raise error
+    with pytest.raises(ZeroDivisionError), plug_in_faults(store):
+        raise ZeroDivisionError
 
 
 class Recorder:

@@ -95,6 +95,7 @@ class PullMessageProcessor:
         clock: Time.
         flow: The threads that read what is not in memory.
         stats: The broker's counters; without them, nobody sees what is counted.
+        consume_hooks: The hooks, if others have them too.
 
     Attributes:
         check: Says who may pull what.
@@ -116,6 +117,7 @@ class PullMessageProcessor:
         clock: Clock,
         flow: FlowControl,
         stats: BrokerStats | None = None,
+        consume_hooks: list[ConsumeMessageHook] | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -127,7 +129,7 @@ class PullMessageProcessor:
             config, topics=topics, groups=groups, consumers=consumers, filters=filters
         )
         self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
-        self.consume_hooks: list[ConsumeMessageHook] = []
+        self.consume_hooks = [] if consume_hooks is None else consume_hooks
         self.response = PullResponse(config, store.config, clock)
         self._messages_max = max(store.config.transfer_count_in_memory_max, MESSAGES_MAX)
         self._late: set[asyncio.Future[None]] = set()
@@ -292,6 +294,7 @@ class PullMessageProcessor:
                 ext_fields=context.request.ext_fields or {},
                 message_count=result.message_count,
                 message_bytes=result.total_bytes,
+                filtered_count=result.filtered_count,
                 stats_type=stats_type,
             ),
         )

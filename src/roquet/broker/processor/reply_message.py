@@ -117,7 +117,7 @@ class ReplyMessageProcessor:
         send_hooks: list[SendMessageHook] | None = None,
         stats: BrokerStats | None = None,
     ) -> None:
-        self.send_hooks: list[SendMessageHook] = [] if send_hooks is None else send_hooks
+        self.send_hooks = [] if send_hooks is None else send_hooks
         self._config = config
         self._store = store
         self._producers = producers

@@ -120,6 +120,7 @@ class SendBackProcessor:
         store_host: The broker's address in records.
         flow: What keeps the broker from taking more than it can.
         random: Chooses queues.
+        consume_hooks: The hooks, if others have them too.
 
     Attributes:
         consume_hooks: Called after a message was taken back, or was not.
@@ -136,8 +137,9 @@ class SendBackProcessor:
         store_host: Host,
         flow: FlowControl,
         random: Randomness,
+        consume_hooks: list[ConsumeMessageHook] | None = None,
     ) -> None:
-        self.consume_hooks: list[ConsumeMessageHook] = []
+        self.consume_hooks = [] if consume_hooks is None else consume_hooks
         self.listeners: list[Callable[[SentBack], None]] = []
         self._config = config
         self._store = store

@@ -121,7 +121,7 @@ class SendMessageProcessor:
         send_hooks: list[SendMessageHook] | None = None,
         stats: BrokerStats | None = None,
     ) -> None:
-        self.send_hooks: list[SendMessageHook] = [] if send_hooks is None else send_hooks
+        self.send_hooks = [] if send_hooks is None else send_hooks
         self.half_stored: list[Callable[[str], object]] = []
         self.approve_topic: Callable[[str, int], None] | None = None
         self._config = config
