@@ -244,6 +244,14 @@ SETTINGS = [
         holds=_was(NOTHING),
     ),
     Intended(
+        name="settings of hooks",
+        reason="hooks are named in settings; upstream has them registered by a program",
+        runs=LONG,
+        values=r"body\.(sendMessageHooks|consumeMessageHooks|rpcHooks)",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
         name="places of the replay",
         reason="ports and directories of the test",
         runs=LONG,
