@@ -89,6 +89,7 @@ def make_pull_processor(parts: BrokerParts, tasks: PeriodicTasks) -> PullMessage
         held_max=parts.config.pull_queue_capacity,
     )
     parts.store.add_arriving_listener(hold.notify_arriving)
+    parts.offsets.reset_assigned.append(hold.notify_reset)
     tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
     return PullMessageProcessor(
         parts.config,

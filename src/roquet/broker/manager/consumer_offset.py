@@ -67,6 +67,8 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
     Attributes:
         table: Committed offsets by ``topic@group`` and queue id; read only, because
             :meth:`persist` would not know of a change.
+        reset_assigned: Called with topic, queue id and group when a group is to go on somewhere
+            else.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         super().__init__(file, clock)
         self._config = config
         self.table: OffsetTable = {}
+        self.reset_assigned: list[Callable[[str, int, str], None]] = []
         self._reset: OffsetTable = {}
         self._pull: OffsetTable = {}
         self._commits = 0
@@ -144,6 +147,8 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         self._put(self._reset, key, queue_id, queue_offset)
         self._put(self.table, key, queue_id, queue_offset)
         self._edits += 1
+        for listener in self.reset_assigned:
+            listener(topic, queue_id, group)
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
         """Whether a group was told to go on somewhere else and does not know yet."""

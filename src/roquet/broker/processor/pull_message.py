@@ -240,10 +240,15 @@ class PullMessageProcessor:
     def _commit(
         self, header: PullMessageRequestHeader, result: GetMessageResult, *, is_first: bool
     ) -> None:
-        """Keep where the group reads and, if the pull says so, how far it has consumed."""
+        """Keep where the group reads and, if the pull says so, how far it has consumed.
+
+        A client that is told to go on somewhere else said so before it knew, and may never come to
+        say it again.
+        """
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._offsets.commit_pull(group, topic, queue_id, result.next_begin_offset)
-        if is_first and header.sys_flag & PullFlag.COMMIT_OFFSET:
+        is_reset = result.status is GetMessageStatus.OFFSET_RESET
+        if is_first and header.sys_flag & PullFlag.COMMIT_OFFSET and not is_reset:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
 
     def _count(

@@ -5,6 +5,7 @@ nothing and may wait, by queue and by connection, until one of these:
 
 * Entries arrive in their queue of which one passes their filter: they are woken in the burst that
   brought the entries.
+* Their group is told to go on somewhere else.
 * The sweep, every five seconds, finds their time over or their queue longer than they know.
 * Their connection closes: they are dropped.
 
@@ -212,6 +213,13 @@ class PullRequestHoldService:
             return wanted is None or arrived is None or arrived.has(wanted)
 
         self._wake_some(key, waiting, is_for)
+
+    def notify_reset(self, topic: str, queue_id: int, group: str) -> None:
+        """Wake those of a group that is to go on somewhere else in a queue."""
+        key = (topic, queue_id)
+        waiting = self._queues.get(key)
+        if waiting is not None:
+            self._wake_some(key, waiting, lambda held: held.header.consumer_group == group)
 
     def check_hold_requests(self) -> None:
         """Wake those whose time is over, and those whose queue is longer than they know.

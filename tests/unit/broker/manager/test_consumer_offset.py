@@ -149,6 +149,14 @@ def test_a_reset_wins_until_it_is_told(manager: ConsumerOffsetManager) -> None:
     assert manager._reset == {}
 
 
+def test_listeners_are_told_of_a_reset(manager: ConsumerOffsetManager) -> None:
+    told: list[tuple[str, int, str]] = []
+    manager.reset_assigned.append(lambda *reset: told.append(reset))
+    manager.assign_reset_offset("T", "g", 3, 7)
+    manager.assign_reset_offset("T", "g", 3, -1)
+    assert told == [("T", 3, "g")]
+
+
 def test_a_reset_reaches_a_group_that_is_away(offsets: Offsets) -> None:
     offsets.manager.assign_reset_offset("T", "g", 2, 0)
     assert offsets.manager.table == {"T@g": {2: 0}}

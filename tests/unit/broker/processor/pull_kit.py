@@ -143,6 +143,7 @@ class PullBroker:
         self.registry = ProcessorRegistry(self.processor, query)
         self.connection = FakeConnection()
         store.add_arriving_listener(self.hold.notify_arriving)
+        self.offsets.reset_assigned.append(self.hold.notify_reset)
         self.topics.load()
         self.groups.load()
         self.topics.update(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))

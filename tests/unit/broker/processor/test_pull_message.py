@@ -340,6 +340,36 @@ def test_a_reset_offset_is_told_once(tmp_path: Path, *, is_used: bool) -> None:
         assert outcome(broker.ask(pull())) == (0, "FOUND", 2)
 
 
+def test_the_pull_that_is_told_of_a_reset_commits_nothing(tmp_path: Path) -> None:
+    """Its client said how far it is before it knew, and may die before it says so again."""
+    with pull_broker(tmp_path) as broker:
+        broker.subscribe()
+        broker.put(tagged("a"), tagged("b"))
+        broker.offsets.commit("G", TOPIC, 0, 2)
+        broker.offsets.assign_reset_offset(TOPIC, "G", 0, 0)
+        assert outcome(broker.ask(pull(2, flags=WAIT | 1, commit_offset=2))) == (
+            21,
+            "OFFSET_RESET",
+            0,
+        )
+        assert broker.offsets.query("G", TOPIC, 0) == 0
+
+
+def test_a_reset_reaches_the_pulls_that_wait(tmp_path: Path) -> None:
+    with pull_broker(tmp_path) as broker:
+        broker.subscribe()
+        broker.subscribe(group="H")
+        broker.put(tagged("a"))
+        assert broker.ask(pull(1, flags=WAIT)) is None
+        assert broker.ask(pull(1, flags=WAIT, group="H")) is None
+        assert broker.ask(pull(flags=WAIT, queue_id=1)) is None
+        broker.offsets.assign_reset_offset(TOPIC, "G", 0, 0)
+        (answer,) = broker.connection.answers
+        assert outcome(answer) == (21, "OFFSET_RESET", 0)
+        assert len(broker.hold) == 2
+        assert not broker.offsets.has_offset_reset(TOPIC, "G", 0)
+
+
 # -- waiting --------------------------------------------------------------------------------
 
 
