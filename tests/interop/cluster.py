@@ -48,6 +48,8 @@ HASTY_CONFIG: Settings = {
     "transactionTimeOut": 500,
     "transactionCheckInterval": 500,
     "transactionCheckMax": CHECKS_MAX,
+    # Apache RocketMQ asks again about what it has not yet written down as ended.
+    "transactionOpBatchInterval": 50,
     "messageDelayLevel": " ".join(["1s"] * 18),
     "useServerSideResetOffset": "false",
 }

@@ -91,3 +91,14 @@ def hasty_cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("hasty")
     with Cluster(server_side, server_side, folder, broker_settings=HASTY_CONFIG) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def admin(
+    java_toolkit: javabuild.JavaToolkit,
+    cluster: Cluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[JavaClient]:
+    """Apache RocketMQ's admin tool."""
+    with JavaClient(java_toolkit, tmp_path_factory.mktemp("mqadmin"), cluster) as client:
+        yield client

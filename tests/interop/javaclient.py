@@ -146,9 +146,10 @@ class JavaClient(JavaProcess):
             found[line["queryKey"]].append(_message(line))
         return found
 
-    def mqadmin(self, *words: str) -> str:
-        """What Apache RocketMQ's admin tool prints to standard output."""
-        return self.run_mqadmin(self._namesrv, words).printed
+    def mqadmin(self, *words: str, at: Listening | None = None) -> str:
+        """What Apache RocketMQ's admin tool prints to standard output, of whichever name server."""
+        namesrv = self._namesrv if at is None else at.address
+        return self.run_mqadmin(namesrv, words).printed
 
     def run_mqadmin(
         self, namesrv: str, words: Sequence[str], *, endless: bool = False
@@ -167,6 +168,11 @@ class JavaClient(JavaProcess):
             endless="true" if endless else "false",
         )
         return AdminOutcome(printed=line["printed"], failures=line["failures"])
+
+    def clone_offsets(self, at: Listening, *, source: str, target: str, topic: str) -> None:
+        """Lets a group go on where another one is, by the request that is made for it."""
+        options = {"source": source, "target": target, "topic": topic}
+        list(self._command("clone", namesrv=at.address, **options))
 
     def produce(
         self,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.interop import javabuild
 from tests.interop.agent import Outgoing
 from tests.interop.agents import JAVA, AgentPool
 from tests.interop.cluster import Cluster
@@ -15,16 +12,6 @@ from tests.interop.javaclient import JavaClient
 pytestmark = pytest.mark.interop
 
 QUEUES = 2
-
-
-@pytest.fixture(scope="module")
-def admin(
-    java_toolkit: javabuild.JavaToolkit,
-    cluster: Cluster,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[JavaClient]:
-    with JavaClient(java_toolkit, tmp_path_factory.mktemp("mqadmin"), cluster) as client:
-        yield client
 
 
 def rows(printed: str, first: str) -> list[list[str]]:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,7 +82,8 @@ func consumed(
 	ctx context.Context, r *request, messages []*primitive.MessageExt,
 ) consumer.ConsumeResult {
 	for _, message := range messages {
-		if message.ReconsumeTimes < r.Failures {
+		if message.ReconsumeTimes < r.Failures &&
+			strings.HasPrefix(string(message.Body), r.Failing) {
 			if r.Listener == "orderly" {
 				return consumer.SuspendCurrentQueueAMoment
 			}

@@ -61,6 +61,7 @@ type request struct {
 	Seek       map[string]string `json:"seek"`
 	Vip        bool              `json:"vip"`
 	Failures   int32             `json:"failures"`
+	Failing    string            `json:"failing"`
 	MaxTimes   *int32            `json:"maxReconsumeTimes"`
 }
 

@@ -51,6 +51,7 @@ final class Commands {
             case "produce" -> produce(arguments);
             case "query" -> query(arguments);
             case "mqadmin" -> output.accept(AdminTool.run(arguments));
+            case "clone" -> cloneOffsets(arguments);
             default -> throw new IllegalArgumentException("unknown command: " + words.get(0));
         }
     }
@@ -242,6 +243,23 @@ final class Commands {
                 return List.of();
             }
             throw e;
+        }
+    }
+
+    /** {@code --source --target --topic}: lets a group go on where another one is. */
+    private void cloneOffsets(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        String source = arguments.text("source");
+        String target = arguments.text("target");
+        String topic = arguments.text("topic");
+        arguments.finish();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt("interop_admin");
+        configure(admin, namesrv);
+        admin.start();
+        try {
+            admin.cloneGroupOffset(source, target, topic, false);
+        } finally {
+            close(admin::shutdown);
         }
     }
 

@@ -1,7 +1,9 @@
 package roquet.agent;
 
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Predicate;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -22,8 +24,9 @@ final class Consumers {
 
     /**
      * {@code listener} is concurrent or orderly, {@code model} CLUSTERING or BROADCASTING. With
-     * {@code failures} every message fails so often, to be tried again after the shortest delay, but
-     * not more often than {@code maxReconsumeTimes}.
+     * {@code failures} every message whose body begins with {@code failing} fails so often, to be
+     * tried again after the shortest delay, but not more often than {@code maxReconsumeTimes}. The
+     * listener is called by so many {@code threads}.
      */
     static Runnable push(Parameters parameters, Output output) throws Exception {
         String handle = parameters.text("handle");
@@ -36,13 +39,19 @@ final class Consumers {
         consumer.setMessageModel(Enum.valueOf(
             consumer.getMessageModel().getDeclaringClass(), parameters.text("model", "CLUSTERING")));
         consumer.subscribe(parameters.text("topic"), parameters.text("expression", "*"));
+        int threads = (int) parameters.number("threads", consumer.getConsumeThreadMin());
+        consumer.setConsumeThreadMin(threads);
+        consumer.setConsumeThreadMax(threads);
         consumer.setMaxReconsumeTimes((int) parameters.number("maxReconsumeTimes", -1));
         String listener = parameters.text("listener", "concurrent");
         long failures = parameters.number("failures", 0);
+        String failing = parameters.text("failing", "");
+        Predicate<MessageExt> isTaken = message -> message.getReconsumeTimes() >= failures
+            || !new String(message.getBody(), StandardCharsets.UTF_8).startsWith(failing);
         if (listener.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 output.printMessages(handle, messages);
-                return messages.stream().allMatch(each -> each.getReconsumeTimes() >= failures)
+                return messages.stream().allMatch(isTaken)
                     ? ConsumeOrderlyStatus.SUCCESS
                     : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
             });
@@ -50,7 +59,7 @@ final class Consumers {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 output.printMessages(handle, messages);
                 context.setDelayLevelWhenNextConsume(1);
-                return messages.stream().allMatch(each -> each.getReconsumeTimes() >= failures)
+                return messages.stream().allMatch(isTaken)
                     ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                     : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
