@@ -65,12 +65,15 @@ class Replay:
     """A replay under way.
 
     Attributes:
+        in_bursts: Whether frames that clients sent one after the other are handled together.
+            Otherwise each is handled before the next is sent.
         found: All differences so far.
         compared: How many frames of the servers were compared.
     """
 
     run: str
     root: Path
+    in_bursts: bool
     found: list[Difference] = field(default_factory=list)
     compared: int = 0
 
@@ -92,13 +95,8 @@ class Replay:
                 await self._turn(step)
         finally:
             await self.stage.stop()
-        self.found += unlike(
-            "store",
-            0,
-            stored_values(GOLDEN_DATA / f"store-{self.run}-clean"),
-            stored_values(self.root / "store"),
-            self.names,
-        )
+        recorded = stored_values(GOLDEN_DATA / f"store-{self.run}-clean")
+        self.found += unlike("store", 0, recorded, stored_values(self.root / "store"), self.names)
 
     async def _wait_until(self, date_ms: float) -> None:
         await self.loop.advance((date_ms - booted_ms(self.run)) / 1000)
@@ -112,6 +110,7 @@ class Replay:
             ours = self._ours(step)
             if ours is not None:
                 line.send(ours)
+            if not self.in_bursts:
                 await self.loop.settle()
         else:
             await self._expect(step, self.stage.lines[step.connection])
@@ -119,6 +118,7 @@ class Replay:
             await self._hang_up(step)
 
     async def _hang_up(self, step: Step) -> None:
+        await self.loop.settle()
         line = self.stage.lines[step.connection]
         for command in line.inbox:
             self.found.append(Difference(step.place, command.code, "unasked", None, command))
@@ -158,6 +158,7 @@ class Replay:
     # ------------------------------------------------------------------------ what servers send
 
     async def _expect(self, step: Step, line: Line) -> None:
+        await self.loop.settle()
         ours = await self._arrival(step, line)
         if ours is None:
             self.compared += 1
@@ -234,9 +235,9 @@ def _stands_for(ours: RemotingCommand, recorded: RemotingCommand) -> bool:
     return (ours.ext_fields or {})[key] == (recorded.ext_fields or {})[key]
 
 
-def replay(run: str, root: Path) -> Replay:
+def replay(run: str, root: Path, *, in_bursts: bool) -> Replay:
     """Replay a run from its first frame to its last."""
-    played = Replay(run, root)
+    played = Replay(run, root, in_bursts)
     with asyncio.Runner(loop_factory=ReplayLoop) as runner:
         runner.run(played.play())
     return played

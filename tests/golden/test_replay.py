@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.golden.replay_differences import INTENDED
-from tests.golden.replay_run import replay
+from tests.golden.replay_run import Replay, replay
 from tests.golden.replay_steps import steps
 
 RUNS = ("json", "binary", "ext")
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_a_run_is_answered_as_it_was(run: str, tmp_path: Path) -> None:
-    played = replay(run, tmp_path)
+def names_of_differences(run: str, played: Replay) -> Counter[str]:
+    """How often the named differences were found; others are an error."""
+    assert played.compared == sum(step.is_compared for step in steps(run))
     needed: Counter[str] = Counter()
     unexpected: list[str] = []
     for found in played.found:
@@ -31,8 +31,18 @@ def test_a_run_is_answered_as_it_was(run: str, tmp_path: Path) -> None:
         if not names:
             unexpected.append(str(found))
     assert not unexpected, "\n".join(unexpected)
+    return needed
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_is_answered_as_it_was(run: str, tmp_path: Path) -> None:
+    needed = names_of_differences(run, replay(run, tmp_path, in_bursts=False))
     assert [each.name for each in INTENDED if run in each.runs and not needed[each.name]] == []
-    assert played.compared == sum(step.is_compared for step in steps(run))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_frames_that_come_together_are_answered_as_they_were(run: str, tmp_path: Path) -> None:
+    assert names_of_differences(run, replay(run, tmp_path, in_bursts=True))
 
 
 def test_differences_have_names_of_their_own() -> None:
