@@ -85,6 +85,16 @@ class RequestCode(IntEnum):
         member.purpose = purpose
         return member
 
+    @property
+    def since(self) -> str:
+        """The first release of Apache RocketMQ that has it; the oldest known is 4.1.0.
+
+        Example:
+            >>> RequestCode.SEND_MESSAGE.since, RequestCode.POP_MESSAGE.since
+            ('4.1.0', '5.0.0')
+        """
+        return _SINCE.get(int(self), _OLDEST)
+
     # Send
     SEND_MESSAGE = 10, _BROKER, "store a message; long header names"
     SEND_MESSAGE_V2 = 310, _BROKER, "store a message; header names a to n"
@@ -355,6 +365,33 @@ class LanguageCode(IntEnum):
     RUST = 12
     NODE_JS = 13
 
+
+_OLDEST = "4.1.0"
+_SINCE = {
+    code: release
+    for release, codes in {
+        "4.3.0": (322,),
+        "4.5.2": (323,),
+        "4.6.0": (324, 325, 326),
+        "4.9.2": (327,),
+        "4.9.4": (328, 329),
+        "5.0.0": (
+            *(47, 60, 61, 217, 343, 345, 351, 352, 353, 361, 400, 401, 402, 513),
+            *range(901, 909),
+            *range(1001, 1012),
+            *range(200050, 200056),
+        ),
+        "5.1.1": (1012, 1013),
+        "5.1.2": (2001, 2002, 2003, 2004),
+        "5.1.3": (200151,),
+        "5.2.0": (1014, 1015, 1016, 1017, 1018),
+        "5.3.0": (18, *range(3001, 3011)),
+        "5.3.1": (225, 354),
+        "5.3.2": (355, 370, 200056),
+        "5.4.0": (5001,),
+    }.items()
+    for code in codes
+}
 
 _REQUEST_CODE_NAMES = {int(code): code.name for code in RequestCode}
 _RESPONSE_CODE_NAMES = {int(code): code.name for code in ResponseCode}

@@ -55,6 +55,7 @@ __all__ = [
     "Registration",
     "RequestContext",
     "Resource",
+    "declared_codes",
     "processor",
     "unknown_code_response",
 ]
@@ -285,6 +286,20 @@ class ProcessorRegistry:
         return [unique[key] for key in sorted(unique)]
 
 
+def declared_codes(function: object) -> list[int]:
+    """The codes that a function is declared to answer; none for anything else.
+
+    Example:
+        >>> @processor(34, 35, permission=PUBLIC)
+        ... def answer(context: RequestContext) -> Answer:
+        ...     return context.response(ResponseCode.SUCCESS)
+        >>> declared_codes(answer), declared_codes(len)
+        ([34, 35], [])
+    """
+    declared: list[_Declaration] = getattr(function, _MARK, [])
+    return [each.code for each in declared]
+
+
 def _registrations(source: object) -> Iterable[Registration]:
     if inspect.isfunction(source) or inspect.ismethod(source):
         yield from _bound(source)
@@ -322,9 +337,12 @@ def _handler(
 
 
 def unknown_code_response(request: RemotingCommand) -> RemotingCommand:
-    """The answer to a code that nobody handles; upstream's words, with their first space."""
-    return create_response(
-        request,
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-        remark=f" request type {request.code} not supported",
-    )
+    """The answer to a code that nobody handles.
+
+    The words are upstream's, with their first space; the name of a code that has one follows.
+    """
+    remark = f" request type {request.code} not supported"
+    name = request.code_name
+    if name != str(request.code):
+        remark = f"{remark}: {name}"
+    return create_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

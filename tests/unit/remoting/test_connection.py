@@ -56,7 +56,7 @@ async def test_the_server_asks_and_the_client_answers() -> None:
         assert (response.code, response.body) == (0, b"you?")
         assert response.language is LanguageCode.JAVA
         response = await connection.send_request(NOTIFY, timeout_ms=10_000)
-        assert response.remark == " request type 40 not supported"
+        assert response.remark == " request type 40 not supported: NOTIFY_CONSUMER_IDS_CHANGED"
 
 
 async def test_the_server_tells_without_an_answer() -> None:

@@ -479,7 +479,7 @@ async def test_the_fast_port_shares_everything_but_pulls() -> None:
         assert (await fast.ask(ECHO, body=b"fast")).body == b"fast"
         response = await fast.ask(PULL)
         assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert response.remark == " request type 11 not supported"
+        assert response.remark == " request type 11 not supported: PULL_MESSAGE"
         assert (await main.ask(PULL)).code == ResponseCode.PULL_NOT_FOUND
         assert {each.port for each in up.server.connections} == {Port.MAIN, Port.FAST}
         await fast.close()

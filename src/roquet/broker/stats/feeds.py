@@ -10,6 +10,7 @@ from roquet.broker.message_services import MessageServices
 from roquet.broker.processor.send_back import SentBack
 from roquet.broker.service.transaction_check import TRANSACTION_GROUP
 from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.broker.stats.commercial import NOBODY, OWNER_FIELD
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from roquet.remoting.endpoint import RemotingStatistics
 from roquet.runtime.clock import Clock
@@ -20,8 +21,6 @@ __all__ = ["SCHEDULE_GROUP", "ChannelActivity", "ServiceFeed"]
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 """The name under which deliveries of delayed messages are counted."""
 
-_OWNER = "Owner"
-_NOBODY = "null"
 _QUEUE_ID = 0
 
 
@@ -52,9 +51,9 @@ class ServiceFeed:
         if news.is_dead_letter:
             stats.add_commercial(
                 "SNDBCK2DLQ_TIMES",
-                owner=news.ext_fields.get(_OWNER, _NOBODY),
+                owner=news.ext_fields.get(OWNER_FIELD, NOBODY),
                 group=news.group,
-                topic=news.named_topic or _NOBODY,
+                topic=news.named_topic or NOBODY,
                 kind="SEND_BACK_TO_DLQ",
                 value=1,
             )

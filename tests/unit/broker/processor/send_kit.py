@@ -14,6 +14,7 @@ from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
 from roquet.model.host import Host
 from roquet.model.message import StoredMessage
@@ -75,6 +76,7 @@ class SendBroker:
         self.flow = FlowControl(self.config, self.clock, is_page_cache_busy=lambda: self.busy)
         self.store.load()
         self.store.start(threads=False)
+        self.stats = BrokerStats(self.config.cluster_name, self.clock)
         self.processor = SendMessageProcessor(
             self.config,
             store=self.store,
@@ -85,6 +87,7 @@ class SendBroker:
             flow=self.flow,
             random=seeded(seed),
             locks=self.locks,
+            stats=self.stats,
         )
         self.registry = ProcessorRegistry(self.processor)
         self.connection = FakeConnection()

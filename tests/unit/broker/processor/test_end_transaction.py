@@ -185,9 +185,12 @@ def test_an_end_after_the_immunity_waits_for_the_check(
 
 
 def test_a_committed_message_may_have_to_wait(tmp_path: Path) -> None:
+    told: list[str] = []
     with transactions(tmp_path) as made:
+        made.processor.committed.append(lambda topic, _: told.append(topic))
         assert made.end(made.half(properties="DELAY\x0199\x02"), COMMIT) == (0, None)
         waiting = made.made.stored(SCHEDULE_TOPIC, 17)
+    assert told == [SCHEDULE_TOPIC]
     assert waiting.sys_flag == 8
     wanted = {"DELAY": "18", "REAL_TOPIC": "T", "REAL_QID": "1"}
     assert {name: waiting.properties[name] for name in wanted} == wanted
