@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.interop import javabuild
-from tests.interop.agents import AgentPool
+from tests.interop.agents import JAVA, AgentPool
 from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
 from tests.interop.javabroker import JavaNamesrv, start_namesrv
 from tests.interop.javaclient import JavaClient
+from tests.interop.mqadmin_side import BROKER_NAME, Side
 from tests.interop.oracle import JavaOracle
 
 
@@ -102,3 +104,27 @@ def admin(
     """Apache RocketMQ's admin tool."""
     with JavaClient(java_toolkit, tmp_path_factory.mktemp("mqadmin"), cluster) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def twins(
+    java_toolkit: javabuild.JavaToolkit,
+    agents: AgentPool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[Side]]:
+    """Servers of Roquet and of Apache RocketMQ with the same settings, and the admin tool."""
+    folder = tmp_path_factory.mktemp("twins")
+    settings = {"brokerName": BROKER_NAME, "traceTopicEnable": "true"}
+    with ExitStack() as stack:
+        clusters = [
+            stack.enter_context(Cluster(kind, kind, folder / kind, broker_settings=settings))
+            for kind in (ROQUET, APACHE)
+        ]
+        tool = stack.enter_context(JavaClient(java_toolkit, folder / "tool", clusters[0]))
+        sides = [
+            Side(each, tool, agents.get(JAVA), folder / f"{each.broker_side}-files")
+            for each in clusters
+        ]
+        for side in sides:
+            side.wait_registered()
+        yield sides

@@ -71,7 +71,13 @@ class Side:
             "namesrv": self.cluster.namesrv,
             "folder": str(self.folder),
             "store": str(self.cluster.folder / "store"),
+            "log": str(self.cluster.folder / "store" / "commitlog" / ("0" * 20)),
         }
+
+    @property
+    def kind(self) -> str:
+        """Whose servers they are."""
+        return self.cluster.broker_side
 
     def run(self, words: Sequence[str], *, endless: bool = False) -> AdminOutcome:
         """Runs one command of the admin tool."""

@@ -86,6 +86,14 @@ def wait_consumed(side: Side) -> None:
     )
 
 
+def wait_counted(side: Side) -> None:
+    """The counters, which are looked at every ten seconds, know the last messages sent.
+
+    These are the ones of sendMsgStatus, which sends one more than it says, and of clusterRT.
+    """
+    side.wait_printed(["statsAll", "-a"], "7 NO_CONSUMER")
+
+
 def stop_consumer(side: Side) -> None:
     side.consumers[GROUP].stop()
 
@@ -118,6 +126,7 @@ NO_REPLICATION: Drop = (r"^brokerIP2 ", "nothing listens for slaves, so there is
 NO_TLS_CLIENT: Drop = (r'^"useTLS"', "there is no TLS towards name servers to be set")
 CPUS: Drop = (r'^("cpuNum".*)?$', "the tool takes a setting of Java's threads for it")
 
+TRACE: Drop = (r"topic='RMQ_SYS_TRACE_TOPIC'", "the body of a trace holds ids")
 TOOLS: Drop = (r"^TOOLS_CONSUMER ", "Java may register a client that has just left")
 
 POP = "POP is not built"
@@ -212,6 +221,7 @@ STEPS: Sequence[Step] = (
     _command(
         f"queryMsgById -t {TOPIC} -i {{offset_id}} -g {GROUP} -d {{client}}", "consume", masks=SPENT
     ),
+    wait_counted,
     _command(f"statsAll -t {TOPIC}", masks=OUT_COUNTS),
     _command("statsAll -a", "active", masks=OUT_COUNTS, is_ordered=False),
     _command(f"resetOffsetByTime -g {GROUP} -t {TOPIC} -s 0", "live", is_ordered=False),
@@ -226,13 +236,18 @@ STEPS: Sequence[Step] = (
     ),
     _command(f"resetOffsetByTime -g {GROUP} -t Nowhere -s now", "unknown-topic"),
     _command(f"skipAccumulatedMessage -g {GROUP} -t {TOPIC}", "offline", is_ordered=False),
+    _command(f"cloneGroupOffset -s {GROUP} -d {COPY} -t {TOPIC} -o true", "unknown-target"),
+    _command(f"updateSubGroup -b {{broker}} -g {COPY}", "copy"),
     _command(f"cloneGroupOffset -s {GROUP} -d {COPY} -t {TOPIC} -o true"),
-    _command(f"consumerProgress -g {COPY}", "of-clone", masks=RATES),
+    _command("brokerConsumeStats -b {broker}", "cloned", drops=[RETRY_QUEUES], is_ordered=False),
     _command(f"cloneGroupOffset -s nobody -d {COPY} -t {TOPIC} -o true", "unknown-group"),
     # The broker.
     _command("clusterList", masks=CLUSTER_NUMBERS),
     _command("clusterList -m", "more", masks=((r"\d+ \d+$", "<n> <n>"),)),
     _command("brokerStatus -b {broker}", masks=BROKER_NUMBERS),
+    _command("updateBrokerConfig -b {broker} -k fileReservedTime -v 48"),
+    _command("updateBrokerConfig -c DefaultCluster -k deleteWhen -v 05", "on-cluster"),
+    _command("updateBrokerConfig -b {broker} -k brokerConfigPath -v x", "refused"),
     _command(
         "getBrokerConfig -b {broker}",
         masks=PATHS,
@@ -240,8 +255,6 @@ STEPS: Sequence[Step] = (
         is_ordered=False,
         shared="threads, POP, RocksDB and other parts of Java's broker have settings of their own",
     ),
-    _command("updateBrokerConfig -b {broker} -k fileReservedTime -v 48"),
-    _command("updateBrokerConfig -b {broker} -k brokerConfigPath -v x", "refused"),
     _command("cleanExpiredCQ -b {broker}"),
     _command("cleanUnusedTopic -b {broker}"),
     _command("deleteExpiredCommitLog -b {broker}"),
@@ -250,7 +263,8 @@ STEPS: Sequence[Step] = (
     _command("resetMasterFlushOffset -b {broker} -o 0"),
     _command("setCommitLogReadAheadMode -b {broker} -m 1", refused=COLD),
     _command("switchTimerEngine -b {broker} -e F", refused="there is no timer wheel"),
-    _command("dumpCompactionLog -f {folder}/none"),
+    _command("dumpCompactionLog -f {folder}/none", "no-file"),
+    _command("dumpCompactionLog -f {log}", drops=[TRACE]),
     # Name servers.
     _command(
         "getNamesrvConfig",

@@ -6,22 +6,16 @@ prints has to be the same, but for what `mqadmin_shape` and the command's own ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 
 import pytest
 
-from tests.interop import javabuild
-from tests.interop.agents import JAVA, AgentPool
-from tests.interop.cluster import APACHE, ROQUET, Cluster
-from tests.interop.javaclient import JavaClient
-from tests.interop.mqadmin_side import BROKER_NAME, Command, Side
+from tests.interop.cluster import APACHE, ROQUET
+from tests.interop.mqadmin_side import Command, Side
 from tests.interop.mqadmin_steps import COMMANDS, STEPS
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
-
-SETTINGS = {"brokerName": BROKER_NAME, "traceTopicEnable": "true"}
 
 COMMANDS_MIN = 60
 SHARED_KEYS_MIN = 10
@@ -33,32 +27,15 @@ Shapes = Mapping[str, Mapping[str, list[str]]]
 
 
 @pytest.fixture(scope="module")
-def shapes(
-    java_toolkit: javabuild.JavaToolkit,
-    agents: AgentPool,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Shapes:
+def shapes(twins: Sequence[Side]) -> Shapes:
     """Runs all steps on both sides, once."""
-    folder = tmp_path_factory.mktemp("mqadmin")
     found: dict[str, dict[str, list[str]]] = {command.name: {} for command in COMMANDS}
-    with ExitStack() as stack:
-        clusters = [
-            stack.enter_context(Cluster(side, side, folder / side, broker_settings=SETTINGS))
-            for side in (ROQUET, APACHE)
-        ]
-        tool = stack.enter_context(JavaClient(java_toolkit, folder / "tool", clusters[0]))
-        sides = [
-            Side(cluster, tool, agents.get(JAVA), folder / f"{cluster.broker_side}-files")
-            for cluster in clusters
-        ]
-        for side in sides:
-            side.wait_registered()
-        for step in STEPS:
-            for side in sides:
-                if isinstance(step, Command):
-                    found[step.name][side.cluster.broker_side] = side.run_command(step)
-                else:
-                    step(side)
+    for step in STEPS:
+        for side in twins:
+            if isinstance(step, Command):
+                found[step.name][side.kind] = side.run_command(step)
+            else:
+                step(side)
     return found
 
 

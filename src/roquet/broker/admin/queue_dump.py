@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from functools import partial
 
+from roquet.broker.admin.remarks import UNSET
 from roquet.broker.expression_filter import bitmap_filter
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_filter import ConsumerFilterManager, filter_members
@@ -89,7 +90,7 @@ class QueueDumpAdmin:
         verdict = None if group is None else self._show_filter(group, topic, body)
         show = partial(_dump, queue, header.index, header.count, body, verdict)
         data = await self._flow.run(RequestClass.ADMIN, show)
-        return context.response(ResponseCode.SUCCESS, body=data)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET, body=data)
 
     def _show_filter(
         self, group: str, topic: str, body: QueryConsumeQueueResponseBody

@@ -158,9 +158,9 @@ class ResetOffsetAdmin:
         queue_id, queue_offset = header.queue_id, header.queue_offset
         if queue_offset is None or queue_offset == NO_OFFSET:
             return {queue_id: self._offset_at(header.topic, queue_id, header.timestamp_ms)}
-        first = self._store.min_offset_in_queue(header.topic, queue_id)
+        first = max(self._store.min_offset_in_queue(header.topic, queue_id), 0)
         end = self._store.max_offset_in_queue(header.topic, queue_id)
-        if queue_offset < max(first, 0) or queue_offset > end + 1:
+        if queue_offset < first or queue_offset > end + 1:
             raise RequestRefused(
                 f"Target offset {queue_offset} not in consume queue range [{first}-{end}]"
             )

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from roquet.broker.admin.pages import encode_page, page_of
+from roquet.broker.admin.remarks import UNSET
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.topic_config import TopicConfigManager
@@ -51,9 +52,6 @@ log = logging.getLogger(__name__)
 
 QUEUES_MAX = 65_536
 """More queues than this make no sense in one topic, and would take seconds to show."""
-
-UPDATED = "not set any response code"
-"""What upstream leaves as the remark of a topic that was made."""
 
 MESSAGE_TYPE_ADDED = "+message.type"
 MIXED = "MIXED"
@@ -128,7 +126,7 @@ class TopicAdmin:
         )
         self._check_settings(topic)
         await self._update([topic], context)
-        return context.response(ResponseCode.SUCCESS, remark=UPDATED)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET)
 
     @processor(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -147,7 +145,7 @@ class TopicAdmin:
             self._check_name(topic.topic_name or "")
             self._check_settings(topic)
         await self._update(topics, context)
-        return context.response(ResponseCode.SUCCESS, remark=UPDATED)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET)
 
     async def _update(self, topics: Iterable[TopicConfig], context: RequestContext) -> None:
         table = self._topics.table
