@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks import services
 from benchmarks.broker import ANONYMOUS, MANY, MEMORY, ROWS, START, Numbers, make_lines, parse
 from benchmarks.load import Result
 from benchmarks.report import Better, Goal, Kind, Line, to_json, to_text
@@ -91,3 +92,26 @@ def test_every_row_can_be_asked_for() -> None:
         assert parse(["--only", row.name]).only == [row.name]
     with pytest.raises(SystemExit):
         parse(["--only", "nonsense"])
+
+
+def test_lines_of_delays_and_transactions() -> None:
+    numbers = services.Numbers()
+    numbers.plain += [result(100), result(200)]
+    numbers.filled += [result(160, memory=90), result(120, memory=70)]
+    numbers.late_ms += [*range(1, 100), 5_000]
+    numbers.facts["s until a message is stored"] = 1.5
+    numbers.facts["due messages/s delivered"] = 40_000.0
+    found = {(line.row, line.measure): line for line in services.make_lines(numbers)}
+    slower = found[services.SERVICES, "times slower with them"]
+    assert (slower.roquet, slower.passed) == (1.25, True)
+    assert found[services.SERVICES, "anonymous MB under load"].roquet == 90
+    late = found[services.SERVICES, "p99 ms late under load"]
+    assert (late.roquet, late.passed) == (99, True)
+    assert found[services.SERVICES, "s until a message is stored"].passed is True
+    assert found[services.BACKLOG, "due messages/s delivered"].roquet == 40_000
+    assert services.make_lines(services.Numbers()) == []
+
+
+def test_options_of_delays_and_transactions() -> None:
+    options = services.parse([])
+    assert (options.delayed, options.transactions) == (1_000_000, 100_000)

@@ -285,6 +285,23 @@ def test_a_turn_asks_about_a_bounded_number(tmp_path: Path) -> None:
     assert SKIPS_A_TURN > BATCH_MESSAGES
 
 
+def test_ends_that_are_written_during_a_round_are_seen(tmp_path: Path) -> None:
+    total = 4 * BATCH_MESSAGES
+    with transactions(tmp_path, store_config=BIG) as made:
+        producer = made.producer()
+        halves = [made.half(f"K{at}") for at in range(total)]
+        made.clock.advance(ROUND_MS)
+        while not producer.asked:
+            made.timers.step()
+        seen = len(producer.asked)
+        for half in halves[seen::2]:
+            made.end(half, ROLLBACK)
+        assert made.ops.flush()
+        made.timers.advance(ROUND_MS // 2)
+        assert keys(producer) == [f"K{at}" for at in (*range(seen), *range(seen + 1, total, 2))]
+    assert seen == BATCH_MESSAGES
+
+
 def test_a_round_rests_for_longer_than_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
