@@ -23,7 +23,7 @@ cdef extern from "Python.h":
 
 
 cdef extern from "_text.h":
-    size_t roquet_json_run(const unsigned char *at, size_t size, unsigned char *seen) nogil
+    size_t roquet_json_run(const unsigned char *at, size_t size, int *beyond) nogil
     size_t roquet_ascii_run(const unsigned char *at, size_t size) nogil
 
 
@@ -74,7 +74,7 @@ cdef struct Cursor:
     const unsigned char *at
     const unsigned char *end
     unsigned char *scratch
-    unsigned char seen
+    int beyond_ascii
 
 
 # -- text ----------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ cdef bint is_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
 
 cdef bint is_simple(const Text *text) noexcept nogil:
     """Whether a text stands in JSON as it is."""
-    cdef unsigned char seen = 0
-    if <Py_ssize_t>roquet_json_run(text.at, text.size, &seen) != text.size or seen >= 0x80:
+    cdef int beyond = False
+    if <Py_ssize_t>roquet_json_run(text.at, text.size, &beyond) != text.size or beyond:
         return False
     return text.size == 0 or memchr(text.at, 0x7F, text.size) == NULL
 
@@ -165,13 +165,13 @@ cdef bint is_simple(const Text *text) noexcept nogil:
 
 
 cdef bint read_string(Cursor *cursor, Text *out) noexcept nogil:
-    """A JSON string; ``seen`` gathers the bits of its bytes, so that it tells ASCII."""
+    """A JSON string; ``beyond_ascii`` is set if it has a byte that is."""
     cdef const unsigned char *at = cursor.at
     if at >= cursor.end or at[0] != c'"':
         return False
     at += 1
     out.at = at
-    at += roquet_json_run(at, cursor.end - at, &cursor.seen)
+    at += roquet_json_run(at, cursor.end - at, &cursor.beyond_ascii)
     if at >= cursor.end:
         return False
     if at[0] == c'"':
@@ -186,49 +186,48 @@ cdef bint read_escaped(Cursor *cursor, const unsigned char *at, Text *out) noexc
     cdef unsigned char *into = cursor.scratch
     cdef unsigned char byte
     cdef int high, low
+    cdef size_t run
     memcpy(into, out.at, at - out.at)
     into += at - out.at
     out.at = cursor.scratch
-    while at < cursor.end:
-        byte = at[0]
-        at += 1
-        if byte == c'"':
-            out.size = into - out.at
-            cursor.at = at
-            cursor.scratch = into
-            return True
-        if byte < 0x20:
+    while at < cursor.end and at[0] == c"\\":
+        if cursor.end - at < 2:
             return False
-        if byte == c"\\":
-            if at >= cursor.end:
+        byte = at[1]
+        at += 2
+        if byte == c"u":
+            if cursor.end - at < 4 or at[0] != c"0" or at[1] != c"0":
                 return False
-            byte = at[0]
-            at += 1
-            if byte == c"u":
-                if cursor.end - at < 4 or at[0] != c"0" or at[1] != c"0":
-                    return False
-                high = hex_digit(at[2])
-                low = hex_digit(at[3])
-                if not 0 <= high < 8 or low < 0 or high + low == 0:
-                    return False
-                byte = <unsigned char>(high << 4 | low)
-                at += 4
-            elif byte == c"n":
-                byte = c"\n"
-            elif byte == c"t":
-                byte = c"\t"
-            elif byte == c"r":
-                byte = c"\r"
-            elif byte == c"b":
-                byte = 8
-            elif byte == c"f":
-                byte = 12
-            elif byte != c'"' and byte != c"\\" and byte != c"/":
+            high = hex_digit(at[2])
+            low = hex_digit(at[3])
+            if not 0 <= high < 8 or low < 0 or high + low == 0:
                 return False
-        cursor.seen |= byte
+            byte = <unsigned char>(high << 4 | low)
+            at += 4
+        elif byte == c"n":
+            byte = c"\n"
+        elif byte == c"t":
+            byte = c"\t"
+        elif byte == c"r":
+            byte = c"\r"
+        elif byte == c"b":
+            byte = 8
+        elif byte == c"f":
+            byte = 12
+        elif byte != c'"' and byte != c"\\" and byte != c"/":
+            return False
         into[0] = byte
         into += 1
-    return False
+        run = roquet_json_run(at, cursor.end - at, &cursor.beyond_ascii)
+        memcpy(into, at, run)
+        into += run
+        at += run
+    if at >= cursor.end or at[0] != c'"':
+        return False
+    out.size = into - out.at
+    cursor.at = at + 1
+    cursor.scratch = into
+    return True
 
 
 cdef inline int hex_digit(unsigned char byte) noexcept nogil:
@@ -267,14 +266,14 @@ cdef bint read_ext_fields(Cursor *cursor, Request *request) noexcept nogil:
         return True
     while request.pairs < PAIRS_MAX:
         name = &request.names[request.pairs]
-        if not (read_string(cursor, name) and skip(cursor, c":")) or cursor.seen >= 0x80:
+        if not (read_string(cursor, name) and skip(cursor, c":")) or cursor.beyond_ascii:
             return False
         if not read_string(cursor, &request.values[request.pairs]):
             return False
-        if cursor.seen >= 0x80:
+        if cursor.beyond_ascii:
             if not (is_text(name, b"i") or is_text(name, b"properties")):
                 return False
-            cursor.seen = 0
+            cursor.beyond_ascii = False
         request.pairs += 1
         if skip(cursor, c"}"):
             return True
@@ -292,7 +291,7 @@ cdef bint read_json_header(
     cdef uint32_t seen = 0, bit
     cdef int32_t ignored
     cdef bint is_read
-    cursor.at, cursor.end, cursor.scratch, cursor.seen = at, at + size, scratch, 0
+    cursor.at, cursor.end, cursor.scratch, cursor.beyond_ascii = at, at + size, scratch, 0
     request.code = request.flag = request.opaque = 0
     if not skip(&cursor, c"{"):
         return False
@@ -317,7 +316,7 @@ cdef bint read_json_header(
             bit, is_read = 128, read_string(&cursor, &text)
         else:
             return False
-        if not is_read or cursor.seen >= 0x80 or seen & bit:
+        if not is_read or cursor.beyond_ascii or seen & bit:
             return False
         seen |= bit
         if skip(&cursor, c"}"):

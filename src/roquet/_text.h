@@ -1,7 +1,9 @@
-/* Text eight bytes at a time, for the compiled lanes.
+/* Text many bytes at a time, for the compiled lanes.
  *
- * A step looks at a word and tells only whether all of its bytes are as wanted; the rest of a text,
- * and the word that has another byte, are looked at byte by byte.
+ * A step looks at a word of eight bytes and tells only whether all of them are as wanted; the rest
+ * of a text, and the word that has another byte, are looked at byte by byte. Where the CPU has
+ * vectors of sixteen bytes, strings of JSON are read by those: most are shorter than one, so that
+ * the first step finds their end.
  */
 #ifndef ROQUET_TEXT_H
 #define ROQUET_TEXT_H
@@ -9,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define ROQUET_ONES 0x0101010101010101ull
 #define ROQUET_HIGHS 0x8080808080808080ull
@@ -29,22 +35,36 @@ static inline uint64_t roquet_has(uint64_t word, unsigned char byte) {
     return roquet_has_below(word ^ (ROQUET_ONES * byte), 1);
 }
 
-/* How many bytes of a text stand in a JSON string as they are; `seen` gathers their bits. */
-static inline size_t roquet_json_run(const unsigned char *at, size_t size, unsigned char *seen) {
-    uint64_t bits = 0;
+/* How many bytes of a text stand in a JSON string as they are; `beyond` is set if one of them is
+ * beyond ASCII. */
+static inline size_t roquet_json_run(const unsigned char *at, size_t size, int *beyond) {
     size_t done = 0;
+#ifdef __SSE2__
+    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1F);
+    while (size - done >= 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(at + done));
+        __m128i ends = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash));
+        ends = _mm_or_si128(ends, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
+        unsigned end = (unsigned)_mm_movemask_epi8(ends);
+        unsigned high = (unsigned)_mm_movemask_epi8(bytes);
+        if (end) {
+            unsigned count = (unsigned)__builtin_ctz(end);
+            *beyond |= (high & ((1u << count) - 1)) != 0;
+            return done + count;
+        }
+        *beyond |= high != 0;
+        done += 16;
+    }
+#endif
     while (size - done >= 8) {
         uint64_t word = roquet_word(at + done);
         if (roquet_has(word, '"') | roquet_has(word, '\\') | roquet_has_below(word, 0x20)) break;
-        bits |= word;
+        *beyond |= (word & ROQUET_HIGHS) != 0;
         done += 8;
     }
     while (done < size && at[done] != '"' && at[done] != '\\' && at[done] >= 0x20)
-        bits |= at[done++];
-    bits |= bits >> 32;
-    bits |= bits >> 16;
-    bits |= bits >> 8;
-    *seen |= (unsigned char)bits;
+        *beyond |= at[done++] >= 0x80;
     return done;
 }
 

@@ -24,6 +24,8 @@ from typing import NamedTuple
 
 HEADER = struct.Struct(">qqqqii")
 HEADER_BYTES = HEADER.size
+COUNT = struct.Struct(">i")
+COUNT_AT = HEADER_BYTES - COUNT.size
 SLOT = struct.Struct(">i")
 SLOT_BYTES = SLOT.size
 ENTRY = struct.Struct(">iqii")

@@ -355,12 +355,13 @@ class DefaultMessageStore(StoreViews):
                 )
                 self._dispatch_burst()
             finally:
-                took_ns = self._note_append(began_ns, began_offset)
+                size_bytes = self.commit_log.wrote_offset - began_offset
+                took_ns = self._note_append(began_ns, size_bytes)
             self.stats.put_failed += len(result.refused)
             self.stats.count_put(
                 is_ok=True,
                 messages=len(messages) - len(result.refused),
-                size_bytes=result.end_offset - began_offset,
+                size_bytes=size_bytes,
                 took_ns=took_ns,
             )
             if self.config.is_sync_flush:
@@ -391,7 +392,7 @@ class DefaultMessageStore(StoreViews):
                 count = append(now_ms, dispatch)
             finally:
                 size_bytes = self.commit_log.wrote_offset - began_offset
-                took_ns = self._note_append(began_ns, began_offset)
+                took_ns = self._note_append(began_ns, size_bytes)
                 if size_bytes:
                     self.stats.count_put(
                         is_ok=True, messages=count, size_bytes=size_bytes, took_ns=took_ns
@@ -408,11 +409,11 @@ class DefaultMessageStore(StoreViews):
             and not self.is_os_page_cache_busy()
         )
 
-    def _note_append(self, began_ns: int, began_offset: int) -> int:
+    def _note_append(self, began_ns: int, size_bytes: int) -> int:
         """Take note of the end of an append; how long it took. A refusal is none."""
         ended_ns = self.clock.monotonic_ns()
         self._append_began_ns = 0
-        if self.commit_log.wrote_offset > began_offset:
+        if size_bytes:
             self._append_took_ns = (ended_ns, ended_ns - began_ns)
         return ended_ns - began_ns
 

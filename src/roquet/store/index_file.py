@@ -52,7 +52,8 @@ class IndexFile:
     @property
     def is_full(self) -> bool:
         """Whether no further entry fits."""
-        return self.header.index_count >= self.entries
+        (count,) = layout.COUNT.unpack_from(self.mapping, layout.COUNT_AT)
+        return bool(count >= self.entries)
 
     def put_key(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
         """Add an entry; false when the file is full."""

@@ -175,8 +175,10 @@ class MappedFileQueue:
     @property
     def max_wrote_offset(self) -> int:
         """Physical offset behind the last appended byte."""
-        last = self.last
-        return last.start_offset + last.wrote if last else 0
+        if not self.segments:
+            return 0
+        last = self.segments[-1]
+        return last.start_offset + last.wrote
 
     def find(self, physical_offset: int) -> MappedFile | None:
         """The segment that holds an offset."""
