@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.agent import Outgoing
+from tests.interop.agent import Outgoing, wait_until
 from tests.interop.agents import JAVA, AgentPool
 from tests.interop.cluster import Cluster
 from tests.interop.javaclient import JavaClient
@@ -80,6 +80,34 @@ def test_groups_and_clients(cluster: Cluster, agents: AgentPool, admin: JavaClie
     consumer.stop()
     printed = admin.mqadmin("deleteSubGroup", "-b", address, "-g", group)
     assert f"delete subscription group [{group}] from broker [{address}] success." in printed
+
+
+def test_rates_of_what_is_produced_and_consumed(
+    cluster: Cluster, agents: AgentPool, admin: JavaClient
+) -> None:
+    agent = agents.get(JAVA)
+    topic = cluster.create_topic(agent, "AdminRates", queues=QUEUES)
+    group = f"{topic}_group"
+    consumer = agent.push(cluster.namesrv, topic, group)
+    producer = agent.producer(cluster.namesrv)
+    bodies = [f"{i}" for i in range(60)]
+    producer.send(topic, [Outgoing(body) for body in bodies], "sync")
+    consumer.wait_for(bodies)
+    printed = ""
+
+    def has_rates() -> bool:
+        nonlocal printed
+        printed = admin.mqadmin("statsAll", "-t", topic)
+        (row,) = [row for row in rows(printed, topic) if row[1:2] == [group]]
+        return float(row[-4]) > 0 and float(row[-3]) > 0
+
+    # The counters are looked at every ten seconds.
+    wait_until(has_rates, lambda: AssertionError(printed))
+    progress = admin.mqadmin("consumerProgress", "-g", group)
+    (line,) = [line for line in progress.splitlines() if line.startswith("Consume TPS:")]
+    assert float(line.split(":")[1]) > 0
+    producer.stop()
+    consumer.stop()
 
 
 def test_write_permission_of_a_broker(
