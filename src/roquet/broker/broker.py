@@ -154,7 +154,7 @@ class Broker:
         )
         self.transaction_metrics = TransactionMetrics.at(config, files, clock)
         self.settings = DynamicSettings.at(config, store_config, files, clock)
-        self.stats = BrokerStats(config.cluster_name, clock)
+        self.stats = BrokerStats(config.cluster_name, clock, is_system=self.topics.is_system)
         self.producers = ProducerManager(config, clock)
         self.consumers = ConsumerManager(config, clock, notify=ConsumerNotices(self._loop).notify)
         self.filters = make_filters(

@@ -121,6 +121,7 @@ class BrokerStats:
     Args:
         cluster: The name of the cluster, the key of what the whole broker does.
         clock: The time.
+        is_system: Which topics are the broker's own, whose messages users did not send.
 
     Attributes:
         fall_size_bytes: How many bytes groups are behind the end of the log, by
@@ -140,9 +141,16 @@ class BrokerStats:
         3.0
     """
 
-    def __init__(self, cluster: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        clock: Clock,
+        *,
+        is_system: Callable[[str], bool] = is_system_topic,
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._is_system = is_system
         self._items: dict[str, dict[str, StatsItem]] = {name: {} for name in STATS_NAMES}
         self._count = 0
         self._marked: list[StatsItem] = []
@@ -280,7 +288,7 @@ class BrokerStats:
         if known is not None:
             return known
         row = _Row(
-            self._make(_PUT_NUMS, topic), self._make(_PUT_SIZE, topic), is_system_topic(topic)
+            self._make(_PUT_NUMS, topic), self._make(_PUT_SIZE, topic), self._is_system(topic)
         )
         if self._is_kept(row.size):
             self._put_rows[topic] = row
@@ -291,7 +299,7 @@ class BrokerStats:
         if known is not None:
             return known
         key = f"{topic}{_SEPARATOR}{group}"
-        row = _Row(self._make(_GET_NUMS, key), self._make(_GET_SIZE, key), is_system_topic(topic))
+        row = _Row(self._make(_GET_NUMS, key), self._make(_GET_SIZE, key), self._is_system(topic))
         if self._is_kept(row.size):
             self._get_rows[topic, group] = row
         return row

@@ -86,6 +86,14 @@ def test_system_topics_count_apart(stats: BrokerStats) -> None:
     assert stats.total("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", CLUSTER) == 0
 
 
+def test_topics_that_a_broker_has_by_its_name_are_system_topics(clock: ManualClock) -> None:
+    stats = BrokerStats(CLUSTER, clock, is_system=lambda topic: topic == f"{CLUSTER}_REPLY_TOPIC")
+    stats.add_puts(f"{CLUSTER}_REPLY_TOPIC", 2, 1)
+    stats.add_puts("T", 1, 1)
+    assert stats.total("BROKER_PUT_NUMS", CLUSTER) == 3
+    assert stats.total("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", CLUSTER) == 1
+
+
 def test_windows(stats: BrokerStats, clock: ManualClock) -> None:
     stats.add_puts("T", 600, 1)
     pass_time(stats, clock, 600)
