@@ -8,6 +8,7 @@ what stands for what, times when they are near each other.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,9 @@ TIMES = frozenset(
 )
 NEAR_MS = 1_500
 """How far times may be apart: the recorder saw frames before or after the broker's clock did."""
+
+RATE_TOLERANCE = 0.001
+"""How far rates may be apart: a timer of upstream's may be some milliseconds late."""
 
 TIME_TEXTS = frozenset({"consumeTimeStampStr", "maxTimeStampStr", "minTimeStampStr", "runtime"})
 """Times for people; the machine may be in another zone."""
@@ -289,6 +293,8 @@ def _same(kind: str, recorded: object, ours: object, names: Names) -> bool:
         if kind in TIME_TEXTS:
             return re.sub(r"\d+", "0", recorded) == re.sub(r"\d+", "0", ours)
         return names.in_words_of_the_recording(ours) == recorded
+    if isinstance(recorded, float) and isinstance(ours, float):
+        return math.isclose(recorded, ours, rel_tol=RATE_TOLERANCE)
     return recorded == ours
 
 
