@@ -45,6 +45,9 @@ func expression(r *request) consumer.MessageSelector {
 	if r.Expression == "" {
 		return consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
 	}
+	if r.ExprType == string(consumer.SQL92) {
+		return consumer.MessageSelector{Type: consumer.SQL92, Expression: r.Expression}
+	}
 	return consumer.MessageSelector{Type: consumer.TAG, Expression: r.Expression}
 }
 

@@ -57,6 +57,7 @@ type request struct {
 	Listener   string            `json:"listener"`
 	Model      string            `json:"model"`
 	Expression string            `json:"expression"`
+	ExprType   string            `json:"expressionType"`
 	From       string            `json:"from"`
 	Seek       map[string]string `json:"seek"`
 	Vip        bool              `json:"vip"`

@@ -6,11 +6,13 @@ import java.util.Map;
 import java.util.function.Predicate;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.filter.ExpressionType;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -38,7 +40,7 @@ final class Consumers {
         // The enum's package differs between 4.x and 5.x.
         consumer.setMessageModel(Enum.valueOf(
             consumer.getMessageModel().getDeclaringClass(), parameters.text("model", "CLUSTERING")));
-        consumer.subscribe(parameters.text("topic"), parameters.text("expression", "*"));
+        consumer.subscribe(parameters.text("topic"), selector(parameters));
         int threads = (int) parameters.number("threads", consumer.getConsumeThreadMin());
         consumer.setConsumeThreadMin(threads);
         consumer.setConsumeThreadMax(threads);
@@ -64,8 +66,22 @@ final class Consumers {
                     : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
         }
-        consumer.start();
+        try {
+            consumer.start();
+        } catch (Exception refused) {
+            // A consumer whose expression is refused runs all the same, until it is shut down.
+            consumer.shutdown();
+            throw refused;
+        }
         return consumer::shutdown;
+    }
+
+    /** {@code expression}, of the type {@code expressionType}: TAG or SQL92. */
+    private static MessageSelector selector(Parameters parameters) {
+        String expression = parameters.text("expression", "*");
+        return parameters.text("expressionType", ExpressionType.TAG).equals(ExpressionType.SQL92)
+            ? MessageSelector.bySql(expression)
+            : MessageSelector.byTag(expression);
     }
 
     /**
@@ -81,7 +97,7 @@ final class Consumers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         Map<String, String> seek = parameters.textTable("seek");
         if (seek.isEmpty()) {
-            consumer.subscribe(topic, parameters.text("expression", "*"));
+            consumer.subscribe(topic, selector(parameters));
         }
         consumer.start();
         if (!seek.isEmpty()) {
