@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from roquet.filter.bloom import BitsArray, BloomFilter
+from tests.interop import javabuild
 from tests.interop.agent import Agent, AgentError, Consumer, Outgoing, wait_until
 from tests.interop.agents import JAVA, JAVA_BINARY, JAVA_KINDS, KINDS, AgentPool
 from tests.interop.cluster import APACHE, ROQUET, Cluster
+from tests.interop.javaclient import JavaClient
 
 pytestmark = pytest.mark.interop
 
@@ -77,7 +81,7 @@ def test_messages_are_chosen(filtering: Cluster, agents: AgentPool, kind: str) -
     consumer = agent.push(
         filtering.namesrv, topic, f"{topic}_group", expression=EXPRESSION, **SQL92
     )
-    consumer.wait_for(["last"])
+    consumer.wait_for(WANTED)
     assert sorted(consumer.bodies()) == WANTED
     producer.send(topic, offered(), "sync")
     wait_until(
@@ -98,7 +102,7 @@ def test_lite_pulls_choose_too(filtering: Cluster, agents: AgentPool, kind: str)
     consumer = agent.lite(
         filtering.namesrv, topic, f"{topic}_group", expression=EXPRESSION, **SQL92
     )
-    consumer.wait_for(["last"])
+    consumer.wait_for(WANTED)
     assert sorted(consumer.bodies()) == WANTED
     consumer.stop()
     producer.stop()
@@ -243,3 +247,47 @@ def test_filters_outlive_the_broker(
         wanted = send(4, 9)
         start_and_end(cluster, agent, topic, "amount > 5", wanted)
         producer.stop()
+
+
+def test_the_admin_tool_shows_filters_and_bit_maps(
+    java_toolkit: javabuild.JavaToolkit, server_side: str, agents: AgentPool, tmp_path: Path
+) -> None:
+    agent = agents.get(JAVA)
+    with (
+        Cluster(server_side, server_side, tmp_path / "a", broker_settings=BY_BITMAP) as cluster,
+        JavaClient(java_toolkit, tmp_path / "mqadmin", cluster) as admin,
+    ):
+        topic = cluster.create_topic(agent, "Shown", queues=1)
+        group = f"{topic}_group"
+        consumer = agent.push(cluster.namesrv, topic, group, expression="amount > 5", **SQL92)
+        producer = agent.producer(cluster.namesrv)
+        messages = [Outgoing(f"{i}", properties={"amount": f"{i}"}) for i in (4, 6)]
+        producer.send(topic, messages, "sync")
+        consumer.wait_for(["6"])
+        words = ("-t", topic, "-q", "0", "-i", "0", "-c", "10")
+        shown = admin.mqadmin("queryCq", *words, "-g", group)
+        unasked = admin.mqadmin("queryCq", *words)
+        absent = admin.mqadmin("queryCq", *words, "-g", "nobody")
+        producer.stop()
+        consumer.stop()
+    bloom = BloomFilter(error_percent=20, expected_count=32)
+    positions = bloom.positions(f"{group}#{topic}")
+    bits = BitsArray.of_length(bloom.bit_count)
+    bloom.add(bloom.generate(f"{group}#{topic}"), bits)
+    signed = struct.unpack("14b", bytes(bits))
+    for member in (
+        f'"bitNum":112,\n\t\t"bitPos":[{",".join(map(str, positions))}]\n\t}},',
+        f'\t"consumerGroup":"{group}",\n\t"dead":false,\n\t"deadTime":0,\n',
+        f'\t"expression":"amount > 5",\n\t"expressionType":"SQL92",\n\t"topic":"{topic}"\n}}\n',
+    ):
+        assert member in shown
+        assert member not in unasked
+    assert f"nobody@{topic} is not online!" in absent
+    for printed in (shown, unasked, absent):
+        for numbers in ([0] * 14, signed):
+            text = ",".join(map(str, numbers))
+            assert f'"filterBitMap":[{text}],"msgStoreTime":' in printed
+    (hit,) = re.findall(r"bitMap='([01\n]*1[01\n]*)'", unasked)
+    digits = hit.replace("\n", "")[::-1]
+    assert {at for at, digit in enumerate(digits) if digit == "1"} == set(positions)
+    assert (shown.count("eval=true"), unasked.count("eval=true")) == (1, 0)

@@ -7,7 +7,7 @@ than 20 bytes, in the queue's ext file; others show their tags code.
 
 from __future__ import annotations
 
-from base64 import b64encode
+import struct
 from collections.abc import Iterator
 from functools import partial
 
@@ -162,7 +162,8 @@ def _ext_text(ext: CqExtUnit) -> str:
         "tagsCode": ext.tags_code,
     }
     if ext.filter_bitmap:
-        members = {"filterBitMap": b64encode(ext.filter_bitmap).decode()} | members
+        signed = struct.unpack(f"{len(ext.filter_bitmap)}b", ext.filter_bitmap)
+        members = {"filterBitMap": signed} | members
     return dumps(members)
 
 

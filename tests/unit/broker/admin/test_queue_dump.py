@@ -168,6 +168,8 @@ async def test_ext_units(
         assert entry.tags_code == 5
         assert '"msgStoreTime":6' in (entry.extend_data_json or "")
         assert ("filterBitMap" in (entry.extend_data_json or "")) == (bits is not None)
+        if unit is not None and len(unit.filter_bitmap) == 2:
+            assert (entry.extend_data_json or "").startswith('{"filterBitMap":[1,-128],"msg')
     else:
         assert entry.msg == f"{message_text}{address}"
 
