@@ -27,14 +27,14 @@ from tests.golden.replay_time import ReplayClock, ReplayLoop
 PATIENCE_S = 1.0
 """How much later than in the recording something may come that waits for a timer."""
 
-PLACE_FIELDS = {
+PLACE_FIELDS: dict[int, str] = {
     Code.CONSUMER_SEND_MSG_BACK: "offset",
     Code.END_TRANSACTION: "commitLogOffset",
     Code.VIEW_MESSAGE_BY_ID: "offset",
 }
 """Requests that name a place in the log."""
 
-KEYS = {
+KEYS: dict[int, str] = {
     Code.CHECK_TRANSACTION_STATE: "msgId",
     Code.NOTIFY_CONSUMER_IDS_CHANGED: "consumerGroup",
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT: "producerGroup",
@@ -57,6 +57,7 @@ class StandIn:
     dropped: str
 
 
+# The other runs' brokers refused the message too.
 STAND_INS = {"binary": StandIn("binary.jsonl:174", 1_794_728_156_104, "TIMER_DELAY_MS")}
 
 
@@ -135,7 +136,7 @@ class Replay:
             # There is no answer to what was never asked.
             return None if opaque is None else replace(command, opaque=opaque)
         fields = dict(command.ext_fields or {})
-        name = PLACE_FIELDS.get(Code(command.code)) if command.code in set(Code) else None
+        name = PLACE_FIELDS.get(command.code)
         if name is not None:
             place = int(fields[name])
             fields[name] = str(self.names.places.get(place, place))
@@ -231,7 +232,7 @@ def _stands_for(ours: RemotingCommand, recorded: RemotingCommand) -> bool:
         return ours.is_response and ours.opaque == recorded.opaque
     if ours.is_response or ours.code != recorded.code:
         return False
-    key = KEYS[Code(recorded.code)]
+    key = KEYS[recorded.code]
     return (ours.ext_fields or {})[key] == (recorded.ext_fields or {})[key]
 
 
