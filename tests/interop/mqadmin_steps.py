@@ -21,6 +21,8 @@ TOPIC = "Orders"
 GROUP = "orders_group"
 COPY = "orders_copy"
 PRODUCERS = "orders_producers"
+RETRY_GROUP = "retry_group"
+DEAD_GROUP = "dead_group"
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 
 
@@ -92,6 +94,25 @@ def wait_counted(side: Side) -> None:
     These are the ones of sendMsgStatus, which sends one more than it says, and of clusterRT.
     """
     side.wait_printed(["statsAll", "-a"], "7 NO_CONSUMER")
+
+
+def send_later(side: Side) -> None:
+    """A message that is delivered after a second."""
+    later = Outgoing("later", keys=["later"], queue=(BROKER_NAME, 0), delay_level=1)
+    side.producers[PRODUCERS].send("ListedB", [later], "queue")
+    side.wait_printed(["topicStatus", "-t", "ListedB"], f"{BROKER_NAME} 0 0 1")
+
+
+def fail_once(side: Side) -> None:
+    """A consumer that takes it only when it comes again, and one that never does."""
+    for group, failures in ((RETRY_GROUP, 1), (DEAD_GROUP, 9)):
+        consumer = side.agent.push(
+            side.cluster.namesrv, "ListedB", group, failures=failures, maxReconsumeTimes=1
+        )
+        consumer.wait(lambda messages: len(messages) == 2, "the message, and the message again")
+        if group == DEAD_GROUP:
+            side.wait_printed(["topicStatus", "-t", f"%DLQ%{group}"], f"{BROKER_NAME} 0 0 1")
+        consumer.stop()
 
 
 def stop_consumer(side: Side) -> None:
@@ -241,6 +262,18 @@ STEPS: Sequence[Step] = (
     _command(f"cloneGroupOffset -s {GROUP} -d {COPY} -t {TOPIC} -o true"),
     _command("brokerConsumeStats -b {broker}", "cloned", drops=[RETRY_QUEUES], is_ordered=False),
     _command(f"cloneGroupOffset -s nobody -d {COPY} -t {TOPIC} -o true", "unknown-group"),
+    # Delays and retries.
+    send_later,
+    _command("printMsg -t ListedB", "delayed"),
+    _command("printMsg -t SCHEDULE_TOPIC_XXXX", "delay-queue"),
+    fail_once,
+    _command(f"printMsg -t %RETRY%{RETRY_GROUP}", "retries"),
+    _command(f"printMsg -t %RETRY%{DEAD_GROUP}", "retries-in-vain"),
+    _command(f"topicStatus -t %DLQ%{DEAD_GROUP}", "dead-letters"),
+    _command(f"queryMsgByOffset -t %DLQ%{DEAD_GROUP} -b {BROKER_NAME} -i 0 -o 0", "dead-letter"),
+    _command(f"topicRoute -t %DLQ%{DEAD_GROUP}", "dead-letters"),
+    _command(f"consumerProgress -g {RETRY_GROUP}", "after-a-retry", masks=RATES),
+    _command("queryMsgByKey -t ListedB -k later", "delayed"),
     # The broker.
     _command("clusterList", masks=CLUSTER_NUMBERS),
     _command("clusterList -m", "more", masks=((r"\d+ \d+$", "<n> <n>"),)),
@@ -297,7 +330,7 @@ STEPS: Sequence[Step] = (
     _command(
         "exportMetrics -c DefaultCluster -f {folder}",
         exports="metrics.json",
-        masks=RATES,
+        masks=(*RATES, (r'OneDay(In|Out)Num":\d+', r'OneDay\1Num":<n>')),
         drops=[CPUS],
     ),
     _command("exportPopRecord -b {broker}", refused=POP),

@@ -7,15 +7,22 @@ prints has to be the same, but for what `mqadmin_shape` and the command's own ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from difflib import unified_diff
+from pathlib import Path
 
 import pytest
 
+from tests.interop import javabuild
+from tests.interop.agent import wait_until
 from tests.interop.cluster import APACHE, ROQUET
+from tests.interop.javaprocess import JavaProcess
 from tests.interop.mqadmin_side import Command, Side
 from tests.interop.mqadmin_steps import COMMANDS, STEPS
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
+
+TOOL_CLASS = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 COMMANDS_MIN = 60
 SHARED_KEYS_MIN = 10
@@ -62,3 +69,29 @@ def test_same_as_apache(shapes: Shapes, command: Command) -> None:
 
 def _key(line: str) -> str:
     return line.partition(" ")[0]
+
+
+def test_exit_codes(
+    twins: Sequence[Side], java_toolkit: javabuild.JavaToolkit, tmp_path: Path
+) -> None:
+    """In processes of their own: what the tool ends with is the same on both sides."""
+    with ExitStack() as stack:
+        running = {
+            (words[0], side.kind): stack.enter_context(
+                JavaProcess(
+                    java_toolkit,
+                    words[0],
+                    TOOL_CLASS,
+                    arguments=[*words, "-n", side.cluster.namesrv],
+                    folder=tmp_path / side.kind / words[0],
+                )
+            )
+            for words in (["clusterList"], ["topicRoute", "-t", "Nowhere"])
+            for side in twins
+        }
+        wait_until(
+            lambda: not any(process.is_running() for process in running.values()),
+            lambda: AssertionError("not all of them end"),
+        )
+        codes = {key: process.exit_code for key, process in running.items()}
+    assert codes == dict.fromkeys(running, 0)
