@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections import Counter
+from operator import itemgetter
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.lane_answers import WaitingAnswers, cut_answer, ipv4_peer, sent_answer
@@ -22,7 +24,7 @@ from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.send_frames import SendAnswerWriter, SendReader
 from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.stats.broker_stats import BrokerStats
-from roquet.broker.stats.lane_counts import SendCounts, add_sends
+from roquet.broker.stats.lane_counts import QueueCounts, SendCounts, add_sends
 from roquet.model.host import Host
 from roquet.remoting.command import ONEWAY_FLAG
 from roquet.remoting.connection import Connection
@@ -31,7 +33,7 @@ from roquet.remoting.frame import MAX_FRAME_BYTES
 from roquet.remoting.frame_lane import Taken
 from roquet.runtime.clock import Clock
 from roquet.store.default_message_store import DefaultMessageStore
-from roquet.store.plain_append import PlainAppend
+from roquet.store.plain_append import PlainAppend, TopicNote
 from roquet.store.plain_burst import PlainBurst, PlainMessage
 
 __all__ = ["PureLane", "make_pure_lane"]
@@ -46,6 +48,7 @@ HEADER_BYTES_MAX = 1 << 16
 _HEAD = struct.Struct(">iI")
 _BINARY = 1
 _HEADER_LENGTH_MASK = 0xFFFFFF
+_QUEUE = itemgetter(0, 1)
 
 _Reply = tuple[int, bytes, int, int, bool, int]
 """Queue id, unique key, opaque, flag, whether the header is binary, and where the frame ends."""
@@ -244,15 +247,19 @@ class PureLane:
         if not places:
             return []
         end_offset = self._store.commit_log.wrote_offset
-        ends = [offset for _, offset in places[1:]]
-        moved: dict[tuple[str, int], list[int]] = {}
-        for message, (_, offset), end in zip(messages, places, [*ends, end_offset], strict=False):
-            counts = moved.setdefault((message[0].name, message[1]), [0, 0])
-            counts[0] += 1
-            counts[1] += end - offset
+        queues: dict[TopicNote, list[QueueCounts]] = {}
+        for (topic, queue_id), count in Counter(map(_QUEUE, messages[: len(places)])).items():
+            queues.setdefault(topic, []).append((queue_id, count, 0, 0))
+        sizes: dict[TopicNote, int] = {}
+        if len(queues) == 1:
+            sizes[messages[0][0]] = end_offset - places[0][1]
+        else:
+            ends = [*(offset for _, offset in places[1:]), end_offset]
+            for message, (_, offset), end in zip(messages, places, ends, strict=False):
+                sizes[message[0]] = sizes.get(message[0], 0) + end - offset
         return [
-            (topic, requests, size_bytes, [(queue_id, requests, 0, 0)])
-            for (topic, queue_id), (requests, size_bytes) in moved.items()
+            (topic.name, sum(count for _, count, _, _ in moved), sizes[topic], moved)
+            for topic, moved in queues.items()
         ]
 
     def _failed(self, error: Exception) -> None:
