@@ -288,7 +288,7 @@ class Broker:
         )
 
     def _admin_processors(self) -> Iterator[object]:
-        self._tasks.every(SAMPLE_INTERVAL_MS, "sampling of statistics", self.stats.sample)
+        self._tasks.every(SAMPLE_INTERVAL_MS, "sampling of statistics", self.stats.sample_in_turns)
 
         def topic_deleted(topic: str) -> None:
             self.stats.topic_deleted(topic)

@@ -26,27 +26,31 @@ COMMERCIAL_…, DLQ_PUT_NUMS and …_FROM_DISK_…: they are for hooks, such as 
 Invariants:
 
 * What is counted elsewhere, by the lanes of the wire, is collected before anybody looks.
-* There are at most :data:`ITEMS_MAX` counters. What would need another is not counted; every hour
-  room is made by dropping counters that stood still for a day.
+* There are at most :data:`ITEMS_MAX` counters, and at most :data:`QUEUE_ITEMS_MAX` of one name for
+  single queues, so that these leave room for topics and groups. What would need another is not
+  counted; every hour room is made by dropping counters that stood still for a day.
 * Counters of a topic or group that is dropped go with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from roquet.broker.stats.item import StatsItem, StatsSnapshot, StatsWindow
+from roquet.broker.stats.item import TURN_ITEMS, StatsItem, StatsSnapshot, StatsWindow
 from roquet.model.topic import is_system_topic
 from roquet.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
 from roquet.runtime.clock import Clock
 
-__all__ = ["ITEMS_MAX", "SAMPLE_INTERVAL_MS", "STATS_NAMES", "BrokerStats"]
+__all__ = ["ITEMS_MAX", "QUEUE_ITEMS_MAX", "SAMPLE_INTERVAL_MS", "STATS_NAMES", "BrokerStats"]
 
 log = logging.getLogger(__name__)
 
-ITEMS_MAX = 100_000
+ITEMS_MAX = 200_000
+QUEUE_ITEMS_MAX = 50_000
 SAMPLE_INTERVAL_MS = 10_000
 """How often :meth:`BrokerStats.sample` wants to be called."""
 
@@ -103,6 +107,7 @@ STATS_NAMES = frozenset(
 )
 """The names that upstream has."""
 
+_BY_QUEUE = frozenset({_PUT_LATENCY, _GET_LATENCY})
 _TOPIC_FIRST = ("QUEUE_", "GROUP_", "SNDBCK_")
 _GET_KINDS = ("QUEUE_GET_", "GROUP_", "SNDBCK_")
 
@@ -159,7 +164,7 @@ class BrokerStats:
         self._day = StatsWindow(3_600_000, 25)
         now_ms = self._now_ms()
         for window in (self._minute, self._hour, self._day):
-            window.sample(now_ms)
+            deque(window.sample(now_ms), maxlen=0)
         self._due_ms = {each: now_ms + each.interval_ms for each in (self._hour, self._day)}
         self._put_rows: dict[str, _Row] = {}
         self._get_rows: dict[tuple[str, str], _Row] = {}
@@ -262,7 +267,7 @@ class BrokerStats:
     ) -> None:
         """Note how far a group is behind the end of the log."""
         key = f"{queue_id}{_SEPARATOR}{topic}{_SEPARATOR}{group}"
-        if key not in self.fall_size_bytes and len(self.fall_size_bytes) >= ITEMS_MAX:
+        if key not in self.fall_size_bytes and len(self.fall_size_bytes) >= QUEUE_ITEMS_MAX:
             self.dropped += 1
             return
         self.fall_size_bytes[key] = size_bytes
@@ -310,7 +315,7 @@ class BrokerStats:
         known = items.get(key)
         if known is not None:
             return known
-        if self._count >= ITEMS_MAX:
+        if self._count >= ITEMS_MAX or (name in _BY_QUEUE and len(items) >= QUEUE_ITEMS_MAX):
             self.dropped += 1
             return StatsItem(name=name, key=key, is_marked=True)
         self._count += 1
@@ -327,12 +332,23 @@ class BrokerStats:
     # ----------------------------------------------------------------------------- sampling
 
     def sample(self) -> None:
-        """Have the windows look; to be called every :data:`SAMPLE_INTERVAL_MS`."""
+        """Have the windows look, at once."""
+        deque(self._sampling(), maxlen=0)
+
+    async def sample_in_turns(self) -> None:
+        """Have the windows look; to be called every :data:`SAMPLE_INTERVAL_MS`.
+
+        Others on the event loop have their turns in between, because there may be many counters.
+        """
+        for _ in self._sampling():
+            await asyncio.sleep(0)
+
+    def _sampling(self) -> Iterator[None]:
         self._collect()
         self._roll_day()
         now_ms = self._now_ms()
         marked, self._marked = self._marked, []
-        for item in marked:
+        for number, item in enumerate(marked, 1):
             item.is_marked = False
             if not self._is_kept(item):
                 continue
@@ -340,15 +356,31 @@ class BrokerStats:
             for window in (self._minute, self._hour, self._day):
                 window.follow(item, is_new=is_new)
             item.seen_value, item.seen_times = item.value, item.times
-        self._minute.sample(now_ms)
+            if number % TURN_ITEMS == 0:
+                yield
+        yield from self._minute.sample(now_ms)
         for window, due_ms in self._due_ms.items():
             if now_ms < due_ms:
                 continue
-            window.sample(now_ms)
+            yield from window.sample(now_ms)
             # From the time at which it was due, so that rounds that come late do not add up.
             self._due_ms[window] = max(due_ms, now_ms - window.interval_ms + 1) + window.interval_ms
-            if window is self._day and self._count >= ITEMS_MAX:
-                self._drop(lambda item: not self._day.snapshot(item).sum)
+            if window is self._day:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        if self._count >= ITEMS_MAX or any(
+            len(self._items[name]) >= QUEUE_ITEMS_MAX for name in _BY_QUEUE
+        ):
+            self._drop(self._is_idle)
+        if len(self.fall_size_bytes) >= QUEUE_ITEMS_MAX:
+            # Whoever reads is noted again by the next read.
+            self.fall_size_bytes.clear()
+            self.fall_time_ms.clear()
+
+    def _is_idle(self, item: StatsItem) -> bool:
+        """Whether a counter stood still for a day, or for as long as it is there."""
+        return not item.is_marked and item not in self._day
 
     def _collect(self) -> None:
         for source in self.sources:

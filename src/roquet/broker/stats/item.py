@@ -19,11 +19,12 @@ pictures, and takes it up again, with the pictures that it would have, when it m
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
 
-__all__ = ["StatsItem", "StatsSnapshot", "StatsWindow"]
+__all__ = ["TURN_ITEMS", "StatsItem", "StatsSnapshot", "StatsWindow"]
 
 
 class StatsItem(Struct, eq=False, kw_only=True):
@@ -62,10 +63,11 @@ class StatsSnapshot(NamedTuple):
     average_per_time: float = 0.0
 
 
-class _Picture(NamedTuple):
-    at_ms: int
-    times: int
-    value: int
+_Picture = tuple[int, int, int]
+"""When it was taken, and times and sum at that moment."""
+
+TURN_ITEMS = 1_000
+"""How many counters are looked at before others have their turn."""
 
 
 class StatsWindow:
@@ -85,6 +87,9 @@ class StatsWindow:
     def __len__(self) -> int:
         return len(self._moving)
 
+    def __contains__(self, item: StatsItem) -> bool:
+        return item in self._moving
+
     def follow(self, item: StatsItem, *, is_new: bool) -> None:
         """Take pictures of a counter that moves again, or for the first time.
 
@@ -95,7 +100,7 @@ class StatsWindow:
         pictures: deque[_Picture] = deque(maxlen=self._pictures_max)
         if not is_new:
             pictures.extend(
-                _Picture(self._last_ms - back * self.interval_ms, item.seen_times, item.seen_value)
+                (self._last_ms - back * self.interval_ms, item.seen_times, item.seen_value)
                 for back in reversed(range(self._pictures_max - 1))
             )
         self._moving[item] = pictures
@@ -104,32 +109,35 @@ class StatsWindow:
         """Take no more pictures of a counter."""
         self._moving.pop(item, None)
 
-    def sample(self, now_ms: int) -> None:
-        """Take a picture of every counter that moves."""
+    def sample(self, now_ms: int) -> Iterator[None]:
+        """Take a picture of every counter that moves, some at a time."""
         self._last_ms = now_ms
-        still: list[StatsItem] = []
-        for item, pictures in self._moving.items():
+        pictures_max = self._pictures_max
+        for number, (item, pictures) in enumerate(list(self._moving.items()), 1):
+            value, times = item.value, item.times
             if not pictures:
-                pictures.append(_Picture(now_ms - self.interval_ms, 0, 0))
-            pictures.append(_Picture(now_ms, item.times, item.value))
-            is_full = len(pictures) == self._pictures_max
-            if is_full and pictures[0][1:] == pictures[-1][1:]:
-                still.append(item)
-        for item in still:
-            del self._moving[item]
+                pictures.append((now_ms - self.interval_ms, 0, 0))
+            pictures.append((now_ms, times, value))
+            if len(pictures) == pictures_max:
+                _, first_times, first_value = pictures[0]
+                if value == first_value and times == first_times:
+                    self._moving.pop(item, None)
+            if number % TURN_ITEMS == 0:
+                yield
 
     def snapshot(self, item: StatsItem) -> StatsSnapshot:
         """What a counter did; nothing before its first picture."""
         pictures = self._moving.get(item)
         if not pictures:
             return StatsSnapshot()
-        first, last = pictures[0], pictures[-1]
-        if last.at_ms <= first.at_ms:
+        first_ms, first_times, first_value = pictures[0]
+        last_ms, last_times, last_value = pictures[-1]
+        if last_ms <= first_ms:
             return StatsSnapshot()
-        total = last.value - first.value
-        times = last.times - first.times
+        total = last_value - first_value
+        times = last_times - first_times
         return StatsSnapshot(
             total,
-            total * 1000 / (last.at_ms - first.at_ms),
+            total * 1000 / (last_ms - first_ms),
             total / times if times > 0 else 0.0,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 from roquet.broker.admin.stats import StatsAdmin
 from roquet.broker.stats import broker_stats
 from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS, BrokerStats
-from roquet.broker.stats.item import StatsSnapshot
+from roquet.broker.stats.item import TURN_ITEMS, StatsSnapshot
 from roquet.remoting.bodies.broker import BrokerStatsItem
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import create_request
@@ -254,10 +255,11 @@ def test_counters_are_bounded(
     stats: BrokerStats, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_stats, "ITEMS_MAX", 10)
+    monkeypatch.setattr(broker_stats, "QUEUE_ITEMS_MAX", 7)
     for number in range(20):
         stats.add_puts(f"T{number}", 1, 1)
         stats.record_fall("G", f"T{number}", 0, size_bytes=1, time_ms=1)
-    assert len(stats) == len(stats.fall_size_bytes) == 10
+    assert (len(stats), len(stats.fall_size_bytes)) == (10, 7)
     assert stats.dropped > 0
     for _ in range(27 * 360):
         stats.add_puts("T0", 1, 1)
@@ -265,8 +267,27 @@ def test_counters_are_bounded(
         stats.sample()
     assert stats.view("TOPIC_PUT_NUMS", "T1") is None
     assert stats.view("TOPIC_PUT_NUMS", "T0") is not None
+    assert stats.fall_size_bytes == {}
     stats.add_puts("New", 1, 1)
     assert stats.total("TOPIC_PUT_NUMS", "New") == 1
+
+
+def test_counters_of_queues_leave_room_for_others(
+    stats: BrokerStats, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_stats, "QUEUE_ITEMS_MAX", 4)
+    for queue_id in range(9):
+        stats.add_put_latency("T", queue_id, 0)
+    assert (len(stats), stats.dropped) == (4, 5)
+    stats.add_puts("T", 1, 1)
+    assert stats.total("TOPIC_PUT_NUMS", "T") == 1
+    # One that is moved by 0 ms again and again does not stand still.
+    for _ in range(27 * 360):
+        stats.add_put_latency("T", 0, 0)
+        clock.advance(SAMPLE_INTERVAL_MS)
+        stats.sample()
+    assert stats.view("TOPIC_PUT_LATENCY", "0@T") is not None
+    assert stats.view("TOPIC_PUT_LATENCY", "1@T") is None
 
 
 def ask(stats: BrokerStats, name: str, key: str) -> object:
@@ -367,3 +388,33 @@ class TestDays:
         assert self.totals(stats)[:3] == ("0", "0", "1")
         clock.advance(self.DAY_MS)
         assert self.totals(stats)[:3] == ("0", "0", "1")
+
+
+async def test_others_have_their_turns_while_many_counters_are_looked_at(
+    stats: BrokerStats, clock: ManualClock
+) -> None:
+    count = TURN_ITEMS + 1
+    for number in range(count):
+        stats.add_puts(f"T{number}", 1, 10)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+            # What happens meanwhile belongs to this picture or to the next.
+            stats.add_puts("T0", 1, 10)
+            stats.topic_deleted(f"T{turns}")
+
+    beside = asyncio.ensure_future(other())
+    for _ in range(2):
+        clock.advance(SAMPLE_INTERVAL_MS)
+        await stats.sample_in_turns()
+    beside.cancel()
+    stats.sample()
+    assert turns >= 4
+    assert stats.view("TOPIC_PUT_NUMS", "T1") is None
+    last = f"T{count - 1}"
+    assert minute(stats, "TOPIC_PUT_NUMS", last) == StatsSnapshot(1, 0.05, 1.0)
+    assert minute(stats, "TOPIC_PUT_NUMS", "T0").sum == 1 + turns
