@@ -69,7 +69,6 @@ class Load:
         commits: How often a commit was sent.
         sent_back_ms: When a message was last given back, by key and number of retries.
         unsure: Keys of which a request was left without an answer.
-        answers: How many requests were answered.
         faults: What the broker must never say or do.
     """
 
@@ -83,7 +82,6 @@ class Load:
         self.commits: Counter[str] = Counter()
         self.sent_back_ms: dict[tuple[str, int], int] = {}
         self.unsure: set[str] = set()
-        self.answers = 0
         self.faults: list[str] = []
         self._clock = SystemClock()
         self.verdicts: dict[str, Verdict] = {}
@@ -109,8 +107,8 @@ class Load:
             answer = await self._client.invoke(self.address, code, header, body=body)
         except ClientError:
             return None
-        self.answers += 1
-        return answer
+        # A broker that stops says so to those whose requests still come.
+        return None if answer.code == ResponseCode.GO_AWAY else answer
 
     async def introduce(self) -> None:
         """Tell the broker which group the producer is of; it must live."""
