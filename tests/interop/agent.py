@@ -270,17 +270,7 @@ class Producer:
             mode=mode,
             messages=[message.as_parameters() for message in messages],
         )
-        return [
-            SendResult(
-                status=result["status"],
-                broker_name=result["brokerName"],
-                queue_id=result["queueId"],
-                queue_offset=result["queueOffset"],
-                message_id=result["msgId"],
-                offset_message_id=result["offsetMsgId"],
-            )
-            for result in answer["results"]
-        ]
+        return [read_send_result(result) for result in answer["results"]]
 
     def load(self, topic: str, *, broker: str, queues: Sequence[int], name: str) -> Load:
         """Sends without end to the queues, in the background, until it is stopped."""
@@ -436,6 +426,18 @@ def start_go_agent(kind: str, program: Path, folder: Path, settings: dict[str, s
     environment = {"HOME": str(folder), "ROCKETMQ_GO_LOG_LEVEL": "warn", **settings}
     process = ChildProcess(kind, [str(program)], folder=folder, environment=environment, piped=True)
     return Agent(kind, process)
+
+
+def read_send_result(item: dict[str, Any]) -> SendResult:
+    """An acknowledgement as an agent prints it."""
+    return SendResult(
+        status=item["status"],
+        broker_name=item["brokerName"],
+        queue_id=item["queueId"],
+        queue_offset=item["queueOffset"],
+        message_id=item["msgId"],
+        offset_message_id=item["offsetMsgId"],
+    )
 
 
 def read_message(item: dict[str, Any]) -> ReceivedMessage:

@@ -60,6 +60,9 @@ func startPush(r *request) (object, error) {
 	if r.MaxTimes != nil {
 		options = append(options, consumer.WithMaxReconsumeTimes(*r.MaxTimes))
 	}
+	if r.Trace {
+		options = append(options, consumer.WithTrace(traceConfig(r)))
+	}
 	made, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,10 @@ type request struct {
 	Failures   int32             `json:"failures"`
 	Failing    string            `json:"failing"`
 	MaxTimes   *int32            `json:"maxReconsumeTimes"`
+	Body       string            `json:"body"`
+	Properties map[string]string `json:"properties"`
+	Trace      bool              `json:"trace"`
+	TraceTopic string            `json:"traceTopic"`
 }
 
 type item struct {
@@ -89,6 +93,8 @@ var commands = map[string]func(*request) (object, error){
 	"transactional": startTransactional,
 	"send":          send,
 	"transact":      transact,
+	"request":       ask,
+	"reply":         reply,
 	"load":          startLoad,
 	"load-stop":     stopLoad,
 	"push":          startPush,

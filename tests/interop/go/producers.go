@@ -53,7 +53,7 @@ func startProducer(r *request) (object, error) {
 	if r.Retries != nil {
 		retries = *r.Retries
 	}
-	made, err := rocketmq.NewProducer(
+	options := []producer.Option{
 		producer.WithNameServer(primitive.NamesrvAddr{r.Namesrv}),
 		producer.WithGroupName(r.Group),
 		producer.WithInstanceName(instanceName(r)),
@@ -62,7 +62,11 @@ func startProducer(r *request) (object, error) {
 		producer.WithSendMsgTimeout(r.timeout()),
 		producer.WithQueueSelector(
 			selector{producer.NewHashQueueSelector(), producer.NewRoundRobinQueueSelector()}),
-	)
+	}
+	if r.Trace {
+		options = append(options, producer.WithTrace(traceConfig(r)))
+	}
+	made, err := rocketmq.NewProducer(options...)
 	if err != nil {
 		return nil, err
 	}

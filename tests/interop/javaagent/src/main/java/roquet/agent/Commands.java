@@ -31,6 +31,8 @@ final class Commands {
             case "transactional" -> keep(parameters, Transactions.start(parameters, output));
             case "send" -> Sends.send(producer(parameters), parameters);
             case "transact" -> Transactions.send(producer(parameters), parameters);
+            case "request" -> Requests.request(producer(parameters), parameters);
+            case "reply" -> Requests.reply(producer(parameters), parameters);
             case "load" -> startLoad(parameters);
             case "load-stop" -> loads.remove(parameters.text("handle")).stop();
             case "push" -> keep(parameters, Consumers.push(parameters, output));
@@ -56,7 +58,8 @@ final class Commands {
     }
 
     private Object startProducer(Parameters parameters) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(parameters.text("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(
+            parameters.text("group"), parameters.flag("trace"), parameters.text("traceTopic", null));
         configure(producer, parameters);
         // The load repeats a failed message itself, to know how often; a timeout is then a failure.
         producer.setRetryTimesWhenSendFailed((int) parameters.number("retries", 2));

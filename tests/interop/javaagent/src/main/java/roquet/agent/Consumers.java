@@ -32,7 +32,8 @@ final class Consumers {
      */
     static Runnable push(Parameters parameters, Output output) throws Exception {
         String handle = parameters.text("handle");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(parameters.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            parameters.text("group"), parameters.flag("trace"), parameters.text("traceTopic", null));
         Commands.configure(consumer, parameters);
         consumer.setPersistConsumerOffsetInterval(OFFSET_PERIOD_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
