@@ -139,6 +139,8 @@ def test_a_reply_to_a_client_that_is_gone(cluster: Cluster, agents: AgentPool, k
     client_id = asked.properties["REPLY_TO_CLIENT"]
     with pytest.raises(AgentError) as raised:
         reply(replier, asked, "pong")
-    assert f"channel of <{client_id}> not found." in str(raised.value)
+    # The broker has perhaps not yet seen the end of its connection.
+    remarks = (f"channel of <{client_id}> not found.", f"push reply message to {client_id}fail.")
+    assert any(remark in str(raised.value) for remark in remarks)
     replier.stop()
     consumer.stop()
