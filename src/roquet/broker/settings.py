@@ -20,6 +20,7 @@ from msgspec import Struct
 from roquet.broker.config import MASTER_ID, BrokerConfig, replace
 from roquet.broker.settings_table import IMPORTANT_KEYS, UNSUPPORTED, WITHOUT_EFFECT
 from roquet.errors import ConfigError
+from roquet.model.topic import TRACE_TOPIC, is_system_topic, topic_fault
 from roquet.remoting.client import split_address
 from roquet.remoting.tls import ServerTlsConfig
 from roquet.remoting.tls_settings import (
@@ -120,6 +121,7 @@ def load_broker_settings(
     config = _with_role(config, store, known, warnings)
     config = _with_bind_address(config, known, warnings)
     _check_ports(config, known)
+    _check_trace_topic(config, known)
     _check_commit_log_path(config, known.get(_COMMIT_LOG_PATH))
     return BrokerSettings(
         config=config,
@@ -258,6 +260,24 @@ def _check_ports(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
             f"listenPort={config.listen_port} leaves no room for the fast port.",
             detail=_origin(known, "listenPort"),
             hint="The fast port is two below: use 3 or more, or 0 for any free ports.",
+        )
+
+
+def _check_trace_topic(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
+    """Refuse a name that is none, and one with which a topic of the broker would be another."""
+    name = config.trace_topic_name
+    if not config.trace_topic or name == TRACE_TOPIC:
+        return
+    fault = topic_fault(name)
+    if fault is None and (
+        is_system_topic(name) or name in {config.cluster_name, config.broker_name}
+    ):
+        fault = f"{name} is a topic of the broker with another purpose"
+    if fault is not None:
+        raise ConfigError(
+            f"msgTraceTopicName={name} cannot be the topic of traces.",
+            detail="; ".join(filter(None, [_origin(known, "msgTraceTopicName"), fault])),
+            hint=f"Choose another name, or leave it out for {TRACE_TOPIC}.",
         )
 
 

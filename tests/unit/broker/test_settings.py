@@ -277,6 +277,30 @@ def test_the_fast_port_needs_room(tmp_path: Path, port: str) -> None:
     assert "fast port" in refusal(tmp_path, f"listenPort={port}").message
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a/b", "contains illegal characters"),
+        ("", "The specified topic is blank."),
+        ("SCHEDULE_TOPIC_XXXX", "is a topic of the broker with another purpose"),
+        ("rmq_sys_traces", "is a topic of the broker with another purpose"),
+        ("DefaultCluster", "is a topic of the broker with another purpose"),
+    ],
+)
+def test_the_topic_of_traces_is_a_topic_of_its_own(tmp_path: Path, name: str, words: str) -> None:
+    error = refusal(tmp_path, f"traceTopicEnable=true\nmsgTraceTopicName={name}")
+    assert error.message == f"msgTraceTopicName={name} cannot be the topic of traces."
+    assert words in (error.detail or "")
+    assert "broker.conf, line 2" in (error.detail or "")
+    assert load(tmp_path, f"msgTraceTopicName={name}").config.trace_topic_name == name, "not used"
+
+
+@pytest.mark.parametrize("name", ["RMQ_SYS_TRACE_TOPIC", "Traces"])
+def test_names_of_topics_of_traces(tmp_path: Path, name: str) -> None:
+    settings = load(tmp_path, f"traceTopicEnable=true\nmsgTraceTopicName={name}")
+    assert settings.config.trace_topic_name == name
+
+
 # -- TLS ----------------------------------------------------------------------------------------
 
 

@@ -97,6 +97,12 @@ async def test_attributes_are_set_and_dropped(at: Desk) -> None:
         ("TBW102", {}, 29, "The topic[TBW102] is conflict with system topic."),
         ("broker-a", {}, 29, "The topic[broker-a] is conflict with system topic."),
         ("rmq_sys_x", {}, 29, "The topic[rmq_sys_x] is conflict with system topic."),
+        (
+            "RMQ_SYS_TRACE_TOPIC",
+            {},
+            29,
+            "The topic[RMQ_SYS_TRACE_TOPIC] is conflict with system topic.",
+        ),
         ("New", {"topic_filter_type": "ANY"}, 29, "topicFilterType = [ANY] value invalid"),
         ("New", {"perm": 8}, 29, "perm = [8] value invalid"),
         ("New", {"perm": -1}, 29, "perm = [-1] value invalid"),

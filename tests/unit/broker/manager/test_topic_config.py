@@ -96,6 +96,17 @@ def test_settings_decide_on_system_topics(tmp_path: Path) -> None:
         ("Traces", 6, 1, 1),
         ("rmq_sys_REVIVE_LOG_C", 6, 3, 3),
     ]
+    assert manager.is_system("Traces")
+
+
+def test_the_topic_of_traces_is_made_by_senders_where_the_broker_has_none(topics: Topics) -> None:
+    manager = topics.manager
+    assert manager.select("RMQ_SYS_TRACE_TOPIC") is None
+    made = manager.create_in_send(
+        "RMQ_SYS_TRACE_TOPIC", default_topic="TBW102", default_queue_nums=4, sys_flag=0
+    )
+    assert made is not None
+    assert (made.write_queue_nums, made.perm) == (4, 6)
 
 
 def test_each_delay_level_has_a_queue(tmp_path: Path) -> None:
