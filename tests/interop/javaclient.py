@@ -174,6 +174,13 @@ class JavaClient(JavaProcess):
         options = {"source": source, "target": target, "topic": topic}
         list(self._command("clone", namesrv=at.address, **options))
 
+    def client_offsets(
+        self, at: Listening, *, group: str, topic: str
+    ) -> dict[tuple[str, int], int]:
+        """How far the clients of a group are, by client and queue, as they say themselves."""
+        lines = self._command("client-offsets", namesrv=at.address, group=group, topic=topic)
+        return {(line["client"], line["queueId"]): line["offset"] for line in lines}
+
     def produce(
         self,
         broker: JavaBroker,

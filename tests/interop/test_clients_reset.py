@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.interop.agent import Agent, Consumer, Outgoing, Producer, ReceivedMessage
-from tests.interop.agents import JAVA, JAVA_KINDS, KINDS, AgentPool
+from tests.interop.agent import Agent, Consumer, Outgoing, Producer, ReceivedMessage, wait_until
+from tests.interop.agents import GO, JAVA, JAVA_BINARY, JAVA_KINDS, KINDS, AgentPool
 from tests.interop.cluster import Cluster
 from tests.interop.javaclient import JavaClient
 
@@ -54,6 +54,13 @@ def reset_rows(printed: str, broker_name: str) -> list[tuple[int, int]]:
     """Queue ids and offsets that the admin tool says a group was moved to."""
     lines = [line.split() for line in printed.splitlines()]
     return sorted((int(row[1]), int(row[2])) for row in lines if row[:1] == [broker_name])
+
+
+def has_offset(
+    admin: JavaClient, cluster: Cluster, *, group: str, topic: str, client_id: str
+) -> bool:
+    """Whether a client says that it has consumed two messages of the only queue."""
+    return admin.client_offsets(cluster, group=group, topic=topic) == {(client_id, 0): 2}
 
 
 class LiveGroup:
@@ -180,11 +187,11 @@ def test_a_group_that_is_away_is_moved(
     live.stop()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, JAVA_BINARY])
 def test_live_clients_are_asked(
     cluster: Cluster, agents: AgentPool, admin: JavaClient, kind: str
 ) -> None:
-    """How they are, and to consume one message more, in between."""
+    """How they are, how far they are, and to consume one message more in between."""
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "Asked", queues=1)
     group = f"{topic}_group"
@@ -200,6 +207,13 @@ def test_live_clients_are_asked(
     words = [line.split() for line in printed.splitlines()]
     assert any(row[1:3] == ["Topic:", topic] for row in words), printed
     assert any(row[:3] == [topic, cluster.broker_name, "0"] for row in words), printed
+    if kind != GO:
+        printed = admin.mqadmin("consumerStatus", "-g", group, "-i", client_id, "-s")
+        assert "PullMessageService" in printed, printed
+    wait_until(
+        partial(has_offset, admin, cluster, group=group, topic=topic, client_id=client_id),
+        lambda: agent.process.error("the client does not say that it is at offset 2"),
+    )
 
     printed = admin.mqadmin(
         "queryMsgById", "-t", topic, "-i", results[0].offset_message_id, "-g", group,

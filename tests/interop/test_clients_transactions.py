@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.agent import Agent, ReceivedMessage
-from tests.interop.agents import GO, JAVA, KINDS, AgentPool
+from tests.interop.agents import GO, JAVA, JAVA_BINARY, KINDS, AgentPool
 from tests.interop.cluster import CHECKS_MAX, Cluster
 from tests.interop.transactions import (
     COMMIT,
@@ -35,7 +35,7 @@ def start(cluster: Cluster, agent: Agent, topic: str) -> TransactionProducer:
     return producer
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, JAVA_BINARY])
 def test_transactions_end_as_their_producer_says(
     hasty_cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:

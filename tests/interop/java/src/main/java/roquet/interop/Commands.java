@@ -52,6 +52,7 @@ final class Commands {
             case "query" -> query(arguments);
             case "mqadmin" -> output.accept(AdminTool.run(arguments));
             case "clone" -> cloneOffsets(arguments);
+            case "client-offsets" -> clientOffsets(arguments);
             default -> throw new IllegalArgumentException("unknown command: " + words.get(0));
         }
     }
@@ -258,6 +259,24 @@ final class Commands {
         admin.start();
         try {
             admin.cloneGroupOffset(source, target, topic, false);
+        } finally {
+            close(admin::shutdown);
+        }
+    }
+
+    /** {@code --group --topic}: how far the clients of a group are, in their own words. */
+    private void clientOffsets(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        String group = arguments.text("group");
+        String topic = arguments.text("topic");
+        arguments.finish();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt("interop_admin");
+        configure(admin, namesrv);
+        admin.start();
+        try {
+            admin.getConsumeStatus(topic, group, "").forEach((client, offsets) -> offsets.forEach(
+                (queue, offset) -> output.accept(Map.of(
+                    "client", client, "queueId", queue.getQueueId(), "offset", offset))));
         } finally {
             close(admin::shutdown);
         }
