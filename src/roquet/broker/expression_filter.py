@@ -45,6 +45,9 @@ ENTRIES_MAX = 256
 CHARACTERS_MAX = 128 << 10
 """Characters of an expression times messages that one read judges."""
 
+BITMAP_CHARACTERS_MAX = 16 << 10
+"""Characters of a topic's expressions up to which each new message is judged for them all."""
+
 
 def make_filters(
     config: BrokerConfig,
@@ -113,12 +116,13 @@ def _entries_max(expression: Sql92Expression) -> int:
 
 
 def filter_bitmap(filters: ConsumerFilterManager, request: DispatchRequest) -> bytes | None:
-    """The bit map of a message that is being dispatched, ``None`` if nobody filters its topic.
+    """The bit map of a message that is being dispatched.
 
-    The dead are judged for too: their consumers may come back.
+    The dead are judged for too: their consumers may come back. ``None`` if nobody filters the
+    topic, or so many do that it would hold up whoever sends.
     """
     judges = filters.of_topic(request.topic)
-    if not judges:
+    if not judges or sum(len(each.data.expression) for each in judges) > BITMAP_CHARACTERS_MAX:
         return None
     bitmap = BitsArray.of_length(filters.bloom.bit_count)
     try:

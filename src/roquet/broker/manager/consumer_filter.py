@@ -35,6 +35,7 @@ from roquet.broker.manager.config_manager import ConfigManager, config_path, dec
 from roquet.errors import ProtocolError
 from roquet.filter.bloom import BloomFilter, BloomFilterData
 from roquet.filter.sql92 import Sql92Error, Sql92Expression, compile_sql92
+from roquet.filter.sql92.expression import EXPRESSION_CHARACTERS_MAX
 from roquet.filter.tags import is_tag_type
 from roquet.model.fastjson import WritableJson, dumps
 from roquet.model.subscription import EXPRESSION_TYPE_SQL92, SubscriptionData
@@ -57,6 +58,9 @@ log = logging.getLogger(__name__)
 FILTERS_MAX = 10_000
 CHARACTERS_MAX = 16 << 20
 """Characters of all expressions together."""
+
+CHARACTERS_A_HEARTBEAT_MAX = EXPRESSION_CHARACTERS_MAX
+"""Characters of new expressions that one heartbeat may bring; reading them holds up the loop."""
 
 SILENT_MS = 30_000
 """How long ago a filter that lived when the broker went away is taken to have died."""
@@ -218,13 +222,22 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take the subscriptions of a heartbeat; filters of other topics are dead."""
         named: set[str] = set()
+        characters_left = CHARACTERS_A_HEARTBEAT_MAX
         for subscription in subscriptions:
-            topic = subscription.topic
+            topic, text = subscription.topic, subscription.sub_string
             if topic is None:
                 continue
             named.add(topic)
-            if subscription.sub_string and not is_tag_type(subscription.expression_type):
-                self._register(group, topic, subscription)
+            if not text or is_tag_type(subscription.expression_type):
+                continue
+            known = self.find(topic, group)
+            is_new = known is None or known.data.expression != text
+            if is_new and len(text) <= EXPRESSION_CHARACTERS_MAX:  # longer ones are not read
+                if len(text) > characters_left:
+                    log.warning("Group %s filters %s with its next heartbeat", group, topic)
+                    continue
+                characters_left -= len(text)
+            self._register(group, topic, subscription)
         for topic in self._topics_of.get(group, set()) - named:
             self._bury(topic, group)
 

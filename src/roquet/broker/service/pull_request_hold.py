@@ -55,8 +55,9 @@ HELD_PER_CONNECTION_MAX = 10_000
 _CHECKED_ENTRIES_MAX = 1_024
 """Entries of one burst whose tags are looked at; more of them wake everybody."""
 
-_JUDGED_RECORDS_MAX = 1_024
-"""Records of one burst that are judged by expressions; whoever is left then is woken."""
+_JUDGED_READS_MAX = 4
+"""What is judged by expressions when a burst arrives, in reads of pulls that wait for it; whoever
+is left then is woken."""
 
 _Entry = tuple[int, int, int, CqExtUnit | None]
 """A queue entry: physical offset, size, tags code, and its ext unit."""
@@ -301,41 +302,76 @@ def sweep_interval_ms(config: BrokerConfig) -> int:
 
 
 class _Arrived:
-    """What a burst brought into a queue."""
+    """What a burst brought into a queue; looked at as far as somebody asks.
 
-    __slots__ = ("_codes", "_entries", "_judged_left", "_record_at")
+    Args:
+        queue: The queue.
+        units: Its new entries.
+        record_at: A record by its place in the log and its size.
+    """
+
+    __slots__ = ("_codes", "_entries", "_queue", "_reads_left", "_record_at", "_units")
 
     def __init__(
-        self, entries: list[_Entry], record_at: Callable[[int, int], Bytes | None]
+        self, queue: ConsumeQueue, units: bytes, record_at: Callable[[int, int], Bytes | None]
     ) -> None:
-        self._entries = entries
-        self._codes = {tags_code for _, _, tags_code, _ in entries}
+        self._queue = queue
+        self._units = units
         self._record_at = record_at
-        self._judged_left = _JUDGED_RECORDS_MAX
+        self._codes: set[int] | None = None
+        self._entries: list[_Entry] | None = None
+        self._reads_left = float(_JUDGED_READS_MAX)
 
     def has(self, wanted: MessageFilter) -> bool:
         """Whether something is wanted, or may be and cannot be told cheaply."""
-        by_queue, by_record, entries_max = wanted
-        if by_record is None:
-            return by_queue is None or any(by_queue(code, None) for code in self._codes)
-        if len(self._entries) > min(entries_max or _JUDGED_RECORDS_MAX, self._judged_left):
-            return True
-        self._judged_left -= len(self._entries)
         try:
-            return any(self._is_wanted(entry, by_queue, by_record) for entry in self._entries)
+            if wanted.by_record is None:
+                return wanted.by_queue is None or self._has_code(wanted.by_queue)
+            return self._has_record(wanted, wanted.by_record)
         except Exception:
             # Whoever pulls is told of it; the burst goes on.
             log.exception("a filter failed")
             return True
 
-    def _is_wanted(
-        self, entry: _Entry, by_queue: QueueFilter | None, by_record: RecordFilter
-    ) -> bool:
-        physical_offset, size_bytes, tags_code, ext = entry
-        if by_queue is not None and not by_queue(tags_code, ext):
-            return False
-        record = self._record_at(physical_offset, size_bytes)
-        return record is None or by_record(memoryview(record))
+    def _has_code(self, by_queue: QueueFilter) -> bool:
+        if self._codes is None:
+            if self._queue.ext is None:
+                self._codes = {tags_code for _, _, tags_code in UNIT.iter_unpack(self._units)}
+            else:
+                self._codes = {tags_code for _, _, tags_code, _ in self._all_entries()}
+        return any(is_ext_address(code) or by_queue(code, None) for code in self._codes)
+
+    def _has_record(self, wanted: MessageFilter, by_record: RecordFilter) -> bool:
+        entries = self._all_entries()
+        reads = len(entries) / (wanted.entries_max or _CHECKED_ENTRIES_MAX)
+        if reads > min(1, self._reads_left):
+            return True
+        self._reads_left -= reads
+        by_queue = wanted.by_queue
+        for physical_offset, size_bytes, tags_code, ext in entries:
+            is_lost = ext is None and is_ext_address(tags_code)
+            if by_queue is not None and not is_lost and not by_queue(tags_code, ext):
+                continue
+            record = self._record_at(physical_offset, size_bytes)
+            if record is None or by_record(memoryview(record)):
+                return True
+        return False
+
+    def _all_entries(self) -> list[_Entry]:
+        """The entries with the tags codes of their ext units, where they have such."""
+        if self._entries is None:
+            self._entries = [
+                self._entry(physical_offset, size_bytes, tags_code)
+                for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(self._units)
+            ]
+        return self._entries
+
+    def _entry(self, physical_offset: int, size_bytes: int, tags_code: int) -> _Entry:
+        if self._queue.ext is not None and is_ext_address(tags_code):
+            unit = self._queue.ext.get(tags_code)
+            if unit is not None:
+                return physical_offset, size_bytes, unit.tags_code, unit
+        return physical_offset, size_bytes, tags_code, None
 
 
 def _arrived(
@@ -348,16 +384,7 @@ def _arrived(
     units = queue.read_units(seen_offset, count)
     if len(units) != count * UNIT_BYTES:
         return None
-    entries: list[_Entry] = []
-    for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
-        if queue.ext is None or not is_ext_address(tags_code):
-            entries.append((physical_offset, size_bytes, tags_code, None))
-            continue
-        unit = queue.ext.get(tags_code)
-        if unit is None:
-            return None
-        entries.append((physical_offset, size_bytes, unit.tags_code, unit))
-    return _Arrived(entries, record_at)
+    return _Arrived(queue, units, record_at)
 
 
 def _call_soon(callback: Callable[[], None]) -> object:

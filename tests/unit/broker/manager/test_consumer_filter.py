@@ -256,6 +256,21 @@ def test_how_long_they_are_is_bounded(at: Filters, monkeypatch: pytest.MonkeyPat
     assert list(at.table.table["T"]) == ["A", "B"]
 
 
+def test_what_one_heartbeat_brings_is_bounded(at: Filters) -> None:
+    """The rest comes with the next ones, as those that are known cost nothing."""
+    text = "a > 1".ljust(30_000)
+    beat = [sql(text, topic=topic) for topic in "TUVW"]
+    for expected in ("TU", "TUVW"):
+        at.table.register("G", beat)
+        assert list(at.table.table) == list(expected)
+        assert not any(groups["G"].data.is_dead for groups in at.table.table.values())
+
+
+def test_an_expression_that_is_too_long_removes_the_older(at: Filters) -> None:
+    at.beat("a > 1", version=1)
+    assert at.beat("a > 1".ljust(65_537), version=2) is None
+
+
 # -- the file -----------------------------------------------------------------------------------
 
 

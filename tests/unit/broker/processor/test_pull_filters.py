@@ -365,6 +365,15 @@ def test_a_topic_that_nobody_filters_has_no_bit_maps(tmp_path: Path) -> None:
             assert unit.size_bytes == size
 
 
+def test_very_long_expressions_have_no_bit_maps(tmp_path: Path, looked_at: list[str]) -> None:
+    with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
+        by_sql(broker, "a > 5".ljust((16 << 10) + 1))
+        broker.clock.advance(1)
+        broker.put(*with_a(1, 6))
+        assert answered(broker.ask(pull())) == (ResponseCode.SUCCESS, [b"6"], "2")
+        assert looked_at == ["1", "6"]
+
+
 def test_a_filter_that_fails_costs_the_bit_map_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

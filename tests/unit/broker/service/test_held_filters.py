@@ -81,10 +81,22 @@ def test_how_many_records_of_a_burst_are_judged_is_bounded() -> None:
         return False
 
     room.records = dict.fromkeys(range(400), b"z")
-    pulls = [room.hold(wanted=MessageFilter(None, is_wanted)) for _ in range(5)]
+    pulls = [room.hold(wanted=MessageFilter(None, is_wanted, 400)) for _ in range(6)]
     room.arrive(*[A] * 400)
-    assert judged == 800
-    assert room.woken == pulls[2:]
+    assert judged == 4 * 400
+    assert room.woken == pulls[4:]
+
+
+def test_a_lost_ext_unit_leaves_the_verdict_to_the_record() -> None:
+    room = Room()
+    room.queue().ext = FakeExt()
+    never = MessageFilter(lambda _code, _ext: False, lambda record: bytes(record) == b"x")
+    held = room.hold(wanted=never)
+    room.records = {0: b"z", 1: b"x"}
+    room.arrive(-(2**62))
+    assert room.woken == []
+    room.arrive(-(2**62))
+    assert room.woken == [held]
 
 
 def test_a_record_that_is_not_there_wakes() -> None:
