@@ -12,6 +12,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS
 from roquet.remoting.bodies.broker import BrokerStatsData, KVTable
 from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.admin import (
@@ -112,6 +113,16 @@ async def test_runtime_info_has_totals(desk: Desk) -> None:
     assert table["msgGetTotalTodayNow"] == str(SENT + SENT - 10)
     assert table["msgPutTotalTodayMorning"] == table["msgGetTotalYesterdayMorning"] == "0"
     assert json.loads(body)["table"].keys() >= {"putTps", "getTransferredTps", "putLatency99"}
+
+
+async def test_delay_levels_and_system_topics(desk: Desk) -> None:
+    desk.broker.delay_offsets.update(3, 17, messages=17)
+    body = await desk.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert decode_body(DelayOffsetSerializeWrapper, body).offset_table == {3: 17}
+    body = await desk.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    topics = set(json.loads(body)["topicList"])
+    assert {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102"} <= topics
+    assert TOPIC not in topics
 
 
 async def test_what_is_dropped_is_not_counted_any_more(desk: Desk) -> None:
