@@ -40,7 +40,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from roquet.broker.stats import names
 from roquet.broker.stats.item import TURN_ITEMS, StatsItem, StatsSnapshot, StatsWindow
+from roquet.broker.stats.names import STATS_NAMES
 from roquet.model.topic import is_system_topic
 from roquet.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
 from roquet.runtime.clock import Clock
@@ -57,57 +59,12 @@ SAMPLE_INTERVAL_MS = 10_000
 _NS_PER_MS = 1_000_000
 _SEPARATOR = "@"
 
-_PUT_NUMS, _PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
-_PUT_LATENCY = "TOPIC_PUT_LATENCY"
-_GET_NUMS, _GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
-_GET_LATENCY = "GROUP_GET_LATENCY"
-_SEND_BACK = "SNDBCK_PUT_NUMS"
-_BROKER_PUTS, _BROKER_GETS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
-_BROKER_USER_PUTS = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
-_BROKER_USER_GETS = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
-
-STATS_NAMES = frozenset(
-    {
-        _PUT_NUMS,
-        _PUT_SIZE,
-        _PUT_LATENCY,
-        _GET_NUMS,
-        _GET_SIZE,
-        _GET_LATENCY,
-        _SEND_BACK,
-        _BROKER_PUTS,
-        _BROKER_GETS,
-        _BROKER_USER_PUTS,
-        _BROKER_USER_GETS,
-        "GROUP_ACK_NUMS",
-        "GROUP_CK_NUMS",
-        "BROKER_ACK_NUMS",
-        "BROKER_CK_NUMS",
-        "GROUP_GET_FROM_DISK_NUMS",
-        "GROUP_GET_FROM_DISK_SIZE",
-        "BROKER_GET_FROM_DISK_NUMS",
-        "BROKER_GET_FROM_DISK_SIZE",
-        "QUEUE_PUT_NUMS",
-        "QUEUE_PUT_SIZE",
-        "QUEUE_GET_NUMS",
-        "QUEUE_GET_SIZE",
-        "DLQ_PUT_NUMS",
-        "SNDBCK2DLQ_TIMES",
-        "COMMERCIAL_SEND_TIMES",
-        "COMMERCIAL_SEND_SIZE",
-        "COMMERCIAL_SNDBCK_TIMES",
-        "COMMERCIAL_RCV_TIMES",
-        "COMMERCIAL_RCV_SIZE",
-        "COMMERCIAL_RCV_EPOLLS",
-        "COMMERCIAL_PERM_FAILURES",
-        "CONSUMER_REGISTER_TIME",
-        "PRODUCER_REGISTER_TIME",
-        "CHANNEL_ACTIVITY",
-    }
+_SYSTEM_PUTS, _SYSTEM_GETS = (names.BROKER_PUTS,), (names.BROKER_GETS,)
+_USER_PUTS, _USER_GETS = (
+    (names.BROKER_PUTS, names.BROKER_USER_PUTS),
+    (names.BROKER_GETS, names.BROKER_USER_GETS),
 )
-"""The names that upstream has."""
-
-_BY_QUEUE = frozenset({_PUT_LATENCY, _GET_LATENCY})
+_BY_QUEUE = frozenset({names.PUT_LATENCY, names.GET_LATENCY})
 _TOPIC_FIRST = ("QUEUE_", "GROUP_", "SNDBCK_")
 _GET_KINDS = ("QUEUE_GET_", "GROUP_", "SNDBCK_")
 
@@ -168,6 +125,7 @@ class BrokerStats:
         self._due_ms = {each: now_ms + each.interval_ms for each in (self._hour, self._day)}
         self._put_rows: dict[str, _Row] = {}
         self._get_rows: dict[tuple[str, str], _Row] = {}
+        self._whole: dict[tuple[str, ...], list[StatsItem]] = {}
         self.fall_size_bytes: dict[str, int] = {}
         self.fall_time_ms: dict[str, int] = {}
         self.dropped = 0
@@ -181,9 +139,7 @@ class BrokerStats:
         """Count messages that a topic took, of one request or of several at once."""
         row = self._put_row(topic)
         self._add_row(row, messages, size_bytes, requests)
-        self._add_whole(_BROKER_PUTS, messages)
-        if not row.is_system:
-            self._add_whole(_BROKER_USER_PUTS, messages)
+        self._add_whole(_SYSTEM_PUTS if row.is_system else _USER_PUTS, messages)
 
     def add_topic_puts(self, topic: str, messages: int, size_bytes: int) -> None:
         """Count a request's messages of a topic that the broker as a whole does not count."""
@@ -195,22 +151,20 @@ class BrokerStats:
         """Count messages that a group got of a topic, of one request or of several at once."""
         row = self._get_row(topic, group)
         self._add_row(row, messages, size_bytes, requests)
-        self._add_whole(_BROKER_GETS, messages)
-        if not row.is_system:
-            self._add_whole(_BROKER_USER_GETS, messages)
+        self._add_whole(_SYSTEM_GETS if row.is_system else _USER_GETS, messages)
 
     def add_put_latency(
         self, topic: str, queue_id: int, latency_ms: int, *, requests: int = 1
     ) -> None:
         """Count how long a send took, or several together."""
-        self.add(_PUT_LATENCY, f"{queue_id}{_SEPARATOR}{topic}", latency_ms, times=requests)
+        self.add(names.PUT_LATENCY, f"{queue_id}{_SEPARATOR}{topic}", latency_ms, times=requests)
 
     def add_get_latency(
         self, group: str, topic: str, queue_id: int, latency_ms: int, *, requests: int = 1
     ) -> None:
         """Count how long reading for a group took, or several reads together."""
         key = f"{queue_id}{_SEPARATOR}{topic}{_SEPARATOR}{group}"
-        self.add(_GET_LATENCY, key, latency_ms, times=requests)
+        self.add(names.GET_LATENCY, key, latency_ms, times=requests)
 
     def add_queue_puts(
         self, topic: str, queue_id: int, messages: int, size_bytes: int, *, requests: int = 1
@@ -237,7 +191,7 @@ class BrokerStats:
 
     def add_send_back(self, group: str, topic: str) -> None:
         """Count a message that a group gave back."""
-        self.add(_SEND_BACK, f"{topic}{_SEPARATOR}{group}", 1)
+        self.add(names.SEND_BACK, f"{topic}{_SEPARATOR}{group}", 1)
 
     def add_registration(self, *, is_consumer: bool, took_ms: int) -> None:
         """Count how long it took to make a client known."""
@@ -284,16 +238,24 @@ class BrokerStats:
         if not size.is_marked:
             self._mark(size)
 
-    def _add_whole(self, name: str, messages: int) -> None:
-        # Upstream does not count how often, so the average is 0.
-        self.add(name, self._cluster, messages, times=0)
+    def _add_whole(self, which: tuple[str, ...], messages: int) -> None:
+        items = self._whole.get(which)
+        if items is None:
+            items = self._whole[which] = [self._make(name, self._cluster) for name in which]
+        for item in items:
+            # Upstream does not count how often, so the average is 0.
+            item.value += messages
+            if not item.is_marked:
+                self._mark(item)
 
     def _put_row(self, topic: str) -> _Row:
         known = self._put_rows.get(topic)
         if known is not None:
             return known
         row = _Row(
-            self._make(_PUT_NUMS, topic), self._make(_PUT_SIZE, topic), self._is_system(topic)
+            self._make(names.PUT_NUMS, topic),
+            self._make(names.PUT_SIZE, topic),
+            self._is_system(topic),
         )
         if self._is_kept(row.size):
             self._put_rows[topic] = row
@@ -304,7 +266,9 @@ class BrokerStats:
         if known is not None:
             return known
         key = f"{topic}{_SEPARATOR}{group}"
-        row = _Row(self._make(_GET_NUMS, key), self._make(_GET_SIZE, key), self._is_system(topic))
+        row = _Row(
+            self._make(names.GET_NUMS, key), self._make(names.GET_SIZE, key), self._is_system(topic)
+        )
         if self._is_kept(row.size):
             self._get_rows[topic, group] = row
         return row
@@ -400,8 +364,8 @@ class BrokerStats:
 
     def _user_totals(self) -> tuple[int, int]:
         return (
-            self.total(_BROKER_USER_PUTS, self._cluster),
-            self.total(_BROKER_USER_GETS, self._cluster),
+            self.total(names.BROKER_USER_PUTS, self._cluster),
+            self.total(names.BROKER_USER_GETS, self._cluster),
         )
 
     def _now_ms(self) -> int:
@@ -417,7 +381,7 @@ class BrokerStats:
             parts = item.key.split(_SEPARATOR)
             if item.name.startswith("TOPIC_"):
                 return parts[-1] == topic
-            if item.name.startswith(_TOPIC_FIRST) and item.name != _GET_LATENCY:
+            if item.name.startswith(_TOPIC_FIRST) and item.name != names.GET_LATENCY:
                 return parts[0] == topic
             return len(parts) >= 3 and parts[1] == topic
 
@@ -446,6 +410,7 @@ class BrokerStats:
                     window.forget(item)
         self._put_rows.clear()
         self._get_rows.clear()
+        self._whole.clear()
 
     def _drop_falls(self, matches: Callable[[list[str]], bool]) -> None:
         for key in [each for each in self.fall_size_bytes if matches(each.split(_SEPARATOR))]:
@@ -458,11 +423,11 @@ class BrokerStats:
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages a second that a topic took in the last minute."""
-        return self._last_minute(_PUT_NUMS, topic).tps
+        return self._last_minute(names.PUT_NUMS, topic).tps
 
     def group_get_tps(self, group: str, topic: str) -> float:
         """Messages a second that a group got of a topic in the last minute."""
-        return self._last_minute(_GET_NUMS, f"{topic}{_SEPARATOR}{group}").tps
+        return self._last_minute(names.GET_NUMS, f"{topic}{_SEPARATOR}{group}").tps
 
     def total(self, name: str, key: str) -> int:
         """All that was ever counted; 0 for a counter that is not there."""

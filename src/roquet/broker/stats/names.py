@@ -1,0 +1,68 @@
+"""The names of the broker's counters, as upstream has them."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BROKER_GETS",
+    "BROKER_PUTS",
+    "BROKER_USER_GETS",
+    "BROKER_USER_PUTS",
+    "GET_LATENCY",
+    "GET_NUMS",
+    "GET_SIZE",
+    "PUT_LATENCY",
+    "PUT_NUMS",
+    "PUT_SIZE",
+    "SEND_BACK",
+    "STATS_NAMES",
+]
+
+PUT_NUMS, PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+PUT_LATENCY = "TOPIC_PUT_LATENCY"
+GET_NUMS, GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+GET_LATENCY = "GROUP_GET_LATENCY"
+SEND_BACK = "SNDBCK_PUT_NUMS"
+BROKER_PUTS, BROKER_GETS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
+BROKER_USER_PUTS = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_USER_GETS = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+
+STATS_NAMES = frozenset(
+    {
+        PUT_NUMS,
+        PUT_SIZE,
+        PUT_LATENCY,
+        GET_NUMS,
+        GET_SIZE,
+        GET_LATENCY,
+        SEND_BACK,
+        BROKER_PUTS,
+        BROKER_GETS,
+        BROKER_USER_PUTS,
+        BROKER_USER_GETS,
+        "GROUP_ACK_NUMS",
+        "GROUP_CK_NUMS",
+        "BROKER_ACK_NUMS",
+        "BROKER_CK_NUMS",
+        "GROUP_GET_FROM_DISK_NUMS",
+        "GROUP_GET_FROM_DISK_SIZE",
+        "BROKER_GET_FROM_DISK_NUMS",
+        "BROKER_GET_FROM_DISK_SIZE",
+        "QUEUE_PUT_NUMS",
+        "QUEUE_PUT_SIZE",
+        "QUEUE_GET_NUMS",
+        "QUEUE_GET_SIZE",
+        "DLQ_PUT_NUMS",
+        "SNDBCK2DLQ_TIMES",
+        "COMMERCIAL_SEND_TIMES",
+        "COMMERCIAL_SEND_SIZE",
+        "COMMERCIAL_SNDBCK_TIMES",
+        "COMMERCIAL_RCV_TIMES",
+        "COMMERCIAL_RCV_SIZE",
+        "COMMERCIAL_RCV_EPOLLS",
+        "COMMERCIAL_PERM_FAILURES",
+        "CONSUMER_REGISTER_TIME",
+        "PRODUCER_REGISTER_TIME",
+        "CHANNEL_ACTIVITY",
+    }
+)
+"""The names that upstream has."""
