@@ -17,7 +17,16 @@
     └── ClientError
         ├── ConnectFailed
         ├── SendFailed
-        └── RequestTimeout
+        ├── RequestTimeout
+        ├── ClientClosed
+        ├── BadName
+        ├── BadMessage
+        │   └── MessageTooLarge
+        ├── BadBody
+        ├── NoRoute
+        └── BrokerRefused
+            ├── BrokerBusy
+            └── PermissionRefused
 
 Every error has a message that stands alone; a ``detail`` with the facts (path, offset, numbers)
 and a ``hint`` with what to do are added where they help. Code that retries asks ``retriable`` and
@@ -28,13 +37,22 @@ from typing import ClassVar
 
 __all__ = [
     "AuthError",
+    "BadBody",
+    "BadMessage",
+    "BadName",
+    "BrokerBusy",
+    "BrokerRefused",
+    "ClientClosed",
     "ClientError",
     "ConfigError",
     "ConnectFailed",
     "CorruptRecord",
     "DiskFull",
     "FlushFailed",
+    "MessageTooLarge",
+    "NoRoute",
     "NotAStore",
+    "PermissionRefused",
     "ProtocolError",
     "RequestTimeout",
     "RoquetError",
@@ -195,3 +213,85 @@ class RequestTimeout(ClientError):
     default_code = "request_timeout"
     retriable = True
     exit_code = 3
+
+
+class ClientClosed(ClientError):
+    """The producer, consumer or admin was closed, or was never started."""
+
+    default_code = "client_closed"
+
+
+class BadName(ClientError):
+    """A topic or group cannot have this name."""
+
+    default_code = "bad_name"
+    exit_code = 2
+
+
+class BadMessage(ClientError):
+    """A message cannot be sent as it is; no broker was asked."""
+
+    default_code = "bad_message"
+    exit_code = 2
+
+
+class MessageTooLarge(BadMessage):
+    """A body or the properties are longer than what may be sent."""
+
+    default_code = "message_too_large"
+
+
+class BadBody(ClientError):
+    """The body of a received message cannot be decompressed."""
+
+    default_code = "bad_body_bytes"
+
+
+class NoRoute(ClientError):
+    """The name servers know no broker that has the topic."""
+
+    default_code = "no_route"
+    exit_code = 3
+
+
+class BrokerRefused(ClientError):
+    """A broker or name server answered that it does not do this.
+
+    Args:
+        message: What was refused.
+        response_code: The response code of the answer.
+        remark: The words of the answer.
+        code: A stable name for programs; by default the one of the class.
+        detail: The facts.
+        hint: What the reader can do about it.
+    """
+
+    default_code = "broker_refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        response_code: int = 1,
+        remark: str = "",
+        code: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, detail=detail, hint=hint)
+        self.response_code = response_code
+        self.remark = remark
+
+
+class BrokerBusy(BrokerRefused):
+    """A broker cannot do this now; another broker, or the same one later, may."""
+
+    default_code = "broker_busy"
+    retriable = True
+
+
+class PermissionRefused(BrokerRefused):
+    """The caller, or the topic, lacks the permission."""
+
+    default_code = "permission_refused"
+    exit_code = 4

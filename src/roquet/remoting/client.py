@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -82,6 +82,7 @@ class RemotingClient:
         config: How to connect and ask.
         hooks: What runs around every request.
         clock: The time.
+        on_connect: Called with the address of every new connection.
 
     Raises:
         ConfigError: The TLS settings cannot be used.
@@ -94,7 +95,9 @@ class RemotingClient:
         *,
         hooks: Iterable[RpcHook] = (),
         clock: Clock | None = None,
+        on_connect: Callable[[str], None] | None = None,
     ) -> None:
+        self._on_connect = on_connect
         self._config = config or ClientConfig()
         tls = self._config.tls
         self._tls: ssl.SSLContext | None = None if tls is None else client_context(tls)
@@ -251,6 +254,8 @@ class RemotingClient:
         connection = task.result()
         self._connections[address] = connection
         connection.on_close(partial(self._lost, address))
+        if self._on_connect is not None:
+            self._on_connect(address)
 
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:

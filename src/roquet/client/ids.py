@@ -1,0 +1,72 @@
+"""Who a client is, and the unique ids of its messages.
+
+Owns the client id, ``ip@instance[@unit]``, and the unique ids, which have the form that Java's
+client gives them, so that tools can read sender and time from them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import UTC, datetime
+
+from roquet.client.options import ClientOptions
+from roquet.model.message_id import UniqueIdFactory
+from roquet.runtime.clock import Clock
+from roquet.runtime.memory import process_id
+from roquet.runtime.network import advertised_ip
+from roquet.runtime.randomness import Randomness
+
+__all__ = ["UniqueIds", "client_id_of"]
+
+
+def client_id_of(options: ClientOptions, clock: Clock) -> str:
+    """The id by which brokers know a client.
+
+    Example:
+        >>> from roquet.runtime.clock import SystemClock
+        >>> options = ClientOptions(namesrv="h:1", client_ip="10.0.0.7", instance_name="blue")
+        >>> client_id_of(options, SystemClock())
+        '10.0.0.7@blue'
+    """
+    ip = options.client_ip or advertised_ip("0.0.0.0")  # noqa: S104 - nothing is bound
+    instance = options.instance_name or f"{process_id()}#{clock.monotonic_ns()}"
+    return "@".join(part for part in (ip, instance, options.unit_name) if part)
+
+
+class UniqueIds:
+    """Makes unique ids of messages.
+
+    Args:
+        client_ip: The address that they say.
+        clock: The time.
+        randomness: Tells apart clients of one process.
+    """
+
+    def __init__(self, client_ip: str, clock: Clock, randomness: Randomness) -> None:
+        try:
+            ip = ipaddress.ip_address(client_ip.strip("[]")).packed
+        except ValueError:  # a name
+            ip = ipaddress.ip_address(advertised_ip(client_ip)).packed
+        self._factory = UniqueIdFactory(ip, process_id(), randomness.getrandbits(31))
+        self._clock = clock
+        self._month_start_ms = self._month_end_ms = 0
+
+    def make(self) -> str:
+        """The next id."""
+        now_ms = self._clock.now_ms()
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_of(now_ms)
+        return self._factory.make(now_ms - self._month_start_ms)
+
+
+def _month_of(now_ms: int) -> tuple[int, int]:
+    """Where the month of a time starts and ends in the machine's zone."""
+    local = datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone()
+    start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    year, month = divmod(start.year * 12 + start.month, 12)
+    end = start.replace(year=year, month=month + 1)
+    return _epoch_ms(start), _epoch_ms(end)
+
+
+def _epoch_ms(local: datetime) -> int:
+    return int(local.astimezone().timestamp() * 1000)

@@ -1,0 +1,341 @@
+"""Messages as a client sees them: those it sends, what became of them, those it received.
+
+Owns :class:`Message`, :class:`SendStatus`, :class:`SendResult` and :class:`ReceivedMessage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from msgspec import Struct, field
+
+from roquet.client.compression import decompress
+from roquet.errors import BadMessage
+from roquet.model import properties as prop
+from roquet.model import sys_flag as flags
+from roquet.model.host import LOOPBACK, Host
+from roquet.model.message import StoredMessage
+from roquet.model.message_id import offset_message_id
+from roquet.model.message_queue import MessageQueue
+
+__all__ = ["Message", "ReceivedMessage", "SendResult", "SendStatus"]
+
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+
+RESERVED_PROPERTIES = frozenset(
+    {
+        "1ST_POP_TIME",
+        "ARRIVE_TIME",
+        "BORN_TIMESTAMP",
+        "BUYER_ID",
+        "CLUSTER",
+        "CONSUME_START_TIME",
+        "CORRECTION_FLAG",
+        "CORRELATION_ID",
+        "DELAY",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "DLQ_ORIGIN_TOPIC",
+        "DUP_INFO",
+        "EXTEND_UNIQ_INFO",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "INSTANCE_ID",
+        "KEYS",
+        "MAX_OFFSET",
+        "MAX_RECONSUME_TIMES",
+        "MIN_OFFSET",
+        "MQ2_FLAG",
+        "MSG_REGION",
+        "MSG_TYPE",
+        "ORIGIN_MESSAGE_ID",
+        "PGROUP",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "PUSH_REPLY_TIME",
+        "REAL_QID",
+        "REAL_TOPIC",
+        "RECONSUME_TIME",
+        "REPLY_TO_CLIENT",
+        "RETRY_TOPIC",
+        "TAGS",
+        "TIMER_DELAY_LEVEL",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_OUT_MS",
+        "TIMER_ROLL_TIMES",
+        "TRACE_ON",
+        "TRANSFER_FLAG",
+        "TRAN_MSG",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "TTL",
+        "UNIQ_KEY",
+        "WAIT",
+        "__BORNHOST",
+        "__CRC32#",
+    }
+)
+"""Names of properties that RocketMQ itself uses; those of a user must be others."""
+
+
+class Message(Struct, eq=False):
+    """A message to send.
+
+    Attributes:
+        topic: Where to; without the client's namespace.
+        body: What it says.
+        tags: One tag, by which consumers filter.
+        keys: What it can be found by: one key, or several.
+        properties: Names and values of the user's own.
+        delay_level: Deliver later, on one of the broker's levels (1, 2, …); 0 for at once.
+        delay_ms: Deliver this much later; needs a broker of version 5.
+        deliver_at_ms: Deliver at this time, milliseconds since the epoch; needs version 5.
+        sharding_key: Messages of one key go to one queue, when the sender chooses by it.
+        wait_store_ok: Whether the broker answers only when the message is as safe as configured.
+        flag: A number of the user's own.
+
+    Example:
+        >>> message = Message("Orders", b"paid", tags="eu", keys=["17", "18"])
+        >>> message.wire_properties()
+        {'KEYS': '17 18', 'TAGS': 'eu', 'WAIT': 'true'}
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | Iterable[str] | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+    sharding_key: str | None = None
+    wait_store_ok: bool = True
+    flag: int = 0
+    system_properties: dict[str, str] | None = None
+    """Properties with reserved names, which only the client's own code sets."""
+
+    def wire_properties(self) -> dict[str, str]:
+        """All properties as a broker gets them, without the unique id; a map of its own."""
+        found = dict(self.properties)
+        if self.keys:
+            found[prop.KEYS] = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        if self.tags:
+            found[prop.TAGS] = self.tags
+        if self.delay_level:
+            found[prop.DELAY_TIME_LEVEL] = str(self.delay_level)
+        if self.delay_ms is not None:
+            found[TIMER_DELAY_MS] = str(self.delay_ms)
+        if self.deliver_at_ms is not None:
+            found[TIMER_DELIVER_MS] = str(self.deliver_at_ms)
+        if self.sharding_key:
+            found[prop.SHARDING_KEY] = self.sharding_key
+        found[prop.WAIT_STORE_MSG_OK] = "true" if self.wait_store_ok else "false"
+        if self.system_properties:
+            found |= self.system_properties
+        return found
+
+    def check(self) -> None:
+        """Refuse what no broker could store as it is meant.
+
+        Raises:
+            BadMessage: The body is no bytes, or a property cannot be written.
+        """
+        if not isinstance(self.body, bytes):
+            raise BadMessage(
+                "The body of a message is bytes",
+                detail=f"found {type(self.body).__name__}",
+                hint="Encode text, for instance with .encode().",
+            )
+        for name, value in self.properties.items():
+            _check_property(name, value)
+        for name, value in self.wire_properties().items():
+            _check_text(name, value)
+
+
+def _check_property(name: str, value: object) -> None:
+    if name in RESERVED_PROPERTIES:
+        raise BadMessage(
+            f"The property {name} is used by RocketMQ itself",
+            hint="Choose another name, or use the field of Message that is meant for it.",
+        )
+    if not isinstance(value, str) or not name.strip() or not value.strip():
+        raise BadMessage(
+            "The name and the value of a property are texts that are not blank",
+            detail=f"{name!r}: {value!r}",
+        )
+
+
+def _check_text(name: str, value: str) -> None:
+    for text in (name, value):
+        if "\x01" in text or "\x02" in text:
+            raise BadMessage(
+                "A property cannot hold the characters 1 and 2, which separate properties",
+                detail=f"{name!r}: {value!r}",
+            )
+
+
+class SendStatus(Enum):
+    """How safe a message is that was stored."""
+
+    SEND_OK = "SEND_OK"
+    """As safe as the broker is configured to make it."""
+
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """In the log, but not yet on the disk when the broker's patience ended."""
+
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """In the master's log, but not yet at a slave when the broker's patience ended."""
+
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """In the master's log; there was no slave that could have taken it."""
+
+
+class SendResult(Struct, frozen=True, kw_only=True):
+    """What became of a message that was sent.
+
+    Attributes:
+        status: How safe it is.
+        message_id: The unique id that the producer gave it; several with commas for a batch.
+        offset_message_id: Where the broker stored it; several with commas for a batch.
+        queue: The queue.
+        queue_offset: Its place in the queue; of a batch, that of the first message.
+        transaction_id: The id of its transaction, if it has one.
+        region_id: The region of the broker.
+        trace_on: Whether the broker wants traces.
+        recall_handle: What cancels a message that is delivered later.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region_id: str | None = None
+    trace_on: bool = True
+    recall_handle: str | None = None
+
+
+class ReceivedMessage(Struct, kw_only=True, eq=False):
+    r"""A message that came from a broker.
+
+    Attributes:
+        topic: The topic; of a retried message, the original one.
+        broker_name: The broker that it came from.
+        queue_id: Its queue.
+        queue_offset: Its place in the queue.
+        physical_offset: Its place in the broker's log.
+        store_size: How many bytes it has in the log.
+        raw_body: The body as stored, maybe compressed.
+        properties_data: The properties as stored.
+        flag: A number of the sender's own.
+        sys_flag: Compression and transaction bits.
+        body_crc: The checksum of the stored body.
+        born_timestamp_ms: When it was sent, by the sender's clock.
+        born_host: Who sent it.
+        store_timestamp_ms: When it was stored, by the broker's clock.
+        store_host: Who stored it.
+        reconsume_times: How often it was consumed in vain.
+        prepared_transaction_offset: Where the half message of its transaction is.
+
+    Example:
+        >>> ReceivedMessage(topic="T", raw_body=b"hi", properties_data=b"TAGS\x01eu\x02").tags
+        'eu'
+    """
+
+    topic: str
+    raw_body: bytes
+    broker_name: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    store_size: int = 0
+    properties_data: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    body_crc: int = 0
+    born_timestamp_ms: int = 0
+    born_host: Host = LOOPBACK
+    store_timestamp_ms: int = 0
+    store_host: Host = LOOPBACK
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    _body: bytes | None = None
+    _properties: dict[str, str] | None = None
+
+    @classmethod
+    def of(cls, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
+        """The message that a record says."""
+        return cls(
+            topic=stored.topic,
+            raw_body=stored.body,
+            broker_name=broker_name,
+            queue_id=stored.queue_id,
+            queue_offset=stored.queue_offset,
+            physical_offset=stored.physical_offset,
+            store_size=stored.store_size,
+            properties_data=stored.properties_data,
+            flag=stored.flag,
+            sys_flag=stored.sys_flag,
+            body_crc=stored.body_crc,
+            born_timestamp_ms=stored.born_timestamp_ms,
+            born_host=stored.born_host,
+            store_timestamp_ms=stored.store_timestamp_ms,
+            store_host=stored.store_host,
+            reconsume_times=stored.reconsume_times,
+            prepared_transaction_offset=stored.prepared_transaction_offset,
+        )
+
+    @property
+    def body(self) -> bytes:
+        """What it says, decompressed when first asked for.
+
+        Raises:
+            BadBody: It cannot be decompressed.
+        """
+        if not self.sys_flag & flags.COMPRESSED:
+            return self.raw_body
+        if self._body is None:
+            self._body = decompress(self.raw_body, self.sys_flag)
+        return self._body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties as a map; changes to it stay with this message."""
+        if self._properties is None:
+            self._properties = prop.decode_properties(self.properties_data)
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, if any."""
+        return self.properties.get(prop.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys."""
+        return self.properties.get(prop.KEYS, "").split()
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that it came from; its topic is the one that this message says."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def message_id(self) -> str:
+        """The id that the producer gave it; without one, where the broker stored it."""
+        return self.properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where the broker stored it."""
+        return offset_message_id(self.store_host, self.physical_offset)
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of its transaction: the producer's unique id."""
+        return self.properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX)

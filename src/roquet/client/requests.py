@@ -1,0 +1,217 @@
+"""Requests of brokers to a client, and who among its producers and consumers answers them.
+
+Owns one processor for each request that a broker sends:
+
+==== ============================ ==========================================================
+code name                         goes to
+==== ============================ ==========================================================
+39   CHECK_TRANSACTION_STATE      the producer whose group the half message names
+40   NOTIFY_CONSUMER_IDS_CHANGED  the consumer of the group
+220  RESET_CONSUMER_CLIENT_OFFSET the consumer of the group
+221  GET_CONSUMER_STATUS_…        the consumer of the group
+307  GET_CONSUMER_RUNNING_INFO    the consumer of the group
+309  CONSUME_MESSAGE_DIRECTLY     the consumer of the group
+326  PUSH_REPLY_MESSAGE_TO_CLIENT the producer that waits for this reply
+==== ============================ ==========================================================
+
+A request that names nobody here is answered with upstream's words where upstream answers, and is
+logged where it does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from roquet.client.faces import ConsumerFace, ProducerFace
+from roquet.client.message import ReceivedMessage
+from roquet.client.names import unwrap
+from roquet.errors import CorruptRecord
+from roquet.format.commit_log import decode_record
+from roquet.model import properties as prop
+from roquet.model.host import LOOPBACK, Host
+from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.client import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from roquet.remoting.headers.offset import (
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from roquet.remoting.headers.send import (
+    CheckTransactionStateRequestHeader,
+    ReplyMessageRequestHeader,
+)
+from roquet.remoting.hooks import RequestRefused
+from roquet.remoting.processor import PUBLIC, Answer, RequestContext, processor
+from roquet.runtime.clock import Clock
+
+__all__ = ["BrokerRequests"]
+
+log = logging.getLogger(__name__)
+
+ARRIVE_TIME = "ARRIVE_TIME"
+
+
+class BrokerRequests:
+    """Answers brokers.
+
+    Args:
+        producers: By group of the wire: the producers.
+        consumers: By group of the wire: the consumers.
+        namespace: What topics are wrapped in.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        producers: Mapping[str, ProducerFace],
+        consumers: Mapping[str, ConsumerFace],
+        namespace: str,
+        clock: Clock,
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
+        self._namespace = namespace
+        self._clock = clock
+
+    @processor(
+        RequestCode.CHECK_TRANSACTION_STATE,
+        header=CheckTransactionStateRequestHeader,
+        permission=PUBLIC,
+    )
+    def check_transaction_state(
+        self, context: RequestContext, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """Have the producer say what became of its half message, in a request of its own."""
+        address = context.connection.remote_address
+        message = self._message(context.request.body, header.broker_name)
+        group = message.properties.get(prop.PRODUCER_GROUP)
+        face = None if group is None else self._producers.get(group)
+        if face is None:
+            log.warning("%s asks after a transaction of %s, who is not here", address, group)
+            return
+        face.check_transaction(message, header, address)
+
+    @processor(
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+        header=NotifyConsumerIdsChangedRequestHeader,
+        permission=PUBLIC,
+    )
+    def notify_consumer_ids_changed(
+        self, context: RequestContext, header: NotifyConsumerIdsChangedRequestHeader
+    ) -> None:
+        """Have the queues of a group shared anew."""
+        face = self._consumers.get(header.consumer_group)
+        if face is not None:
+            log.debug("%s: %s changed", context.connection.remote_address, header.consumer_group)
+            face.rebalance_now()
+
+    @processor(
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        header=ResetOffsetRequestHeader,
+        permission=PUBLIC,
+    )
+    def reset_offset(self, context: RequestContext, header: ResetOffsetRequestHeader) -> None:
+        """Have a consumer go on elsewhere."""
+        face = self._consumers.get(header.group)
+        if face is None:
+            log.warning("The offsets of %s are to be reset, who is not here", header.group)
+            return
+        body = context.request.body
+        offsets = decode_body(ResetOffsetBody, body).offset_table if body else {}
+        face.reset_offsets(header.topic, offsets)
+
+    @processor(
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        header=GetConsumerStatusRequestHeader,
+        permission=PUBLIC,
+    )
+    def consumer_status(
+        self, context: RequestContext, header: GetConsumerStatusRequestHeader
+    ) -> Answer:
+        """How far a consumer is; nothing for one that is not here, as upstream."""
+        face = self._consumers.get(header.group)
+        offsets = {} if face is None else dict(face.status(header.topic))
+        body = encode_body(GetConsumerStatusBody(message_queue_table=offsets))
+        return context.response(ResponseCode.SUCCESS, body=body)
+
+    @processor(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        header=GetConsumerRunningInfoRequestHeader,
+        permission=PUBLIC,
+    )
+    def consumer_running_info(
+        self, context: RequestContext, header: GetConsumerRunningInfoRequestHeader
+    ) -> Answer:
+        """How a consumer is."""
+        info = self._consumer(header.consumer_group).running_info()
+        return context.response(ResponseCode.SUCCESS, body=encode_body(info))
+
+    @processor(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        header=ConsumeMessageDirectlyRequestHeader,
+        permission=PUBLIC,
+    )
+    async def consume_message_directly(
+        self, context: RequestContext, header: ConsumeMessageDirectlyRequestHeader
+    ) -> Answer:
+        """Have a consumer consume one message now."""
+        face = self._consumer(header.consumer_group)
+        broker_name = header.stored_broker_name or header.broker_name or ""
+        message = self._message(context.request.body, broker_name)
+        result = await face.consume_directly(message, broker_name)
+        return context.response(ResponseCode.SUCCESS, body=encode_body(result))
+
+    @processor(
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        header=ReplyMessageRequestHeader,
+        permission=PUBLIC,
+    )
+    def reply_message(self, context: RequestContext, header: ReplyMessageRequestHeader) -> Answer:
+        """Hand a reply to whoever waits for it."""
+        message = ReceivedMessage(
+            topic=unwrap(self._namespace, header.topic),
+            raw_body=context.request.body,
+            broker_name=header.broker_name or "",
+            queue_id=header.queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            properties_data=(header.properties or "").encode(),
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=_host(header.born_host),
+            store_timestamp_ms=header.store_timestamp_ms,
+            store_host=_host(header.store_host),
+            reconsume_times=header.reconsume_times or 0,
+        )
+        message.properties[ARRIVE_TIME] = str(self._clock.now_ms())
+        if not any(face.reply_arrived(message) for face in list(self._producers.values())):
+            log.warning("A reply from %s matches no request", header.born_host)
+        return context.response(ResponseCode.SUCCESS)
+
+    def _consumer(self, group: str) -> ConsumerFace:
+        face = self._consumers.get(group)
+        if face is None:
+            raise RequestRefused(f"The Consumer Group <{group}> not exist in this consumer")
+        return face
+
+    def _message(self, record: bytes, broker_name: str | None) -> ReceivedMessage:
+        try:
+            stored = decode_record(record, 0, len(record))
+        except CorruptRecord as error:
+            raise RequestRefused(f"The body is no message: {error.detail}") from error
+        message = ReceivedMessage.of(stored, broker_name or "")
+        message.topic = unwrap(self._namespace, message.topic)
+        return message
+
+
+def _host(text: str) -> Host:
+    """The address that a header says; upstream writes a slash before it at times."""
+    try:
+        return Host.parse(text.rpartition("/")[2])
+    except ValueError:
+        return LOOPBACK

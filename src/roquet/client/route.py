@@ -1,0 +1,312 @@
+"""Routes: which brokers have which queues of a topic.
+
+Owns the cache of routes and the addresses of brokers. Topics are those of the wire, with the
+namespace.
+
+Invariants:
+
+* A route that was once known stays in use until a name server gives another one: while the name
+  servers are down, or do not know the topic because its broker restarts, work goes on.
+* A topic is asked for once at a time, however many callers wait for it.
+* The objects of an unchanged route stay the same, so that callers may keep state beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, structs
+
+from roquet.client.answers import refused
+from roquet.client.name_servers import NameServers
+from roquet.client.route_queues import (
+    endpoints_of_static_topic,
+    publish_queues,
+    subscribe_queues,
+)
+from roquet.errors import ClientError, NoRoute, ProtocolError
+from roquet.model.message_queue import MessageQueue
+from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.route import TopicRouteData
+from roquet.remoting.client import split_address
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
+
+__all__ = ["PublishRoute", "RouteCache", "TopicRoute", "vip_address"]
+
+log = logging.getLogger(__name__)
+
+MASTER_ID = 0
+
+
+class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):
+    """Where a topic is.
+
+    Attributes:
+        topic: The topic.
+        data: What the name server said.
+        subscribe_queues: The queues that can be read, sorted.
+        endpoints: By queue of a static topic: the name of the broker that has it now.
+    """
+
+    topic: str
+    data: TopicRouteData
+    subscribe_queues: tuple[MessageQueue, ...]
+    endpoints: Mapping[MessageQueue, str]
+
+    @property
+    def brokers(self) -> dict[str, dict[int, str]]:
+        """By broker name and id: the address; id 0 is the master."""
+        return {
+            each.broker_name: dict(each.broker_addrs)
+            for each in self.data.broker_datas
+            if each.broker_name is not None
+        }
+
+
+class PublishRoute(Struct, frozen=True, kw_only=True, eq=False):
+    """Where a topic can be written to.
+
+    Attributes:
+        topic: The topic.
+        queues: The queues of masters that can be written, in the order of Java's client.
+        is_ordered: Whether the name server fixes the queues of an ordered topic.
+        is_default: Whether the topic does not exist yet and these are the queues it will get.
+    """
+
+    topic: str
+    queues: tuple[MessageQueue, ...]
+    is_ordered: bool = False
+    is_default: bool = False
+
+
+def vip_address(address: str) -> str:
+    """The second port of a broker, which takes no pulls, so that sends never wait behind them.
+
+    Example:
+        >>> vip_address("10.0.0.1:10911")
+        '10.0.0.1:10909'
+    """
+    split_address(address)
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+class RouteCache:
+    """The routes that a client knows.
+
+    Args:
+        name_servers: Whom to ask.
+        default_topic_queues: How many queues a topic gets at most that does not exist yet.
+    """
+
+    def __init__(self, name_servers: NameServers, *, default_topic_queues: int = 4) -> None:
+        self._name_servers = name_servers
+        self._default_topic_queues = default_topic_queues
+        self._routes: dict[str, TopicRoute] = {}
+        self._publish: dict[str, PublishRoute] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+        self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
+
+    # ------------------------------------------------------------------------------- topics
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Where a topic is.
+
+        Args:
+            topic: The topic.
+            refresh: Ask a name server even if the route is known; when none answers, or the one
+                that does has no route, the known one is the answer.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            ConnectFailed: No name server answers, and nothing was known before.
+        """
+        known = self._routes.get(topic)
+        if known is not None and not refresh:
+            return known
+        try:
+            return await self._fetch(topic)
+        except ClientError as error:
+            if known is None:
+                raise
+            log.warning("The old route of %s stays in use: %s", topic, error.message)
+            return known
+
+    async def publish(
+        self, topic: str, *, refresh: bool = False, create: bool = True
+    ) -> PublishRoute:
+        """Where a topic can be written to.
+
+        Args:
+            topic: The topic.
+            refresh: Ask a name server even if the route is known.
+            create: For a topic that does not exist, give the brokers that would create it.
+
+        Raises:
+            NoRoute: No broker has the topic, or none of its queues can be written.
+            ConnectFailed: No name server answers, and nothing was known before.
+        """
+        known = self._publish.get(topic)
+        if known is not None and not refresh:
+            return known
+        try:
+            await self.route(topic, refresh=refresh or known is not None)
+        except NoRoute:
+            if known is None:
+                if not create:
+                    raise
+                self._publish[topic] = await self._default_route(topic)
+        except ClientError:
+            if known is None:
+                raise
+        found = self._publish[topic]
+        if not found.queues:
+            raise NoRoute(
+                f"No queue of {topic} can be written",
+                hint="Its masters may be down, or the topic or broker allows no writing.",
+            )
+        return found
+
+    def known_publish(self, topic: str) -> PublishRoute | None:
+        """What :meth:`publish` would give without asking anybody."""
+        return self._publish.get(topic)
+
+    async def subscribe_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
+        """The queues of a topic that can be read, sorted by broker and queue id.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            ConnectFailed: No name server answers, and nothing was known before.
+        """
+        route = await self.route(topic, refresh=refresh)
+        return list(route.subscribe_queues)
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Ask for the routes of these topics again; what fails is logged."""
+        for topic in topics:
+            try:
+                await self._fetch(topic)
+            except NoRoute as error:
+                log.debug("%s", error.message)
+            except (ClientError, ProtocolError) as error:
+                log.warning("The route of %s was not refreshed: %s", topic, error.message)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose routes are known."""
+        return sorted(self._routes)
+
+    # ------------------------------------------------------------------------------ brokers
+
+    @property
+    def brokers(self) -> dict[str, dict[int, str]]:
+        """By name and id: the address of every broker that a known route has."""
+        return {name: dict(addresses) for name, addresses in self._brokers.items()}
+
+    def broker_address(
+        self, broker_name: str, *, master_only: bool = False, broker_id: int = MASTER_ID
+    ) -> str | None:
+        """The address of a broker; ``None`` if it is not known.
+
+        Args:
+            broker_name: Its name.
+            master_only: The master or nobody, whatever the id.
+            broker_id: Which of the brokers of that name; when it is not there, any other one.
+        """
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        if master_only:
+            return addresses.get(MASTER_ID)
+        found = addresses.get(broker_id)
+        if found is None and broker_id != MASTER_ID:
+            found = addresses.get(broker_id + 1)
+        if found is None:
+            found = addresses[min(addresses)]
+        return found
+
+    def broker_name_of(self, queue: MessageQueue) -> str:
+        """The broker that has a queue; for a queue of a static topic, the one that has it now."""
+        route = self._routes.get(queue.topic)
+        if route is None or not route.endpoints:
+            return queue.broker_name
+        return route.endpoints.get(queue, queue.broker_name)
+
+    # ------------------------------------------------------------------------------ fetching
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        task = self._fetching.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._fetch_now(topic))
+            self._fetching[topic] = task
+            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+        # Other callers may wait for the same route: one that gives up must not end it.
+        return await asyncio.shield(task)
+
+    async def _fetch_now(self, topic: str) -> TopicRoute:
+        return self._keep(topic, await self._ask(topic))
+
+    async def _ask(self, topic: str) -> TopicRouteData:
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        answer = await self._name_servers.invoke(code, header)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NoRoute(
+                f"There is no route for the topic {topic}",
+                detail=answer.remark,
+                hint="Create the topic, or look whether its brokers are registered.",
+            )
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer, code, "A name server")
+        return decode_body(TopicRouteData, answer.body)
+
+    async def _default_route(self, topic: str) -> PublishRoute:
+        limit = self._default_topic_queues
+        route = await self._fetch(AUTO_CREATE_TOPIC_KEY_TOPIC)
+        limited = [
+            structs.replace(each, write_queue_nums=min(limit, each.read_queue_nums))
+            for each in route.data.queue_datas
+        ]
+        queues, is_ordered = publish_queues(topic, structs.replace(route.data, queue_datas=limited))
+        return PublishRoute(
+            topic=topic, queues=tuple(queues), is_ordered=is_ordered, is_default=True
+        )
+
+    def _keep(self, topic: str, data: TopicRouteData) -> TopicRoute:
+        data.queue_datas.sort(key=lambda each: each.broker_name or "")
+        data.broker_datas.sort(key=lambda each: each.broker_name or "")
+        known = self._routes.get(topic)
+        if known is not None and known.data == data:
+            return known
+        endpoints = endpoints_of_static_topic(topic, data)
+        route = TopicRoute(
+            topic=topic,
+            data=data,
+            subscribe_queues=tuple(sorted(subscribe_queues(topic, data))),
+            endpoints=endpoints,
+        )
+        queues, is_ordered = publish_queues(topic, data)
+        self._routes[topic] = route
+        self._publish[topic] = PublishRoute(
+            topic=topic, queues=tuple(queues), is_ordered=is_ordered
+        )
+        self._brokers |= route.brokers
+        self._forget_brokers_without_route()
+        return route
+
+    def _forget_brokers_without_route(self) -> None:
+        alive = {
+            address
+            for route in self._routes.values()
+            for addresses in route.brokers.values()
+            for address in addresses.values()
+        }
+        self._brokers = {
+            name: left
+            for name, addresses in self._brokers.items()
+            if (left := {key: each for key, each in addresses.items() if each in alive})
+        }

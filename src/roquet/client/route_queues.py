@@ -1,0 +1,91 @@
+"""From what a name server says of a topic to the queues of a client.
+
+Owns the three rules of Apache RocketMQ's client: which queues can be written, which can be read,
+and which broker has a queue of a static topic now. The order of the queues is Java's, because
+producers walk it round robin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from roquet.model.message_queue import MessageQueue
+from roquet.model.topic_config import PERM_READ, PERM_WRITE
+from roquet.remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
+
+__all__ = ["endpoints_of_static_topic", "publish_queues", "subscribe_queues"]
+
+MASTER_ID = 0
+STATIC_BROKER_PREFIX = "__syslo__"
+STATIC_BROKER_NONE = "__syslo__none__"
+GLOBAL_SCOPE = "__global__"
+
+
+def publish_queues(topic: str, data: TopicRouteData) -> tuple[list[MessageQueue], bool]:
+    """The queues that can be written, and whether the name server fixes them for an order."""
+    if data.order_topic_conf:
+        return list(_ordered_queues(topic, data.order_topic_conf)), True
+    if data.order_topic_conf is None and data.topic_queue_mapping_by_broker:
+        endpoints = endpoints_of_static_topic(topic, data)
+        return sorted(endpoints, key=lambda queue: queue.queue_id), False
+    masters = {each.broker_name for each in data.broker_datas if MASTER_ID in each.broker_addrs}
+    queues = [
+        MessageQueue(topic, each.broker_name, queue_id)
+        for each in sorted(data.queue_datas, key=lambda each: each.broker_name or "")
+        if each.perm & PERM_WRITE and each.broker_name is not None and each.broker_name in masters
+        for queue_id in range(each.write_queue_nums)
+    ]
+    return queues, False
+
+
+def subscribe_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
+    """The queues that can be read."""
+    if data.topic_queue_mapping_by_broker:
+        return endpoints_of_static_topic(topic, data)
+    return [
+        MessageQueue(topic, each.broker_name, queue_id)
+        for each in data.queue_datas
+        if each.perm & PERM_READ and each.broker_name is not None
+        for queue_id in range(each.read_queue_nums)
+    ]
+
+
+def endpoints_of_static_topic(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
+    """By queue of a static topic: the broker that has it now; empty for any other topic."""
+    by_scope: dict[str, list[TopicQueueMappingInfo]] = {}
+    for info in (data.topic_queue_mapping_by_broker or {}).values():
+        by_scope.setdefault(info.scope, []).append(info)
+    return {
+        queue: name
+        for scope, infos in by_scope.items()
+        for queue, name in _endpoints_of_scope(topic, scope, infos).items()
+    }
+
+
+def _endpoints_of_scope(
+    topic: str, scope: str, infos: list[TopicQueueMappingInfo]
+) -> dict[MessageQueue, str]:
+    owners: dict[int, TopicQueueMappingInfo] = {}
+    total_queues = 0
+    for info in sorted(infos, key=lambda info: info.epoch, reverse=True):
+        total_queues = max(total_queues, info.total_queues)
+        for queue_id in info.current_ids:
+            owner = owners.get(queue_id)
+            if owner is None or owner.epoch <= info.epoch:
+                owners[queue_id] = info
+    scope_text = scope[2:] if scope == GLOBAL_SCOPE else scope
+    endpoints: dict[MessageQueue, str] = {}
+    for queue_id in range(total_queues):
+        owner = owners.get(queue_id)
+        name = STATIC_BROKER_NONE if owner is None else owner.broker_name or STATIC_BROKER_NONE
+        endpoints[MessageQueue(topic, STATIC_BROKER_PREFIX + scope_text, queue_id)] = name
+    return endpoints
+
+
+def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
+    """The queues of ``broker-a:4;broker-b:2``; a part that is none is passed over."""
+    for part in order_conf.split(";"):
+        name, _, count = part.partition(":")
+        if name and count.isascii() and count.isdecimal():
+            for queue_id in range(int(count)):
+                yield MessageQueue(topic, name, queue_id)
