@@ -10,6 +10,7 @@ import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS
+from roquet.broker.stats.commercial import CommercialConsumeHook, CommercialSendHook
 from roquet.remoting.bodies.broker import BrokerStatsData, KVTable
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
@@ -123,6 +124,22 @@ async def test_delay_levels_and_system_topics(desk: Desk) -> None:
     topics = set(json.loads(body)["topicList"])
     assert {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102"} <= topics
     assert TOPIC not in topics
+
+
+async def test_accounts_are_counted_by_hooks(desk: Desk) -> None:
+    stats = desk.broker.stats
+    desk.broker.hooks.send.append(CommercialSendHook(stats))
+    desk.broker.hooks.consume.append(CommercialConsumeHook(stats))
+    before = desk.broker.store.max_physical_offset
+    await send(desk.client, desk.broker, b"body", properties=PLAIN)
+    size = desk.broker.store.max_physical_offset - before
+    await pull(desk.client, desk.broker, SENT)
+    await pull(desk.client, desk.broker, SENT + 1)
+    sent, got = f"null@{TOPIC}@shop@SEND_SUCCESS", f"null@{TOPIC}@{GROUP}@RCV_SUCCESS"
+    assert stats.total("COMMERCIAL_SEND_TIMES", sent) == 1
+    assert stats.total("COMMERCIAL_SEND_SIZE", sent) == size
+    assert stats.total("COMMERCIAL_RCV_SIZE", got) == size
+    assert stats.total("TOPIC_PUT_NUMS", TOPIC) == SENT + 1
 
 
 async def test_what_is_dropped_is_not_counted_any_more(desk: Desk) -> None:

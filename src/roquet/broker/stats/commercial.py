@@ -12,6 +12,9 @@ from being plain:
     RCV_SUCCESS                 COMMERCIAL_RCV_TIMES, COMMERCIAL_RCV_SIZE
     RCV_EPOLLS                  COMMERCIAL_RCV_EPOLLS
     SEND_BACK, …_TO_DLQ         COMMERCIAL_SNDBCK_TIMES
+
+A broker gets them by ``broker.hooks.send.append(CommercialSendHook(broker.stats))``, and likewise
+for ``consume``, at any time.
 """
 
 from __future__ import annotations
