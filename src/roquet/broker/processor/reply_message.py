@@ -29,7 +29,7 @@ import logging
 from collections.abc import Awaitable
 
 from roquet.broker.config import BrokerConfig, broker_ip
-from roquet.broker.hooks import SendMessageContext, SendMessageHook, run_after, run_before
+from roquet.broker.hooks import SendMessageContext, SendMessageHook, run_after
 from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
@@ -38,9 +38,9 @@ from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan
 from roquet.broker.processor.send_prepare import SendPreparation
 from roquet.broker.processor.send_request import (
+    before_send,
     born_host_of,
     chosen_queue_id,
-    hook_context,
     not_open_yet,
     note_answer,
     note_append,
@@ -170,23 +170,21 @@ class ReplyMessageProcessor:
         request = context.request
         if not request.body:
             raise RequestRefused("the message body is null")
-        hooked = None
-        if self.send_hooks:
-            hooked = hook_context(
-                context,
-                header,
-                self._config,
-                store_host=self._store_host,
-                now_ms=self._clock.now_ms(),
-            )
-            run_before(self.send_hooks, hooked)
+        if self._is_full(len(request.body)):
+            raise RequestRefused(OVERLOAD, response_code=ResponseCode.SYSTEM_BUSY)
+        hooked = before_send(
+            self.send_hooks,
+            context,
+            header,
+            self._config,
+            store_host=self._store_host,
+            clock=self._clock,
+        )
         checked = self._checked(context, header)
         if isinstance(checked, Refusal):
             answer = self._answers.refused(request, checked)
             self._after(hooked, answer)
             return answer
-        if self._is_full(len(request.body)):
-            raise RequestRefused(OVERLOAD, response_code=ResponseCode.SYSTEM_BUSY)
         return self._deliver(context, header, *checked, hooked)
 
     def _checked(

@@ -32,7 +32,6 @@ from roquet.broker.hooks import (
     SendMessageContext,
     SendMessageHook,
     run_after,
-    run_before,
 )
 from roquet.broker.manager.rebalance_lock import RebalanceLockManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
@@ -47,9 +46,9 @@ from roquet.broker.processor.send_answer import SendAnswers
 from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan
 from roquet.broker.processor.send_prepare import Prepared, SendPreparation, is_waiting
 from roquet.broker.processor.send_request import (
+    before_send,
     born_host_of,
     chosen_queue_id,
-    hook_context,
     not_open_yet,
     note_answer,
     note_append,
@@ -248,16 +247,14 @@ class SendMessageProcessor:
             return context.response(ResponseCode.SYSTEM_BUSY, remark=REJECT_REQUEST)
         if not request.body:
             raise RequestRefused("the message body is null")
-        hooked = None
-        if self.send_hooks:
-            hooked = hook_context(
-                context,
-                header,
-                self._config,
-                store_host=self._store_host,
-                now_ms=self._clock.now_ms(),
-            )
-            run_before(self.send_hooks, hooked)
+        hooked = before_send(
+            self.send_hooks,
+            context,
+            header,
+            self._config,
+            store_host=self._store_host,
+            clock=self._clock,
+        )
         prepared = self._prepared(context, header)
         if isinstance(prepared, Refusal):
             answer = self._answers.refused(request, prepared)

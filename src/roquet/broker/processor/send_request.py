@@ -7,9 +7,17 @@ and what hooks are told of either.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.hooks import SendMessageContext, StatsType, message_type, namespace_of
+from roquet.broker.hooks import (
+    SendMessageContext,
+    SendMessageHook,
+    StatsType,
+    message_type,
+    namespace_of,
+    run_before,
+)
 from roquet.broker.processor.inner_message import read_properties
 from roquet.broker.processor.send_check import Refusal, TopicPlan, describe_topic
 from roquet.model.host import Host
@@ -19,14 +27,14 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.connection import Connection
 from roquet.remoting.headers.send import SendMessageRequestHeader
 from roquet.remoting.processor import RequestContext
-from roquet.runtime.clock import stamp_of
+from roquet.runtime.clock import Clock, stamp_of
 from roquet.runtime.randomness import Randomness
 from roquet.store.results import AppendResult
 
 __all__ = [
+    "before_send",
     "born_host_of",
     "chosen_queue_id",
-    "hook_context",
     "not_open_yet",
     "note_answer",
     "note_append",
@@ -83,17 +91,24 @@ def born_host_of(connection: Connection) -> Host:
 # ------------------------------------------------------------------------------------ hooks
 
 
-def hook_context(
+def before_send(
+    hooks: Sequence[SendMessageHook],
     context: RequestContext,
     header: SendMessageRequestHeader,
     config: BrokerConfig,
     *,
     store_host: Host,
-    now_ms: int,
-) -> SendMessageContext:
-    """A request as hooks see it before it is checked."""
+    clock: Clock,
+) -> SendMessageContext | None:
+    """Let hooks see a request before it is checked; what they see, if there are any.
+
+    Raises:
+        RequestRefused: A hook refuses it; there is nothing more to do.
+    """
+    if not hooks:
+        return None
     properties, _ = read_properties((header.properties or "")[: PROPERTIES_BYTES_MAX + 1])
-    return SendMessageContext(
+    hooked = SendMessageContext(
         namespace=namespace_of(header.topic),
         producer_group=header.producer_group,
         topic=header.topic,
@@ -104,11 +119,13 @@ def hook_context(
         broker_address=str(store_host),
         broker_region_id=config.region_id,
         born_timestamp_ms=header.born_timestamp_ms,
-        request_timestamp_ms=now_ms,
+        request_timestamp_ms=clock.now_ms(),
         unique_key=properties.get(UNIQ_CLIENT_MESSAGE_ID_KEYIDX, ""),
         message_type=message_type(properties),
         ext_fields=context.request.ext_fields or {},
     )
+    run_before(hooks, hooked)
+    return hooked
 
 
 def note_answer(hooked: SendMessageContext, answer: RemotingCommand) -> None:
