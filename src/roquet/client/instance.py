@@ -27,7 +27,7 @@ from roquet.client.name_servers import NameServers
 from roquet.client.options import ClientOptions
 from roquet.client.requests import BrokerRequests
 from roquet.client.route import MASTER_ID, RouteCache
-from roquet.errors import ClientClosed, ClientError, ConfigError, RoquetError
+from roquet.errors import ClientClosed, ConfigError, RoquetError
 from roquet.remoting.bodies.client import HeartbeatData, ProducerData
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.client import ClientConfig, RemotingClient
@@ -122,8 +122,9 @@ class ClientInstance:
         )
         self._users = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._heartbeat_lock = asyncio.Lock()
+        self._broker_locks: dict[str, asyncio.Lock] = {}
         self._closed = False
+        self._gone = asyncio.Event()
 
     # ----------------------------------------------------------------------- life and death
 
@@ -152,10 +153,10 @@ class ClientInstance:
             '10.0.0.7@blue'
         """
         running = _shared.setdefault(asyncio.get_running_loop(), {})
-        found = None
-        if options.instance_name:
-            found = running.get(client_id_of(options, clock or SystemClock()))
-        if found is not None and found.options != options:
+        client_id = client_id_of(options, clock or SystemClock())
+        while (found := running.get(client_id)) is not None and found.is_closed:
+            await found.wait_closed()
+        if found is not None and found.options.normalized() != options.normalized():
             raise ConfigError(
                 f"The client {found.client_id} runs with other settings",
                 detail=f"{found.options!r}, not {options!r}",
@@ -187,19 +188,32 @@ class ClientInstance:
         if self._users > 0 or self._closed:
             return
         self._closed = True
-        running = _shared.get(asyncio.get_running_loop(), {})
-        if running.get(self.client_id) is self:
-            del running[self.client_id]
-        for group in list(self._consumers):
-            await self.unregister_consumer(group)
-        for group in list(self._producers):
-            await self.unregister_producer(group)
+        try:
+            await self._close()
+        finally:
+            running = _shared.get(asyncio.get_running_loop(), {})
+            if running.get(self.client_id) is self:
+                del running[self.client_id]
+            self._gone.set()
+
+    async def wait_closed(self) -> None:
+        """Wait until everybody left and the connections are closed."""
+        await self._gone.wait()
+
+    async def _close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self.remoting.close()
+        try:
+            await asyncio.gather(
+                *(self.unregister_consumer(group) for group in list(self._consumers)),
+                *(self.unregister_producer(group) for group in list(self._producers)),
+            )
+            await self.routes.close()
+        finally:
+            await self.remoting.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -305,28 +319,25 @@ class ClientInstance:
             producer_group=producer_group,
             consumer_group=consumer_group,
         )
-        await asyncio.gather(
-            *(
-                self._tell(address, RequestCode.UNREGISTER_CLIENT, header)
-                for address in self._broker_addresses(masters_only=False)
-            )
-        )
+        addresses = self._broker_addresses(masters_only=False)
+        await asyncio.gather(*(self._leave(address, header) for address in addresses))
+
+    async def _leave(self, address: str, header: UnregisterClientRequestHeader) -> None:
+        # A heartbeat that is under way still names the group; it must arrive first.
+        async with self._lock_of(address):
+            await self._tell(address, RequestCode.UNREGISTER_CLIENT, header)
 
     # -------------------------------------------------------------------------- what recurs
 
     async def heartbeat(self) -> None:
         """Tell all known brokers who is here; one that does not answer is logged."""
-        async with self._heartbeat_lock:
-            data = self._heartbeat_data()
-            if data is None:
-                return
-            body = encode_body(data)
-            addresses = self._broker_addresses(masters_only=not data.consumer_data_set)
-            await asyncio.gather(*(self._send_heartbeat(each, body) for each in addresses))
+        if self._producers or self._consumers:
+            addresses = self._broker_addresses(masters_only=not self._consumers)
+            await asyncio.gather(*(self._send_heartbeat(address) for address in addresses))
 
     async def refresh_routes(self) -> None:
         """Ask for the routes of all topics that producers and consumers use."""
-        topics = set(self.routes.topics)
+        topics: set[str] = set()
         for producer in list(self._producers.values()):
             topics.update(producer.publish_topics())
         for consumer in list(self._consumers.values()):
@@ -341,15 +352,8 @@ class ClientInstance:
                 await consumer.persist_offsets()
             except RoquetError as error:
                 log.warning("The progress of %s was not stored: %s", group, error.message)
-
-    def _heartbeat_data(self) -> HeartbeatData | None:
-        if not self._producers and not self._consumers:
-            return None
-        return HeartbeatData(
-            client_id=self.client_id,
-            consumer_data_set=[each.heartbeat_data() for each in self._consumers.values()],
-            producer_data_set=[ProducerData(group_name=group) for group in self._producers],
-        )
+            except Exception:
+                log.exception("The progress of %s was not stored", group)
 
     def _broker_addresses(self, *, masters_only: bool) -> list[str]:
         return [
@@ -359,26 +363,47 @@ class ClientInstance:
             if not masters_only or broker_id == MASTER_ID
         ]
 
+    def _lock_of(self, address: str) -> asyncio.Lock:
+        return self._broker_locks.setdefault(address, asyncio.Lock())
+
     def _connected(self, address: str) -> None:
         """Tell a broker at once who is here, because it forgot us with the old connection."""
-        if self._closed or address not in self._broker_addresses(masters_only=False):
+        if self._closed or not (self._producers or self._consumers):
             return
-        data = self._heartbeat_data()
-        if data is not None:
-            self._spawn(self._send_heartbeat(address, encode_body(data)))
+        is_told_anyway = self._lock_of(address).locked()
+        if not is_told_anyway and address in self._broker_addresses(masters_only=False):
+            self._spawn(self._introduce(address))
 
-    async def _send_heartbeat(self, address: str, body: bytes) -> None:
-        await self._tell(address, RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body)
+    async def _introduce(self, address: str) -> None:
+        if await self._send_heartbeat(address):
+            for consumer in list(self._consumers.values()):
+                consumer.rebalance_now()
 
-    async def _tell(self, address: str, code: int, header: Header, body: bytes = b"") -> None:
-        """Ask, and only log what goes wrong."""
+    async def _send_heartbeat(self, address: str) -> bool:
+        async with self._lock_of(address):
+            data = HeartbeatData(
+                client_id=self.client_id,
+                consumer_data_set=[each.heartbeat_data() for each in self._consumers.values()],
+                producer_data_set=[ProducerData(group_name=group) for group in self._producers],
+            )
+            if not (data.consumer_data_set or data.producer_data_set):
+                return False
+            return await self._tell(
+                address, RequestCode.HEART_BEAT, HeartbeatRequestHeader(), encode_body(data)
+            )
+
+    async def _tell(self, address: str, code: int, header: Header, body: bytes = b"") -> bool:
+        """Ask, and only log what goes wrong; whether nothing did."""
         try:
             answer = await self.remoting.invoke(address, code, header, body=body)
-        except ClientError as error:
-            log.warning("%s", error.message)
-            return
+        except RoquetError as error:
+            log.warning("%s (%s)", error.message, error.detail)
+            return False
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("%s", str(refused(answer, code, address)).replace("\n", "; "))
+            refusal = refused(answer, code, address)
+            log.warning("%s (%s)", refusal.message, refusal.detail)
+            return False
+        return True
 
     def _every(self, first_ms: int, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         self._spawn(self._repeat(first_ms, interval_ms, work))

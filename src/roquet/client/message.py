@@ -5,7 +5,7 @@ Owns :class:`Message`, :class:`SendStatus`, :class:`SendResult` and :class:`Rece
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import Enum
 
 from msgspec import Struct, field
@@ -107,7 +107,7 @@ class Message(Struct, eq=False):
     topic: str
     body: bytes
     tags: str | None = None
-    keys: str | Iterable[str] | None = None
+    keys: str | Sequence[str] | None = None
     properties: dict[str, str] = field(default_factory=dict)
     delay_level: int = 0
     delay_ms: int | None = None
@@ -144,10 +144,12 @@ class Message(Struct, eq=False):
         Raises:
             BadMessage: The body is no bytes, or a property cannot be written.
         """
-        if not isinstance(self.body, bytes):
+        body: object = self.body
+        if not isinstance(body, bytes) or not body:
+            found = "no bytes" if body == b"" else type(body).__name__
             raise BadMessage(
-                "The body of a message is bytes",
-                detail=f"found {type(self.body).__name__}",
+                "The body of a message is bytes, and at least one",
+                detail=f"found {found}",
                 hint="Encode text, for instance with .encode().",
             )
         for name, value in self.properties.items():

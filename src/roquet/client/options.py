@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from roquet.errors import ConfigError
 from roquet.remoting.client import split_address
@@ -17,6 +17,7 @@ from roquet.remoting.tls import ClientTlsConfig
 
 __all__ = ["ClientOptions"]
 
+_SECRETS = frozenset({"secret_key", "security_token", "tls"})
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
 
 
@@ -71,6 +72,10 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
         found = (_SCHEME.sub("", part.strip()) for part in parts)
         return tuple(dict.fromkeys(part for part in found if part))
 
+    def normalized(self) -> ClientOptions:
+        """The same settings, with the name servers written in one way."""
+        return structs.replace(self, namesrv=self.namesrv_addresses)
+
     def check(self) -> None:
         """Refuse what cannot work.
 
@@ -103,9 +108,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
             )
 
     def __repr__(self) -> str:
-        hidden = {"secret_key", "security_token"}
         shown = ", ".join(
-            f"{name}={'***' if name in hidden else repr(value)}"
+            f"{name}={'***' if name in _SECRETS else repr(value)}"
             for name in self.__struct_fields__
             if (value := getattr(self, name))
         )

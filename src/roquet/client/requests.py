@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from roquet.client.faces import ConsumerFace, ProducerFace
 from roquet.client.message import ReceivedMessage
 from roquet.client.names import unwrap
+from roquet.client.stacks import task_stacks
 from roquet.errors import CorruptRecord
 from roquet.format.commit_log import decode_record
 from roquet.model import properties as prop
@@ -150,6 +151,8 @@ class BrokerRequests:
     ) -> Answer:
         """How a consumer is."""
         info = self._consumer(header.consumer_group).running_info()
+        if header.jstack_enable:
+            info.jstack = task_stacks()
         return context.response(ResponseCode.SUCCESS, body=encode_body(info))
 
     @processor(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -26,7 +27,7 @@ from roquet.client.route_queues import (
     publish_queues,
     subscribe_queues,
 )
-from roquet.errors import ClientError, NoRoute, ProtocolError
+from roquet.errors import ConnectFailed, NoRoute, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC
 from roquet.remoting.bodies.codec import decode_body
@@ -130,7 +131,7 @@ class RouteCache:
             return known
         try:
             return await self._fetch(topic)
-        except ClientError as error:
+        except RoquetError as error:
             if known is None:
                 raise
             log.warning("The old route of %s stays in use: %s", topic, error.message)
@@ -160,7 +161,7 @@ class RouteCache:
                 if not create:
                     raise
                 self._publish[topic] = await self._default_route(topic)
-        except ClientError:
+        except RoquetError:
             if known is None:
                 raise
         found = self._publish[topic]
@@ -192,7 +193,10 @@ class RouteCache:
                 await self._fetch(topic)
             except NoRoute as error:
                 log.debug("%s", error.message)
-            except (ClientError, ProtocolError) as error:
+            except ConnectFailed as error:
+                log.warning("No route was refreshed: %s (%s)", error.message, error.detail)
+                return
+            except RoquetError as error:
                 log.warning("The route of %s was not refreshed: %s", topic, error.message)
 
     @property
@@ -243,9 +247,22 @@ class RouteCache:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._fetch_now(topic))
             self._fetching[topic] = task
-            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+            task.add_done_callback(partial(self._fetched, topic))
         # Other callers may wait for the same route: one that gives up must not end it.
         return await asyncio.shield(task)
+
+    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._fetching.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have given up
+
+    async def close(self) -> None:
+        """Ask no more."""
+        fetching = list(self._fetching.values())
+        for task in fetching:
+            task.cancel()
+        if fetching:
+            await asyncio.wait(fetching)
 
     async def _fetch_now(self, topic: str) -> TopicRoute:
         return self._keep(topic, await self._ask(topic))

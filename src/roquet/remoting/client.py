@@ -15,7 +15,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from roquet.errors import ClientError, ConfigError, ConnectFailed
+from roquet.errors import ClientClosed, ConfigError, ConnectFailed
 from roquet.remoting.codes import LanguageCode
 from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.connection import Connection
@@ -198,14 +198,14 @@ class RemotingClient:
 
         Raises:
             ConnectFailed: There is no connection to be had.
-            ClientError: The client is closed.
+            ClientClosed: The client is closed.
             ConfigError: The address is none.
         """
         connection = self._connections.get(address)
         if connection is not None and not connection.is_closed:
             return connection
         if self._closed:
-            raise ClientError("The client is closed", code="client_closed")
+            raise ClientClosed("The client is closed")
         task = self._connecting.get(address)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(address))
