@@ -55,7 +55,10 @@ async def started(kind: str, folder: Path) -> AsyncIterator[tuple[int, RemotingS
             from roquet.broker.config import BrokerConfig
 
             settings = BrokerConfig(
-                listen_port=0, bind_address=LOOPBACK, store_root=str(folder / "store")
+                listen_port=0,
+                bind_address=LOOPBACK,
+                store_root=str(folder / "store"),
+                property_filter=True,
             )
             async with Broker(settings, STORE) as broker:
                 yield broker.port, broker._server

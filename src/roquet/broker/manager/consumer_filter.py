@@ -273,7 +273,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
         try:
             expression = compile_expression(kind, text)
         except (ProtocolError, Sql92Error) as error:
-            log.info("Group %s filters %s by a bad expression: %s", group, topic, error.message)
+            log.info("Group %s filters %s badly: %.200s", group, topic, error.message)
             return
         now_ms = self._clock.now_ms()
         data = ConsumerFilterData(
@@ -286,7 +286,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             topic=topic,
         )
         self._add(ConsumerFilter(data, expression, max(now_ms, self._latest_store_time_ms())))
-        log.info("Group %s filters %s by %s", group, topic, expression)
+        log.info("Group %s filters %s by %.200s", group, topic, expression.text)
 
     def _revive(self, old: ConsumerFilter, version: int) -> None:
         data = old.data
@@ -366,7 +366,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             try:
                 expression = compile_expression(data.expression_type, data.expression)
             except (ProtocolError, Sql92Error) as error:
-                log.warning("%s: %s", _FILE_NAME, error.message)
+                log.warning("%s: %.200s", _FILE_NAME, error.message)
                 continue
             dead_time_ms = data.dead_time_ms
             if not data.is_dead:
