@@ -73,7 +73,7 @@ from roquet.remoting.server import RemotingServer, ServerConfig, fast_port
 from roquet.remoting.tls_settings import TlsSettings
 from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.files import Files
-from roquet.runtime.network import advertised_ip
+from roquet.runtime.network import advertised_ip, joined
 from roquet.runtime.randomness import Randomness, seeded
 from roquet.store.config import MessageStoreConfig
 from roquet.store.config import replace as replace_store_settings
@@ -447,8 +447,7 @@ class Broker:
         return self._address(self.config.broker_ip2, self.port + 1)
 
     def _address(self, ip: str, port: int) -> str:
-        ip = advertised_ip(ip or self.config.bind_address)
-        return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        return joined(advertised_ip(ip or self.config.bind_address), port)
 
     @property
     def connections(self) -> frozenset[Connection]:

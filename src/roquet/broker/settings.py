@@ -34,6 +34,7 @@ from roquet.remoting.tls_settings import (
 from roquet.runtime.files import Files
 from roquet.runtime.network import host_name, is_loopback
 from roquet.runtime.settings import (
+    COMMAND_LINE,
     Setting,
     SettingsTable,
     changed,
@@ -89,6 +90,7 @@ def load_broker_settings(
     path: Path | None,
     overrides: Mapping[str, str],
     *,
+    origin: str = COMMAND_LINE,
     environment: Mapping[str, str] | None = None,
     base: BrokerConfig | None = None,
     store_base: MessageStoreConfig | None = None,
@@ -99,6 +101,7 @@ def load_broker_settings(
     Args:
         path: The file; ``None`` for the defaults.
         overrides: What flags say, by upstream's keys.
+        origin: Who says it, in words.
         environment: Variables of the environment.
         base: The defaults, where they are others than upstream's.
         store_base: The same for the store.
@@ -109,7 +112,7 @@ def load_broker_settings(
     """
     files = files or Files()
     settings = {} if path is None else read_settings_file(path, files)
-    settings |= from_command_line(overrides)
+    settings |= from_command_line(overrides, origin=origin)
     found = BROKER_SETTINGS.sort(_with_namesrv_address(settings, environment or {}))
     known, warnings = found.known, found.warnings
     config = changed(base or BrokerConfig(), _of(BrokerConfig, known))

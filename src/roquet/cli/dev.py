@@ -34,17 +34,10 @@ from roquet.cli.server import (
 )
 from roquet.errors import ConfigError
 from roquet.namesrv.config import NamesrvConfig
-from roquet.remoting.tls import ServerTlsConfig, TlsMode
 from roquet.runtime.files import Files
-from roquet.store.config import MessageStoreConfig
+from roquet.store.config import SMALL_SEGMENTS
 
 DEFAULT_FOLDER = Path("roquet-data")
-SMALL_SEGMENTS = MessageStoreConfig(
-    commit_log_file_bytes=32 << 20,
-    index_slots=100_000,
-    index_entries=400_000,
-)
-"""One segment in use and one ahead are 64 MiB, an index file is 8.4 MB."""
 
 
 @click.command()
@@ -104,11 +97,8 @@ def dev(
         base=BrokerConfig(broker_name="dev"),
         store_base=SMALL_SEGMENTS,
     )
-    namesrv_config = NamesrvConfig(
-        bind_address=host,
-        listen_port=namesrv_port,
-        kv_config_path=str(folder / "namesrv" / "kvConfig.json"),
-        config_store_path=str(folder / "namesrv" / "namesrv.properties"),
+    namesrv_config = NamesrvConfig.in_folder(
+        folder / "namesrv", bind_address=host, listen_port=namesrv_port
     )
 
     async def main(stop: StopSignals) -> None:
@@ -136,7 +126,7 @@ async def _serve(
     refuse_store_in_use(Path(root), Files())
     async with AsyncExitStack() as running:
         try:
-            tls = _namesrv_tls(settings.tls)
+            tls = settings.tls.not_enforced()  # the broker itself comes in plain text
             namesrv = await running.enter_async_context(Namesrv(namesrv_config, tls=tls))
             found = facts.namesrv_facts(namesrv, namesrv_config, tls)
             config = replace(settings.config, namesrv_address=found.address)
@@ -164,13 +154,6 @@ async def _serve(
     with even_if_nobody_reads():
         if not as_json:
             click.echo("Stopped; the store is clean.")
-
-
-def _namesrv_tls(tls: ServerTlsConfig) -> ServerTlsConfig:
-    """TLS as the broker has it, but not enforced: the broker itself comes in plain text."""
-    if tls.mode is TlsMode.ENFORCING:
-        return msgspec.structs.replace(tls, mode=TlsMode.PERMISSIVE)
-    return tls
 
 
 def _with_port_hint(error: ConfigError) -> ConfigError:

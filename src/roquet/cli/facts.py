@@ -19,7 +19,7 @@ from roquet.cli.output import print_json
 from roquet.namesrv.config import NamesrvConfig
 from roquet.remoting.tls import ServerTlsConfig, TlsMode
 from roquet.runtime.memory import process_id
-from roquet.runtime.network import advertised_ip
+from roquet.runtime.network import advertised_ip, joined
 
 if TYPE_CHECKING:
     from roquet.broker.broker import Broker
@@ -31,7 +31,6 @@ __all__ = [
     "DevFacts",
     "NamesrvFacts",
     "broker_facts",
-    "joined",
     "namesrv_facts",
     "print_broker",
     "print_dev",
@@ -99,16 +98,6 @@ class DevFacts(Struct, frozen=True, kw_only=True, rename="camel"):
     namesrv: NamesrvFacts
     broker: BrokerFacts
     next_commands: list[str]
-
-
-def joined(host: str, port: int) -> str:
-    """Host and port as an address.
-
-    Example:
-        >>> joined("::1", 9876)
-        '[::1]:9876'
-    """
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def namesrv_facts(namesrv: Namesrv, config: NamesrvConfig, tls: ServerTlsConfig) -> NamesrvFacts:

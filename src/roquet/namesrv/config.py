@@ -102,6 +102,16 @@ class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
     )
 
+    @classmethod
+    def in_folder(cls, folder: Path, *, bind_address: str, listen_port: int) -> NamesrvConfig:
+        """The settings of a name server that keeps all its files in one folder."""
+        return cls(
+            bind_address=bind_address,
+            listen_port=listen_port,
+            kv_config_path=str(folder / "kvConfig.json"),
+            config_store_path=str(folder / "namesrv.properties"),
+        )
+
 
 DYNAMIC_KEYS = frozenset(
     {

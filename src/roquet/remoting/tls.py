@@ -23,6 +23,7 @@ import ssl
 from enum import Enum
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from roquet.errors import ConfigError
@@ -85,6 +86,12 @@ class ServerTlsConfig(Struct, frozen=True, kw_only=True):
     key_password: str = ""
     client_auth: ClientAuth = ClientAuth.NONE
     client_ca_file: Path | None = None
+
+    def not_enforced(self) -> ServerTlsConfig:
+        """The same, except that peers who speak plain text are let in."""
+        if self.mode is TlsMode.ENFORCING:
+            return msgspec.structs.replace(self, mode=TlsMode.PERMISSIVE)
+        return self
 
 
 class ClientTlsConfig(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
-"""What a machine knows of its own place in the network."""
+"""What a machine knows of its own place in the network, and ports that it keeps free."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 
-__all__ = ["advertised_ip", "host_name", "is_loopback"]
+__all__ = ["advertised_ip", "host_name", "is_loopback", "joined", "reserve_port"]
 
 _FALLBACK_IP = "127.0.0.1"
 
@@ -53,6 +53,44 @@ def advertised_ip(bind_address: str) -> str:
         except OSError:
             return _FALLBACK_IP
         return str(sock.getsockname()[0])
+
+
+def joined(host: str, port: int) -> str:
+    """Host and port as an address.
+
+    Example:
+        >>> joined("::1", 9876)
+        '[::1]:9876'
+    """
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def reserve_port(host: str, port: int = 0) -> socket.socket:
+    """Keep a port for servers of this program, until the socket is closed.
+
+    The socket never listens: clients are refused, and nobody else is given the port, until a
+    server binds it with ``SO_REUSEADDR``. So a server can go and come back at the same address
+    while other programs look for free ports.
+
+    Args:
+        host: The address.
+        port: The port; 0 for any free one.
+
+    Raises:
+        OSError: The port cannot be had.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    held = socket.socket(family, kind, protocol)
+    try:
+        # Not before it is bound: a port that another one keeps in this way is not free.
+        held.bind(address)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        held.close()
+        raise
+    return held
 
 
 def _resolved(name: str) -> str:

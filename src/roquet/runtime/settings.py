@@ -30,6 +30,7 @@ from roquet.model.properties_text import property_lines
 from roquet.runtime.files import Files
 
 __all__ = [
+    "COMMAND_LINE",
     "Setting",
     "SettingsTable",
     "Sorted",
@@ -44,6 +45,9 @@ __all__ = [
     "to_properties",
     "unknown_key",
 ]
+
+COMMAND_LINE = "the command line"
+"""The origin of settings that flags give."""
 
 MAX_FILE_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 80
@@ -191,9 +195,11 @@ def read_settings_file(path: Path, files: Files) -> dict[str, Setting]:
     }
 
 
-def from_command_line(overrides: Mapping[str, str]) -> dict[str, Setting]:
-    """Settings that flags gave, by key."""
-    return {key: Setting(key, text.strip(), "the command line") for key, text in overrides.items()}
+def from_command_line(
+    overrides: Mapping[str, str], *, origin: str = COMMAND_LINE
+) -> dict[str, Setting]:
+    """Settings that flags gave, or another caller, by key."""
+    return {key: Setting(key, text.strip(), origin) for key, text in overrides.items()}
 
 
 def changed(config: S, settings: Iterable[Setting]) -> S:

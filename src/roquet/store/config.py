@@ -169,6 +169,14 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
                 )
 
 
+SMALL_SEGMENTS = MessageStoreConfig(
+    commit_log_file_bytes=32 << 20,
+    index_slots=100_000,
+    index_entries=400_000,
+)
+"""For first steps and tests: a segment in use and one ahead are 64 MiB, an index file is 8.4 MB."""
+
+
 def replace(config: MessageStoreConfig, **changes: object) -> MessageStoreConfig:
     """A copy of ``config`` with some settings changed, checked like a new one."""
     return msgspec.structs.replace(config, **changes)

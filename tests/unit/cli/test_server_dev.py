@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from roquet.cli.dev import SMALL_SEGMENTS
 from roquet.model.properties_text import parse_properties
 from roquet.remoting.codes import ResponseCode
 from roquet.runtime.clock import SystemClock
 from roquet.runtime.files import Files
+from roquet.store.config import SMALL_SEGMENTS
 from roquet.store.inspect.info import gather_info
 from roquet.store.inspect.view import StoreView
 from tests.unit.cli.server_kit import FREE_PORTS, run, server, started

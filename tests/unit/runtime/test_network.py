@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 import pytest
 
-from roquet.runtime.network import advertised_ip, host_name, is_loopback
+from roquet.runtime.network import advertised_ip, host_name, is_loopback, joined, reserve_port
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "::1"])
@@ -53,3 +54,23 @@ def test_the_machine_has_a_name() -> None:
 )
 def test_what_only_this_machine_reaches(host: str, *, expected: bool) -> None:
     assert is_loopback(host) == expected
+
+
+def test_host_and_port_make_an_address() -> None:
+    assert [joined("127.0.0.1", 1), joined("::1", 1), joined("[::1]", 1)] == [
+        "127.0.0.1:1",
+        "[::1]:1",
+        "[::1]:1",
+    ]
+
+
+def test_a_reserved_port_is_for_servers_of_this_program_only() -> None:
+    with reserve_port("127.0.0.1") as held:
+        address = held.getsockname()
+        with pytest.raises(OSError, match="in use"):
+            reserve_port(*address)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        for _ in range(2):
+            with socket.create_server(address), socket.create_connection(address):
+                pass

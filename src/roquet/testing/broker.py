@@ -1,0 +1,320 @@
+"""A name server and a broker inside a test, on free ports, gone without a trace afterwards.
+
+Owns :func:`broker` and what it gives, :class:`RunningBroker`.
+
+.. code-block:: text
+
+    async with broker() as b:            # well under a second
+        await b.create_topic("Orders")
+        ...                              # any client, of any language: b.namesrv
+        await b.restart()                # the same address, the same messages
+
+Invariants:
+
+* Real sockets and real files with the settings of ``roquet dev``, except that nothing waits for
+  the disk: what a test stores outlives the broker, not a power cut.
+* The ports stay the broker's and the name server's until the end, also while these are stopped,
+  so that they come back where clients look for them.
+* All is on the loop of the caller. Any number of them may run there at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig, replace
+from roquet.broker.settings import BrokerSettings, load_broker_settings
+from roquet.errors import ConfigError, RoquetError
+from roquet.model.topic import topic_fault
+from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
+from roquet.namesrv.config import NamesrvConfig
+from roquet.namesrv.namesrv import Namesrv
+from roquet.remoting.server import fast_port
+from roquet.runtime.files import Files
+from roquet.runtime.network import advertised_ip, joined, reserve_port
+from roquet.runtime.settings import shown_value
+from roquet.store.config import SMALL_SEGMENTS
+from roquet.store.message_store import MessageStore
+from roquet.testing.hooked_files import QuickFiles
+
+__all__ = ["Options", "RunningBroker", "broker"]
+
+log = logging.getLogger(__name__)
+
+Options = Mapping[str, object]
+"""Settings of a broker by upstream's keys, such as ``{"flushDiskType": "SYNC_FLUSH"}``.
+
+A value is text, a number, a path or a truth value."""
+
+BROKER_NAME = "dev"
+_LOOPBACK = "127.0.0.1"
+_RESERVE_ATTEMPTS = 64
+_TOPIC_QUEUES_MAX = 65_536
+
+
+@asynccontextmanager
+async def broker(
+    options: Options | None = None,
+    *,
+    namesrv: str = "",
+    folder: Path | None = None,
+    files: Files | None = None,
+) -> AsyncIterator[RunningBroker]:
+    """Run a name server and a broker on free ports of loopback while the block runs.
+
+    Args:
+        options: Settings of the broker by upstream's keys. A key that nobody knows is an error.
+        namesrv: Addresses of name servers that run already; then none is started. Brokers of one
+            cluster are made so; each gets a name of its own unless ``brokerName`` is among the
+            options.
+        folder: Where the data lie, to be kept; by default a temporary folder that is removed.
+        files: The door to the file system; by default one that does not wait for the disk.
+
+    Raises:
+        ConfigError: An option is unknown or its value cannot be used.
+        StoreError: The folder holds a store that cannot be opened.
+
+    Example:
+        >>> async def example() -> list[str]:
+        ...     async with broker({"flushDiskType": "SYNC_FLUSH"}) as b:
+        ...         await b.create_topic("Orders", queues=2)
+        ...         return [name for name in b.broker.topics.table if name == "Orders"]
+        >>> asyncio.run(example())
+        ['Orders']
+    """
+    async with AsyncExitStack() as running:
+        if folder is None:
+            temporary = tempfile.TemporaryDirectory(
+                prefix="roquet-testing-", ignore_cleanup_errors=True
+            )
+            running.push_async_callback(asyncio.to_thread, temporary.cleanup)
+            folder = Path(temporary.name)
+        options = options or {}
+        settings = _settings(folder, options, namesrv)
+        ports = running.enter_context(_reserved(settings.config))
+        config = replace(settings.config, listen_port=ports.main)
+        if ports.namesrv is None and "brokerName" not in options:
+            # Brokers of one name would be one broker to the name server that they share.
+            config = replace(config, broker_name=f"{BROKER_NAME}-{ports.main}")
+        settings = msgspec.structs.replace(settings, config=config)
+        made = RunningBroker(folder, settings, ports.namesrv, files or QuickFiles())
+        running.push_async_callback(made.stop)
+        await made.start()
+        yield made
+
+
+class RunningBroker:
+    """A broker for a test, with its name server; made by :func:`broker`.
+
+    Attributes:
+        folder: Where the data lie.
+        namesrv: The address that clients are given.
+        address: The broker's own address.
+    """
+
+    def __init__(
+        self, folder: Path, settings: BrokerSettings, namesrv_port: int | None, files: Files
+    ) -> None:
+        self.folder = folder
+        self._settings = settings
+        self._files = files
+        self._namesrv_config = None
+        host = settings.config.bind_address
+        self.namesrv = settings.config.namesrv_address
+        if namesrv_port is not None:
+            self.namesrv = joined(advertised_ip(host), namesrv_port)
+            self._settings = msgspec.structs.replace(
+                settings, config=replace(settings.config, namesrv_address=self.namesrv)
+            )
+            self._namesrv_config = NamesrvConfig.in_folder(
+                folder / "namesrv", bind_address=host, listen_port=namesrv_port
+            )
+        config = settings.config
+        self.address = joined(advertised_ip(config.broker_ip1 or host), config.listen_port)
+        self._broker: Broker | None = None
+        self._namesrv: Namesrv | None = None
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself: its tables, its statistics, its connections.
+
+        Raises:
+            RoquetError: It is stopped.
+        """
+        if self._broker is None:
+            raise RoquetError("The broker is stopped.", hint="Call start_broker() first.")
+        return self._broker
+
+    @property
+    def store(self) -> MessageStore:
+        """The messages."""
+        return self.broker.store
+
+    @property
+    def name(self) -> str:
+        """The broker's name, which routes and queues carry."""
+        return self._settings.config.broker_name
+
+    @property
+    def cluster(self) -> str:
+        """The name of its cluster."""
+        return self._settings.config.cluster_name
+
+    async def create_topic(
+        self, name: str, queues: int = 4, *, perm: int = PERM_READ | PERM_WRITE, order: bool = False
+    ) -> None:
+        """Make or alter a topic; the name server knows it when this returns.
+
+        Args:
+            name: The topic.
+            queues: How many queues it has.
+            perm: 4 read, 2 write, or their sum.
+            order: Whether producers keep to the queues that the name server lists.
+
+        Raises:
+            ConfigError: The name or the number of queues cannot be used.
+        """
+        fault = topic_fault(name)
+        if fault is None and not 1 <= queues <= _TOPIC_QUEUES_MAX:
+            fault = f"A topic has 1 to {_TOPIC_QUEUES_MAX} queues, not {queues}."
+        if fault is not None:
+            raise ConfigError(fault, code="topic")
+        self.broker.topics.update(
+            TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=perm,
+                order=order,
+            )
+        )
+        await self.broker.wait_registered()
+
+    async def restart(self) -> None:
+        """Stop the broker in good order and start it again, at the same address and on its data.
+
+        Clients lose their connections, and find the broker again by themselves.
+        """
+        await self.stop_broker()
+        await self.start_broker()
+
+    async def start_broker(self) -> None:
+        """Start the broker and have it registered; nothing if it runs.
+
+        Raises:
+            StoreError: The store cannot be opened.
+        """
+        if self._broker is not None:
+            return
+        settings = self._settings
+        made = Broker(settings.config, settings.store, tls=settings.tls_settings, files=self._files)
+        _report(await made.start())
+        self._broker = made
+        await made.wait_registered()
+
+    async def stop_broker(self) -> None:
+        """Stop the broker in good order; nothing if it does not run. Clients are refused."""
+        stopped, self._broker = self._broker, None
+        if stopped is not None:
+            await stopped.stop()
+
+    async def start_namesrv(self) -> None:
+        """Start the name server; nothing if it runs or is somebody else's.
+
+        It knows no routes until the broker registers again, which the broker does within seconds.
+        """
+        if self._namesrv is not None or self._namesrv_config is None:
+            return
+        tls = self._settings.tls.not_enforced()  # the broker itself comes in plain text
+        made = Namesrv(self._namesrv_config, tls=tls, files=self._files)
+        _report(await made.start())
+        self._namesrv = made
+
+    async def stop_namesrv(self) -> None:
+        """Stop the name server; nothing if it does not run or is somebody else's."""
+        stopped, self._namesrv = self._namesrv, None
+        if stopped is not None:
+            await stopped.stop()
+
+    async def start(self) -> None:
+        """Start what does not run."""
+        await self.start_namesrv()
+        await self.start_broker()
+
+    async def stop(self) -> None:
+        """Stop what runs."""
+        try:
+            await self.stop_broker()
+        finally:
+            await self.stop_namesrv()
+
+
+class _Ports(NamedTuple):
+    """The ports of a broker and its name server.
+
+    Attributes:
+        main: The broker's; the fast one is two below, where clients with a VIP channel look.
+        namesrv: The name server's; ``None`` if there is none to be started.
+    """
+
+    main: int
+    namesrv: int | None
+
+
+@contextmanager
+def _reserved(config: BrokerConfig) -> Iterator[_Ports]:
+    """Free ports, where no certain one is asked for, that nobody else gets while the block runs."""
+    host = config.bind_address
+    with ExitStack() as held:
+        main = config.listen_port or _reserve_pair(host, held)
+        namesrv = None
+        if not config.namesrv_address:
+            namesrv = held.enter_context(reserve_port(host)).getsockname()[1]
+        yield _Ports(main, namesrv)
+
+
+def _reserve_pair(host: str, held: ExitStack) -> int:
+    for _ in range(_RESERVE_ATTEMPTS):
+        with ExitStack() as pair:
+            main: int = pair.enter_context(reserve_port(host)).getsockname()[1]
+            try:
+                pair.enter_context(reserve_port(host, fast_port(main)))
+            except OSError:
+                continue
+            held.push(pair.pop_all())
+            return main
+    raise ConfigError(f"There are no two free ports on {host}.", code="listen")
+
+
+def _settings(folder: Path, options: Options, namesrv: str) -> BrokerSettings:
+    own = {
+        "bindAddress": _LOOPBACK,
+        "listenPort": 0,
+        "storePathRootDir": folder / "store",
+        "namesrvAddr": namesrv,
+    }
+    settings = load_broker_settings(
+        None,
+        {key: shown_value(value) for key, value in {**own, **options}.items()},
+        origin="the options of the test",
+        base=BrokerConfig(broker_name=BROKER_NAME),
+        store_base=SMALL_SEGMENTS,
+    )
+    unknown = [each for each in settings.warnings if each.code == "config_unknown_key"]
+    if unknown:
+        raise unknown[0]
+    return settings
+
+
+def _report(problems: Iterable[ConfigError]) -> None:
+    for problem in problems:
+        log.warning("%s", problem)

@@ -1,0 +1,241 @@
+"""The broker for tests: what it gives, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from roquet.errors import ConfigError, ConnectFailed, RoquetError
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.route import TopicRouteData
+from roquet.remoting.client import RemotingClient
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from roquet.remoting.headers.send import SendMessageRequestHeaderV2
+from roquet.store.config import SMALL_SEGMENTS
+from roquet.testing.broker import RunningBroker, broker
+from roquet.testing.hooked_files import QuickFiles
+
+TIMEOUT_MS = 10_000
+TOPIC = "Orders"
+
+
+async def send(client: RemotingClient, address: str, body: bytes) -> int:
+    header = SendMessageRequestHeaderV2(
+        producer_group="shop",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp_ms=1_700_000_000_000,
+        flag=0,
+        properties="",
+    )
+    answer = await client.invoke(
+        address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_ms=TIMEOUT_MS
+    )
+    return answer.code
+
+
+async def route(client: RemotingClient, namesrv: str) -> TopicRouteData | None:
+    header = GetRouteInfoRequestHeader(topic=TOPIC)
+    answer = await client.invoke(
+        namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=TIMEOUT_MS
+    )
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    assert answer.code == ResponseCode.SUCCESS
+    return decode_body(TopicRouteData, answer.body)
+
+
+def stored(b: RunningBroker) -> int:
+    return b.store.max_offset_in_queue(TOPIC, 0)
+
+
+async def test_a_topic_has_a_route_once_it_is_made() -> None:
+    async with broker() as b, RemotingClient() as client:
+        assert await route(client, b.namesrv) is None
+        await b.create_topic(TOPIC, queues=3)
+        found = await route(client, b.namesrv)
+        assert found is not None
+        assert [(each.broker_name, each.write_queue_nums) for each in found.queue_datas] == [
+            (b.name, 3)
+        ]
+        assert found.broker_datas[0].broker_addrs == {0: b.address}
+        assert found.broker_datas[0].cluster == b.cluster
+
+
+async def test_it_comes_back_at_the_same_address_with_its_messages() -> None:
+    async with broker() as b, RemotingClient() as client:
+        await b.create_topic(TOPIC)
+        first, address, ports = b.broker, b.address, (b.broker.port, b.broker.fast_port)
+        assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
+        await b.restart()
+        assert b.broker is not first
+        assert (b.address, b.broker.address, (b.broker.port, b.broker.fast_port)) == (
+            address,
+            address,
+            ports,
+        )
+        assert await send(client, b.address, b"two") == ResponseCode.SUCCESS
+        assert stored(b) == 2
+        assert await route(client, b.namesrv) is not None
+
+
+async def test_the_fast_port_is_where_vip_clients_look() -> None:
+    async with broker() as b:
+        assert b.broker.fast_port == b.broker.port - 2
+
+
+async def test_while_it_is_stopped_clients_are_refused_and_nobody_gets_its_port() -> None:
+    async with broker() as b, RemotingClient() as client:
+        await b.stop_broker()
+        with pytest.raises(ConnectFailed):
+            await send(client, b.address, b"one")
+        host, _, port = b.address.rpartition(":")
+        with pytest.raises(OSError, match="in use"):
+            await asyncio.start_server(
+                lambda _reader, _writer: None, host, int(port), reuse_address=False
+            )
+        with pytest.raises(RoquetError, match="stopped"):
+            _ = b.broker
+        await b.start_broker()
+        await b.start_broker()
+        assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
+
+
+async def test_the_name_server_goes_and_comes_back() -> None:
+    async with broker() as b, RemotingClient() as client:
+        await b.create_topic(TOPIC)
+        await b.stop_namesrv()
+        with pytest.raises(ConnectFailed):
+            await route(client, b.namesrv)
+        assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
+        await b.start_namesrv()
+        await b.restart()  # registers at once
+        assert await route(client, b.namesrv) is not None
+
+
+async def test_several_run_at_once() -> None:
+    async with AsyncExitStack() as stack, RemotingClient() as client:
+        running = [await stack.enter_async_context(broker()) for _ in range(3)]
+        assert len({each.address for each in running}) == 3
+        assert len({each.folder for each in running}) == 3
+        await running[0].create_topic(TOPIC)
+        assert await send(client, running[0].address, b"one") == ResponseCode.SUCCESS
+        assert [stored(each) for each in running] == [1, 0, 0]
+        assert [await route(client, each.namesrv) is None for each in running] == [
+            False,
+            True,
+            True,
+        ]
+
+
+async def test_two_brokers_make_a_cluster() -> None:
+    async with broker() as a, broker(namesrv=a.namesrv) as b, RemotingClient() as client:
+        assert b.namesrv == a.namesrv
+        await a.create_topic(TOPIC)
+        await b.create_topic(TOPIC)
+        found = await route(client, a.namesrv)
+        assert found is not None
+        addresses = {each.broker_name: each.broker_addrs for each in found.broker_datas}
+        assert addresses == {a.name: {0: a.address}, b.name: {0: b.address}}
+        await b.stop_namesrv()  # is not b's
+        assert await route(client, a.namesrv) is not None
+
+
+async def test_a_broker_may_have_any_name() -> None:
+    async with broker() as a, broker({"brokerName": "dev"}, namesrv=a.namesrv) as b:
+        assert (a.name, b.name) == ("dev", "dev")
+
+
+async def test_options_are_upstreams_keys() -> None:
+    options = {"autoCreateTopicEnable": False, "brokerName": "b", "defaultTopicQueueNums": 3}
+    async with broker(options) as b, RemotingClient() as client:
+        assert b.name == b.broker.config.broker_name == "b"
+        assert b.broker.config.default_topic_queue_nums == 3
+        assert await send(client, b.address, b"one") == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_segments_are_those_of_dev() -> None:
+    async with broker() as b, RemotingClient() as client:
+        await send(client, b.address, b"one")
+        segment = b.folder / "store" / "commitlog" / f"{0:020}"
+        assert segment.stat().st_size == SMALL_SEGMENTS.commit_log_file_bytes
+
+
+class SyncedFiles(QuickFiles):
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    def data_sync(self, fd: int) -> None:
+        del fd
+        self.syncs += 1
+
+
+async def test_a_test_may_stand_in_for_the_files() -> None:
+    files = SyncedFiles()
+    options = {"flushDiskType": "SYNC_FLUSH"}
+    async with broker(options, files=files) as b, RemotingClient() as client:
+        await b.create_topic(TOPIC)
+        before = files.syncs
+        assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
+        assert files.syncs > before
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"flushDiskTyp": "SYNC_FLUSH"}, "Did you mean flushDiskType"),
+        ({"flushDiskType": "NEVER"}, "the options of the test: 'NEVER'"),
+        ({"brokerRole": "SLAVE"}, "brokerId"),
+    ],
+)
+async def test_an_option_that_cannot_be_used_is_an_error(
+    options: dict[str, str], word: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        async with broker(options):
+            pass
+    assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "queues"), [("no good", 4), ("", 4), (TOPIC, 0), (TOPIC, 70_000)])
+async def test_a_topic_that_cannot_be_is_an_error(name: str, queues: int) -> None:
+    async with broker() as b:
+        with pytest.raises(ConfigError):
+            await b.create_topic(name, queues)
+
+
+async def test_the_folder_is_removed_even_when_the_test_fails() -> None:
+    folders = []
+
+    async def failing_test() -> None:
+        async with broker() as b:
+            folders.append(b.folder)
+            assert (b.folder / "store" / "commitlog").is_dir()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await failing_test()
+    assert not folders[0].exists()
+
+
+async def test_a_folder_of_ones_own_is_kept(tmp_path: Path) -> None:
+    async with broker(folder=tmp_path) as b, RemotingClient() as client:
+        await b.create_topic(TOPIC)
+        await send(client, b.address, b"one")
+    async with broker(folder=tmp_path) as b:
+        assert stored(b) == 1
+        assert not b.broker.offsets.groups_of_topic(TOPIC)
+
+
+async def test_nothing_is_left_running() -> None:
+    before = asyncio.all_tasks()
+    async with broker():
+        pass
+    assert asyncio.all_tasks() == before
