@@ -100,7 +100,7 @@ def test_plain_requests_are_counted(kind: LaneKind, config: MessageStoreConfig) 
     oneway = both_codecs(RequestCode.SEND_MESSAGE_V2, 8, 2, SEND, b"body")
     play = [
         [json_frame(RequestCode.PULL_MESSAGE, 9, 0, PULL, b"")],
-        both_codecs(RequestCode.SEND_MESSAGE_V2, 6, 0, SEND, b"body"),
+        [b"".join(both_codecs(RequestCode.SEND_MESSAGE_V2, 6, 0, SEND, b"body"))],
         batch,
         oneway,
         both_codecs(RequestCode.PULL_MESSAGE, 5, 0, PULL),
