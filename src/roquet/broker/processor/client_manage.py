@@ -243,11 +243,16 @@ class ClientManageProcessor:
             return context.response(ResponseCode.SUCCESS)
         kind = subscription.expression_type
         if not self._config.property_filter or self._compile_expression is None:
+            log.warning(
+                "a consumer of group %.120s was refused to filter: enablePropertyFilter is false",
+                body.group,
+            )
             remark = f"The broker does not support consumer to filter message by {kind}"
             return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
         try:
             self._compile_expression(kind, subscription.sub_string or "")
         except RoquetError as error:
+            log.info("a consumer of group %.120s has a bad expression", body.group)
             return context.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=error.message)
         return context.response(ResponseCode.SUCCESS)
 
