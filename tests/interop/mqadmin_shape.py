@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.interop.javaclient import AdminOutcome
 
-__all__ = ["Drop", "Mask", "shape"]
+__all__ = ["Drop", "Mask", "shape", "shape_text"]
 
 Mask = tuple[str, str]
 """A pattern and what stands in its place."""
@@ -46,11 +46,12 @@ def shape(
     """
     failures = [line for line in outcome.failures.splitlines() if not _TRACE.match(line)]
     lines = [*outcome.printed.splitlines(), *(f"! {line}" for line in failures)]
-    shaped = [_shape_line(line, names, masks) for line in lines]
+    shaped = [shape_text(line, names, masks) for line in lines]
     return [line for line in shaped if not any(re.search(each, line) for each, _ in drops)]
 
 
-def _shape_line(line: str, names: Mapping[str, str], masks: Sequence[Mask]) -> str:
+def shape_text(line: str, names: Mapping[str, str], masks: Sequence[Mask] = ()) -> str:
+    """A line, or another text, without what may differ."""
     for word, text in names.items():
         line = line.replace(text, f"<{word}>")
     line = " ".join(line.split())

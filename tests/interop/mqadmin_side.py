@@ -75,6 +75,11 @@ class Side:
         }
 
     @property
+    def names(self) -> dict[str, str]:
+        """What only this side calls so."""
+        return {word: self.values[word] for word in ("broker", "namesrv", "folder", "store")}
+
+    @property
     def kind(self) -> str:
         """Whose servers they are."""
         return self.cluster.broker_side
@@ -90,8 +95,7 @@ class Side:
         if command.exports is not None:
             exported = (self.folder / command.exports).read_text()
             outcome = replace(outcome, printed=f"{outcome.printed}\n{exported}")
-        names = {word: self.values[word] for word in ("broker", "namesrv", "folder", "store")}
-        lines = shape(outcome, names, command.masks, command.drops)
+        lines = shape(outcome, self.names, command.masks, command.drops)
         return lines if command.is_ordered else sorted(lines)
 
     def wait_printed(self, words: Sequence[str], *texts: str) -> None:

@@ -5,13 +5,13 @@ Each must get the same code and remark of both, and change nothing.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from roquet.remoting.codes import RequestCode
+from tests.interop.asker import Ask, make_ask
 
-__all__ = ["GROUP", "MESSAGES", "QUEUES", "REFUSALS", "SEND_BACK_BEYOND", "TOPIC", "Ask"]
+__all__ = ["GROUP", "MESSAGES", "QUEUES", "REFUSALS", "SEND_BACK_BEYOND", "TOPIC"]
 
 TOPIC = "Refusals"
 GROUP = "refusals_group"
@@ -22,31 +22,6 @@ MESSAGES = 4
 FAR = str(1 << 40)
 FARTHEST = str((1 << 63) - 1)
 LONG = "x" * 200
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A request.
-
-    Attributes:
-        note: What is wrong with it.
-        differs: Why Roquet answers in another way.
-    """
-
-    code: RequestCode
-    note: str
-    fields: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    differs: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.code.name}-{self.note}"
-
-
-def _ask(code: RequestCode, note: str, body: object = b"", /, **fields: object) -> Ask:
-    packed = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Ask(code, note, {name: str(value) for name, value in fields.items()}, packed)
 
 
 def _topic(note: str, topic: str, **more: object) -> Ask:
@@ -61,7 +36,7 @@ def _topic(note: str, topic: str, **more: object) -> Ask:
         "order": "false",
         **more,
     }
-    return _ask(RequestCode.UPDATE_AND_CREATE_TOPIC, note, **fields)
+    return make_ask(RequestCode.UPDATE_AND_CREATE_TOPIC, note, **fields)
 
 
 def _reset(note: str, *, topic: str = TOPIC, group: str = GROUP, **more: object) -> Ask:
@@ -72,23 +47,23 @@ def _reset(note: str, *, topic: str = TOPIC, group: str = GROUP, **more: object)
         "isForce": "true",
         **more,
     }
-    return _ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, note, **fields)
+    return make_ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, note, **fields)
 
 
 def _queue(code: RequestCode, note: str, **more: object) -> Ask:
-    return _ask(code, note, **{"topic": TOPIC, "queueId": 0, **more})
+    return make_ask(code, note, **{"topic": TOPIC, "queueId": 0, **more})
 
 
 def _entries(note: str, **more: object) -> Ask:
     fields = {"topic": TOPIC, "queueId": 0, "index": 0, "count": 2, **more}
-    return _ask(RequestCode.QUERY_CONSUME_QUEUE, note, **fields)
+    return make_ask(RequestCode.QUERY_CONSUME_QUEUE, note, **fields)
 
 
 def _differs(ask: Ask, reason: str) -> Ask:
     return replace(ask, differs=reason)
 
 
-SEND_BACK_BEYOND = _ask(
+SEND_BACK_BEYOND = make_ask(
     RequestCode.CONSUMER_SEND_MSG_BACK, "beyond", offset=FAR, group=GROUP, delayLevel=1
 )
 """Makes the topic of the group's retries at its first time, as upstream does."""
@@ -104,44 +79,46 @@ _TOPICS: Sequence[Ask] = (
     _topic("unknown-value", TOPIC, attributes="+message.type=SOMETHING"),
     _topic("dropped-attribute", TOPIC, attributes="-no.such"),
     _topic("twice-an-attribute", TOPIC, attributes="+message.type=FIFO,-message.type"),
-    _ask(
+    make_ask(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         "bad-name",
         {"topicConfigList": [{"topicName": "Fine"}, {"topicName": "a/b"}]},
     ),
-    _ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "nothing", {"topicConfigList": []}),
-    _ask(RequestCode.DELETE_TOPIC_IN_BROKER, "no-name", topic=""),
-    _ask(RequestCode.DELETE_TOPIC_IN_BROKER, "system-topic", topic="SCHEDULE_TOPIC_XXXX"),
-    _ask(RequestCode.DELETE_TOPIC_IN_BROKER, "unknown", topic="Nowhere"),
-    _ask(RequestCode.GET_TOPIC_CONFIG, "unknown", topic="Nowhere", lo="true"),
-    _ask(RequestCode.GET_TOPIC_STATS_INFO, "unknown", topic="Nowhere"),
-    _ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, "unknown", topic="Nowhere"),
-    _ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, "unknown", group="nobody"),
-    _ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, "unknown", group="nobody", topic=TOPIC),
-    _ask(RequestCode.QUERY_CONSUME_TIME_SPAN, "unknown", group="nobody", topic="Nowhere"),
-    _ask(RequestCode.QUERY_CORRECTION_OFFSET, "unknown", topic="Nowhere", compareGroup="nobody"),
+    make_ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "nothing", {"topicConfigList": []}),
+    make_ask(RequestCode.DELETE_TOPIC_IN_BROKER, "no-name", topic=""),
+    make_ask(RequestCode.DELETE_TOPIC_IN_BROKER, "system-topic", topic="SCHEDULE_TOPIC_XXXX"),
+    make_ask(RequestCode.DELETE_TOPIC_IN_BROKER, "unknown", topic="Nowhere"),
+    make_ask(RequestCode.GET_TOPIC_CONFIG, "unknown", topic="Nowhere", lo="true"),
+    make_ask(RequestCode.GET_TOPIC_STATS_INFO, "unknown", topic="Nowhere"),
+    make_ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, "unknown", topic="Nowhere"),
+    make_ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, "unknown", group="nobody"),
+    make_ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, "unknown", group="nobody", topic=TOPIC),
+    make_ask(RequestCode.QUERY_CONSUME_TIME_SPAN, "unknown", group="nobody", topic="Nowhere"),
+    make_ask(
+        RequestCode.QUERY_CORRECTION_OFFSET, "unknown", topic="Nowhere", compareGroup="nobody"
+    ),
 )
 
 _GROUPS: Sequence[Ask] = (
-    _ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "bad-name", {"groupName": "a/b"}),
-    _ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "long-name", {"groupName": LONG}),
-    _ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "no-name", {"groupName": ""}),
-    _ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "nothing"),
-    _ask(
+    make_ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "bad-name", {"groupName": "a/b"}),
+    make_ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "long-name", {"groupName": LONG}),
+    make_ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "no-name", {"groupName": ""}),
+    make_ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "nothing"),
+    make_ask(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         "bad-name",
         {"groupConfigList": [{"groupName": "fine"}, {"groupName": "a/b"}]},
     ),
-    _ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, "unknown", groupName="nobody"),
-    _ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, "unknown", consumerGroup="nobody"),
-    _ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, "unknown", producerGroup="nobody"),
-    _ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, "unknown", consumerGroup="nobody"),
-    _ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, "blank", consumerGroup=""),
-    _ask(RequestCode.GET_CONSUME_STATS, "unknown-group", consumerGroup="nobody", topic=TOPIC),
-    _ask(RequestCode.GET_CONSUME_STATS, "unknown-topic", consumerGroup=GROUP, topic="Nowhere"),
-    _ask(RequestCode.GET_CONSUME_STATS, "no-topic", consumerGroup="nobody", topic=""),
+    make_ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, "unknown", groupName="nobody"),
+    make_ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, "unknown", consumerGroup="nobody"),
+    make_ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, "unknown", producerGroup="nobody"),
+    make_ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, "unknown", consumerGroup="nobody"),
+    make_ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, "blank", consumerGroup=""),
+    make_ask(RequestCode.GET_CONSUME_STATS, "unknown-group", consumerGroup="nobody", topic=TOPIC),
+    make_ask(RequestCode.GET_CONSUME_STATS, "unknown-topic", consumerGroup=GROUP, topic="Nowhere"),
+    make_ask(RequestCode.GET_CONSUME_STATS, "no-topic", consumerGroup="nobody", topic=""),
     _differs(
-        _ask(
+        make_ask(
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
             "unknown-group",
             group="nobody",
@@ -150,14 +127,14 @@ _GROUPS: Sequence[Ask] = (
         ),
         "upstream fails with a NullPointerException",
     ),
-    _ask(
+    make_ask(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         "unknown-client",
         consumerGroup=GROUP,
         clientId="nobody",
         jstackEnable="false",
     ),
-    _ask(
+    make_ask(
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         "unknown-client",
         consumerGroup=GROUP,
@@ -195,14 +172,14 @@ _OFFSETS: Sequence[Ask] = (
     _reset("unknown-queue", queueId=7, offset=5),
     _reset("offset-beyond", queueId=0, offset=FAR),
     _reset("offset-farthest", queueId=0, offset=FARTHEST),
-    _ask(
+    make_ask(
         RequestCode.CLONE_GROUP_OFFSET,
         "unknown-group",
         srcGroup="nobody",
         destGroup=GROUP,
         topic=TOPIC,
     ),
-    _ask(
+    make_ask(
         RequestCode.CLONE_GROUP_OFFSET,
         "unknown-topic",
         srcGroup=GROUP,
@@ -219,20 +196,22 @@ _OFFSETS: Sequence[Ask] = (
 )
 
 _OTHERS: Sequence[Ask] = (
-    _ask(RequestCode.UPDATE_BROKER_CONFIG, "black-list", b"brokerConfigPath=x\n"),
-    _ask(
+    make_ask(RequestCode.UPDATE_BROKER_CONFIG, "black-list", b"brokerConfigPath=x\n"),
+    make_ask(
         RequestCode.UPDATE_BROKER_CONFIG, "one-of-two", b"fileReservedTime=1\nrocketmqHome=/etc\n"
     ),
-    _ask(RequestCode.VIEW_BROKER_STATS_DATA, "unknown-name", statsName="NO_SUCH", statsKey=TOPIC),
-    _ask(
+    make_ask(
+        RequestCode.VIEW_BROKER_STATS_DATA, "unknown-name", statsName="NO_SUCH", statsKey=TOPIC
+    ),
+    make_ask(
         RequestCode.VIEW_BROKER_STATS_DATA,
         "unknown-key",
         statsName="TOPIC_PUT_NUMS",
         statsKey="Nowhere",
     ),
-    _ask(RequestCode.VIEW_MESSAGE_BY_ID, "beyond", offset=FAR),
-    _ask(RequestCode.VIEW_MESSAGE_BY_ID, "negative", offset=-1),
-    _ask(
+    make_ask(RequestCode.VIEW_MESSAGE_BY_ID, "beyond", offset=FAR),
+    make_ask(RequestCode.VIEW_MESSAGE_BY_ID, "negative", offset=-1),
+    make_ask(
         RequestCode.QUERY_MESSAGE,
         "unknown-topic",
         topic="Nowhere",
@@ -242,12 +221,12 @@ _OTHERS: Sequence[Ask] = (
         endTimestamp=FARTHEST,
     ),
     _differs(
-        _ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, "no-half", topic=TOPIC, msgId="0" * 32),
+        make_ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, "no-half", topic=TOPIC, msgId="0" * 32),
         "upstream takes any message of the log for one that waits for its transaction",
     ),
-    _ask(RequestCode.CONSUMER_SEND_MSG_BACK, "bad-group", offset=0, group="a/b", delayLevel=1),
+    make_ask(RequestCode.CONSUMER_SEND_MSG_BACK, "bad-group", offset=0, group="a/b", delayLevel=1),
     SEND_BACK_BEYOND,
-    _ask(
+    make_ask(
         RequestCode.END_TRANSACTION,
         "forged",
         producerGroup="nobody",
@@ -258,7 +237,7 @@ _OTHERS: Sequence[Ask] = (
         msgId="0" * 32,
         transactionId="0" * 32,
     ),
-    _ask(RequestCode.GET_BROKER_EPOCH_CACHE, "no-controller"),
+    make_ask(RequestCode.GET_BROKER_EPOCH_CACHE, "no-controller"),
 )
 
 REFUSALS: Sequence[Ask] = (*_TOPICS, *_GROUPS, *_OFFSETS, *_OTHERS)

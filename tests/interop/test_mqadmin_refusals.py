@@ -7,31 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import NamedTuple
 
 import pytest
 
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode
-from roquet.remoting.command import RemotingCommand, create_request
-from roquet.remoting.connection import Connection
 from tests.interop.agent import Outgoing
+from tests.interop.asker import Ask, Asker
 from tests.interop.cluster import APACHE, ROQUET
 from tests.interop.mqadmin_side import BROKER_NAME, Side
-from tests.interop.refusals import (
-    GROUP,
-    MESSAGES,
-    QUEUES,
-    REFUSALS,
-    SEND_BACK_BEYOND,
-    TOPIC,
-    Ask,
-)
+from tests.interop.refusals import GROUP, MESSAGES, QUEUES, REFUSALS, SEND_BACK_BEYOND, TOPIC
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
-
-ANSWER_TIMEOUT_S = 10
 
 TABLES = (
     RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -55,20 +43,8 @@ Outcomes = Mapping[str, Mapping[str, Outcome]]
 """Those of each side by the name of the request."""
 
 
-class Asker:
-    """Asks one broker, one request after the other."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._opaques = count(1)
-
-    async def ask(self, request: Ask) -> RemotingCommand:
-        command = create_request(request.code, opaque=next(self._opaques), body=request.body)
-        command.ext_fields = dict(request.fields)
-        return await asyncio.wait_for(self._connection.invoke(command), ANSWER_TIMEOUT_S)
-
-    async def tables(self) -> dict[str, bytes]:
-        return {code.name: (await self.ask(Ask(code, ""))).body for code in TABLES}
+async def tables(asker: Asker) -> dict[str, bytes]:
+    return {code.name: (await asker.ask(Ask(code, ""))).body for code in TABLES}
 
 
 async def ask_all(address: str) -> dict[str, Outcome]:
@@ -77,10 +53,10 @@ async def ask_all(address: str) -> dict[str, Outcome]:
     async with RemotingClient() as client:
         asker = Asker(await client.connect(address))
         await asker.ask(SEND_BACK_BEYOND)
-        before = await asker.tables()
+        before = await tables(asker)
         for request in REFUSALS:
             answer = await asker.ask(request)
-            after = await asker.tables()
+            after = await tables(asker)
             changed = tuple(name for name in after if after[name] != before[name])
             outcomes[request.name] = Outcome(
                 answer.code, answer.remark, answer.ext_fields or {}, changed

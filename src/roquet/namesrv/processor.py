@@ -27,7 +27,7 @@ from roquet.remoting.bodies.route import (
 )
 from roquet.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper, TopicList
 from roquet.remoting.codes import RequestCode, ResponseCode, version_ordinal
-from roquet.remoting.command import RemotingCommand
+from roquet.remoting.command import UNSET_REMARK, RemotingCommand
 from roquet.remoting.headers import namesrv as headers
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
@@ -224,7 +224,7 @@ class NamesrvProcessor:
         """The brokers of one name."""
         group = self._routes.member_group(header.cluster_name, header.broker_name)
         body = GetBrokerMemberGroupResponseBody(broker_member_group=group)
-        return context.response(ResponseCode.SUCCESS, body=encode_body(body))
+        return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK, body=encode_body(body))
 
     @processor(
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,

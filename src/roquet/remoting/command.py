@@ -23,10 +23,19 @@ from roquet.remoting.codes import LanguageCode, request_code_name, response_code
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.headers.base import Header, encode_header
 
-__all__ = ["CURRENT_VERSION", "RemotingCommand", "create_request", "create_response"]
+__all__ = [
+    "CURRENT_VERSION",
+    "UNSET_REMARK",
+    "RemotingCommand",
+    "create_request",
+    "create_response",
+]
 
 CURRENT_VERSION = 493
 """The version that we say we are: 5.4.0. Peers choose dialects by it."""
+
+UNSET_REMARK = "not set any response code"
+"""What upstream's responses say until somebody fills them in; some that succeed keep it."""
 
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2

@@ -33,7 +33,7 @@ from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body, encode_body
 from roquet.remoting.bodies.offset import GetConsumerStatusBody
 from roquet.remoting.codes import RequestCode, ResponseCode, version_name, version_ordinal
-from roquet.remoting.command import RemotingCommand
+from roquet.remoting.command import UNSET_REMARK, RemotingCommand
 from roquet.remoting.headers.base import Header
 from roquet.remoting.headers.client import (
     ConsumeMessageDirectlyRequestHeader,
@@ -227,7 +227,7 @@ class ClientRelayAdmin:
             found = await self._ask_all(channels, question)
         encode = partial(encode_body, GetConsumerStatusBody(consumer_table=found))
         body = await self._flow.run(RequestClass.ADMIN, encode)
-        return context.response(ResponseCode.SUCCESS, body=body)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK, body=body)
 
     async def _ask_all(
         self, channels: list[ClientChannel], question: GetConsumerStatusRequestHeader

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 
-from roquet.broker.admin.remarks import UNSET
 from roquet.broker.expression_filter import bitmap_filter
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_filter import ConsumerFilterManager, filter_members
@@ -23,7 +22,7 @@ from roquet.model.fastjson import WritableJson, dumps
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.offset import ConsumeQueueData, QueryConsumeQueueResponseBody
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.command import RemotingCommand
+from roquet.remoting.command import UNSET_REMARK, RemotingCommand
 from roquet.remoting.headers.admin import QueryConsumeQueueRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
@@ -90,7 +89,7 @@ class QueueDumpAdmin:
         verdict = None if group is None else self._show_filter(group, topic, body)
         show = partial(_dump, queue, header.index, header.count, body, verdict)
         data = await self._flow.run(RequestClass.ADMIN, show)
-        return context.response(ResponseCode.SUCCESS, remark=UNSET, body=data)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK, body=data)
 
     def _show_filter(
         self, group: str, topic: str, body: QueryConsumeQueueResponseBody

@@ -40,7 +40,7 @@ from roquet.remoting.codes import (
     version_name,
     version_ordinal,
 )
-from roquet.remoting.command import RemotingCommand
+from roquet.remoting.command import UNSET_REMARK, RemotingCommand
 from roquet.remoting.headers.offset import ResetOffsetRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
@@ -106,11 +106,13 @@ class ResetOffsetAdmin:
         self, context: RequestContext, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
         """Have a group go on somewhere else; the answer says where."""
+        remark = None
         if self._config.use_server_side_reset_offset:
             table = await self._reset_here(header)
         else:
             is_cpp = context.request.language == LanguageCode.CPP
             table = await self._reset_at_clients(header, is_cpp=is_cpp)
+            remark = UNSET_REMARK
         log.info(
             "%s reset group %s in %s: %s",
             context.connection.remote_address,
@@ -118,9 +120,8 @@ class ResetOffsetAdmin:
             header.topic,
             ", ".join(f"{queue.queue_id} to {offset}" for queue, offset in table.items()),
         )
-        return context.response(
-            ResponseCode.SUCCESS, body=encode_body(ResetOffsetBody(offset_table=table))
-        )
+        body = encode_body(ResetOffsetBody(offset_table=table))
+        return context.response(ResponseCode.SUCCESS, remark=remark, body=body)
 
     # ------------------------------------------------------------------------ by the broker
 

@@ -15,7 +15,6 @@ from functools import partial
 import msgspec
 
 from roquet.broker.admin.pages import encode_page, page_of
-from roquet.broker.admin.remarks import UNSET
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.topic_config import TopicConfigManager
@@ -33,7 +32,7 @@ from roquet.remoting.bodies.topic import (
     TopicStatsTable,
 )
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.command import RemotingCommand
+from roquet.remoting.command import UNSET_REMARK, RemotingCommand
 from roquet.remoting.headers import admin as headers
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
@@ -126,7 +125,7 @@ class TopicAdmin:
         )
         self._check_settings(topic)
         await self._update([topic], context)
-        return context.response(ResponseCode.SUCCESS, remark=UNSET)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK)
 
     @processor(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -145,7 +144,7 @@ class TopicAdmin:
             self._check_name(topic.topic_name or "")
             self._check_settings(topic)
         await self._update(topics, context)
-        return context.response(ResponseCode.SUCCESS, remark=UNSET)
+        return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK)
 
     async def _update(self, topics: Iterable[TopicConfig], context: RequestContext) -> None:
         table = self._topics.table
