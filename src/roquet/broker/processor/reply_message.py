@@ -16,8 +16,8 @@ it.
 
 Invariants:
 
-* At most :data:`REPLIES_WAITING_MAX` replies, with :data:`REPLIES_BYTES_MAX` of bodies, wait for
-  their requesters at a time, so that silent clients cannot fill the memory or stop the connection
+* At most :data:`REPLIES_WAITING_MAX` replies, of :data:`REPLIES_BYTES_MAX` together, wait for their
+  requesters at a time, so that silent clients can neither fill the memory nor stop the connection
   of a replier. Further ones are refused as busy.
 * A reply is stored when the requester got it, and when it did not.
 """
@@ -71,7 +71,7 @@ from roquet.runtime.clock import Clock
 from roquet.runtime.randomness import Randomness
 from roquet.store.config import BrokerRole
 from roquet.store.message_store import MessageStore
-from roquet.store.results import PutMessageResult, PutMessageStatus
+from roquet.store.results import AppendResult, PutMessageResult
 
 __all__ = ["REPLIES_BYTES_MAX", "REPLIES_WAITING_MAX", "ReplyMessageProcessor"]
 
@@ -170,7 +170,8 @@ class ReplyMessageProcessor:
         request = context.request
         if not request.body:
             raise RequestRefused("the message body is null")
-        if self._is_full(len(request.body)):
+        size_bytes = _size_of(request)
+        if self._is_full(size_bytes):
             raise RequestRefused(OVERLOAD, response_code=ResponseCode.SYSTEM_BUSY)
         hooked = before_send(
             self.send_hooks,
@@ -185,7 +186,12 @@ class ReplyMessageProcessor:
             answer = self._answers.refused(request, checked)
             self._after(hooked, answer)
             return answer
-        return self._deliver(context, header, *checked, hooked)
+        # Counted from here on: the work begins when the loop has taken the rest of this burst.
+        self._waiting += 1
+        self._waiting_bytes += size_bytes
+        work = asyncio.ensure_future(self._deliver(context, header, *checked, hooked))
+        work.add_done_callback(lambda _: self._count_out(size_bytes))
+        return work
 
     def _checked(
         self, context: RequestContext, header: SendMessageRequestHeader
@@ -199,10 +205,14 @@ class ReplyMessageProcessor:
         queue_id = chosen_queue_id(context, header, plan, self._random)
         return queue_id if isinstance(queue_id, Refusal) else (plan, queue_id)
 
-    def _is_full(self, body_bytes: int) -> bool:
+    def _is_full(self, size_bytes: int) -> bool:
         if self._waiting >= REPLIES_WAITING_MAX:
             return True
-        return self._waiting > 0 and self._waiting_bytes + body_bytes > REPLIES_BYTES_MAX
+        return self._waiting > 0 and self._waiting_bytes + size_bytes > REPLIES_BYTES_MAX
+
+    def _count_out(self, size_bytes: int) -> None:
+        self._waiting -= 1
+        self._waiting_bytes -= size_bytes
 
     async def _deliver(
         self,
@@ -212,24 +222,15 @@ class ReplyMessageProcessor:
         queue_id: int,
         hooked: SendMessageContext | None,
     ) -> RemotingCommand:
-        body_bytes = len(context.request.body)
-        self._waiting += 1
-        self._waiting_bytes += body_bytes
-        try:
-            failure = await self._push(context, header)
-            result = None
-            if self._config.store_reply_message:
-                result = await self._put(context, header, plan, queue_id)
-        finally:
-            self._waiting -= 1
-            self._waiting_bytes -= body_bytes
-        appended = result.append if result is not None and result.is_stored else None
+        failure = await self._push(context, header)
+        is_kept = self._config.store_reply_message
+        appended = await self._put(context, header, plan, queue_id) if is_kept else None
         if appended is not None:
             self._stats.add_puts(header.topic, 1, appended.wrote_bytes)
         answer = self._answers.of_reply(
             context.request, queue_id, failure=failure, appended=appended
         )
-        if hooked is not None and result is not None:
+        if hooked is not None and is_kept:
             note_append(hooked, appended)
         self._after(hooked, answer)
         return answer
@@ -292,15 +293,29 @@ class ReplyMessageProcessor:
         header: SendMessageRequestHeader,
         plan: TopicPlan,
         queue_id: int,
-    ) -> PutMessageResult:
-        """Store a reply; a fault is the log's business, not the replier's."""
+    ) -> AppendResult | None:
+        """Store a reply; why one is not stored is the log's business, not the replier's."""
+        appended = await self._append(context, header, plan, queue_id)
+        if isinstance(appended, AppendResult):
+            return appended
+        more = self._log_limiter.allow("put")
+        if more is not None:
+            log.warning("a reply is not stored: %.300s%s", appended, more)
+        return None
+
+    async def _append(
+        self,
+        context: RequestContext,
+        header: SendMessageRequestHeader,
+        plan: TopicPlan,
+        queue_id: int,
+    ) -> AppendResult | str:
         if self._is_slave:
-            return self._unstored(PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE))
+            return "messages are put to the slave"
         born_host = born_host_of(context.connection)
         prepared = self._prepare.reply(context.request, header, plan, queue_id, born_host)
         if isinstance(prepared, Refusal):
-            refused = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, detail=prepared.remark)
-            return self._unstored(refused)
+            return prepared.remark
         stored: asyncio.Future[PutMessageResult] = asyncio.get_running_loop().create_future()
 
         def done(result: PutMessageResult) -> None:
@@ -310,15 +325,9 @@ class ReplyMessageProcessor:
         self._store.submit(prepared.message, done)
         self._store.finish_burst()
         result = await stored
-        return result if result.is_stored else self._unstored(result)
-
-    def _unstored(self, result: PutMessageResult) -> PutMessageResult:
-        more = self._log_limiter.allow("put")
-        if more is not None:
-            log.warning(
-                "a reply is not stored: %s %.300s%s", result.status.value, result.detail, more
-            )
-        return result
+        if result.is_stored and result.append is not None:
+            return result.append
+        return f"{result.status.value} {result.detail}"
 
     # -------------------------------------------------------------------------------- hooks
 
@@ -328,3 +337,9 @@ class ReplyMessageProcessor:
         note_answer(hooked, answer)
         hooked.is_success = answer.code == ResponseCode.SUCCESS
         run_after(self.send_hooks, hooked)
+
+
+def _size_of(request: RemotingCommand) -> int:
+    """How much of a connection's bytes in flight a reply takes, nearly."""
+    fields = request.ext_fields or {}
+    return len(request.body) + sum(len(name) + len(text) for name, text in fields.items())

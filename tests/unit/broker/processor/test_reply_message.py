@@ -13,14 +13,15 @@ from roquet.broker.processor import reply_message as module
 from roquet.errors import RequestTimeout, SendFailed
 from roquet.model import sys_flag as flags
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.command import RemotingCommand, create_response
+from roquet.remoting.command import RemotingCommand, create_request, create_response
 from roquet.remoting.headers.send import SendMessageRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import Port
 from roquet.store.config import BrokerRole, FlushDiskType, replace
 from tests.unit.broker.processor.reply_kit import CLIENT_ID, REPLY, REPLY_TOPIC, Replies
-from tests.unit.broker.processor.send_kit import SMALL, broker
+from tests.unit.broker.processor.send_kit import SMALL, broker, send_header
 from tests.unit.broker.processor.test_send_hooks import Recorder
+from tests.unit.broker.test_broker import until
 
 NOW_MS = 1_700_000_000_000
 OUTSIDE = {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
@@ -229,8 +230,7 @@ async def test_the_answer_waits_for_the_disk(tmp_path: Path) -> None:
         at = Replies(made)
         requester = at.requester()
         asking = asyncio.ensure_future(at.reply())
-        await asyncio.sleep(0)
-        assert made.store.max_physical_offset > 0
+        await until(lambda: made.store.max_physical_offset > 0)
         assert (asking.done(), len(requester.got), at.processor.waiting) == (False, 1, 1)
         made.flush()
         assert (await asking).code == ResponseCode.SUCCESS
@@ -264,7 +264,14 @@ async def test_a_hook_may_refuse_a_reply(at: Replies) -> None:
     assert (requester.got, at.broker.store.max_physical_offset) == ([], 0)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("REPLIES_WAITING_MAX", 2), ("REPLIES_BYTES_MAX", 8)])
+def size_bytes(body: bytes) -> int:
+    header = send_header(REPLY, topic=REPLY_TOPIC)
+    return module._size_of(create_request(325, header, opaque=3, body=body))
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("REPLIES_WAITING_MAX", 2), ("REPLIES_BYTES_MAX", 2 * size_bytes(b"pong"))]
+)
 async def test_silent_clients_keep_few_replies_waiting(
     at: Replies, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -290,6 +297,18 @@ async def test_silent_clients_keep_few_replies_waiting(
     assert [(await each).code for each in asking] == [0, 0]
     assert (await at.reply()).code == ResponseCode.SUCCESS
     assert len(requester.got) == 3
+
+
+async def test_replies_count_from_the_moment_they_come(
+    at: Replies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst brings many before the work on any of them begins."""
+    monkeypatch.setattr(module, "REPLIES_WAITING_MAX", 2)
+    at.requester()
+    answers = await asyncio.gather(*(at.reply() for _ in range(5)))
+    assert sorted(answer.code for answer in answers) == [0, 0, 2, 2, 2]
+    assert at.processor.waiting == 0
+    assert at.processor._waiting_bytes == 0
 
 
 async def test_one_large_reply_is_always_taken(
