@@ -25,7 +25,7 @@ from roquet.errors import ProtocolError
 from roquet.model.host import Host
 
 _IP_LENGTHS = {32: 4, 56: 16}
-_UNIQUE_ID_TAIL = struct.Struct(">HiiH")
+_UNIQUE_ID_TAIL = struct.Struct(">HiIH")
 
 
 def offset_message_id(store_host: Host, physical_offset: int) -> str:
@@ -72,9 +72,12 @@ class UniqueIdFactory:
         self._counter = 0
 
     def make(self, millis_of_month: int) -> str:
-        """The next id at a time given as milliseconds since the first of this month."""
+        """The next id at a time given as milliseconds since the first of this month.
+
+        The last days of a month need all 32 bits, which Java writes as a negative number.
+        """
         self._counter = (self._counter + 1) & 0xFFFF
-        tail = struct.pack(">iH", millis_of_month & 0x7FFFFFFF, self._counter)
+        tail = struct.pack(">IH", millis_of_month & 0xFFFFFFFF, self._counter)
         return (self._prefix + tail).hex().upper()
 
 

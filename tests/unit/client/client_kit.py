@@ -10,6 +10,8 @@ from pathlib import Path
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.client.message import ReceivedMessage
+from roquet.format.commit_log import decode_record, encode_record
+from roquet.model.message import BrokerMessage
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.namesrv.config import NamesrvConfig
@@ -21,9 +23,24 @@ from roquet.remoting.bodies.client import (
     ConsumerData,
     ConsumerRunningInfo,
     ConsumeType,
+    HeartbeatData,
     MessageModel,
 )
+from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.connection import Connection
+from roquet.remoting.headers.client import UnregisterClientRequestHeader
+from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from roquet.remoting.headers.send import CheckTransactionStateRequestHeader
+from roquet.remoting.processor import (
+    PUBLIC,
+    Answer,
+    ProcessorRegistry,
+    RequestContext,
+    processor,
+)
+from roquet.remoting.server import RemotingServer, ServerConfig
 from roquet.store.config import MessageStoreConfig
 from roquet.testing.hooked_files import QuickFiles
 
@@ -139,3 +156,123 @@ class Consumer:
     ) -> ConsumeMessageDirectlyResult:
         self.consumed.append((message, broker_name))
         return ConsumeMessageDirectlyResult(consume_result=CMResult.CR_SUCCESS)
+
+
+class FakeServer:
+    """A name server and broker in one, which says what a test wants and notes what it hears."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, TopicRouteData] = {}
+        self.code: int = ResponseCode.SUCCESS
+        self.standard_json = True
+        self.gate: asyncio.Event | None = None
+        self.asked: list[str] = []
+        self.heartbeats: list[HeartbeatData] = []
+        self.left: list[UnregisterClientRequestHeader] = []
+        self.fields: list[dict[str, str]] = []
+        self.events: list[str] = []
+        self.port = 0
+        self._server = RemotingServer(ProcessorRegistry(self), ServerConfig())
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def connections(self) -> list[Connection]:
+        return sorted(self._server.connections, key=lambda each: each.id)
+
+    async def start(self, port: int = 0) -> None:
+        self.port = await self._server.start(LOOPBACK, port)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    @processor(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, header=GetRouteInfoRequestHeader, permission=PUBLIC
+    )
+    async def route(self, context: RequestContext, header: GetRouteInfoRequestHeader) -> Answer:
+        self.asked.append(header.topic)
+        self.fields.append(dict(context.request.ext_fields or {}))
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.code != ResponseCode.SUCCESS:
+            return context.response(self.code, remark="told to")
+        found = self.routes.get(header.topic)
+        if found is None:
+            return context.response(ResponseCode.TOPIC_NOT_EXIST, remark="not there")
+        return context.response(
+            ResponseCode.SUCCESS, body=encode_body(found, standard=self.standard_json)
+        )
+
+    @processor(RequestCode.HEART_BEAT, permission=PUBLIC)
+    async def heart_beat(self, context: RequestContext) -> Answer:
+        if self.gate is not None:
+            await self.gate.wait()
+        self.heartbeats.append(decode_body(HeartbeatData, context.request.body))
+        self.events.append("heartbeat")
+        return context.response(self.code, remark="told to")
+
+    @processor(
+        RequestCode.UNREGISTER_CLIENT, header=UnregisterClientRequestHeader, permission=PUBLIC
+    )
+    def unregister(self, context: RequestContext, header: UnregisterClientRequestHeader) -> Answer:
+        self.left.append(header)
+        self.events.append("unregister")
+        return context.response(ResponseCode.SUCCESS)
+
+
+@asynccontextmanager
+async def fake_server(*, port: int = 0) -> AsyncIterator[FakeServer]:
+    server = FakeServer()
+    await server.start(port)
+    try:
+        yield server
+    finally:
+        if server.gate is not None:
+            server.gate.set()
+        await server.stop()
+
+
+def route_of(
+    *brokers: tuple[str, dict[int, str]], queues: int = 2, perm: int = 6
+) -> TopicRouteData:
+    """A route: by broker name, the addresses by id."""
+    return TopicRouteData(
+        broker_datas=[
+            BrokerData(broker_name=name, cluster="c", broker_addrs=addresses)
+            for name, addresses in brokers
+        ],
+        queue_datas=[
+            QueueData(broker_name=name, perm=perm, read_queue_nums=queues, write_queue_nums=queues)
+            for name, _ in brokers
+        ],
+    )
+
+
+def record_of(message: BrokerMessage) -> bytes:
+    """The message as a record at queue offset 5 and physical offset 777."""
+    return bytes(
+        encode_record(
+            topic=message.topic.encode(),
+            body=message.body,
+            properties=message.properties,
+            queue_id=message.queue_id,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host.pack(),
+            store_host=message.store_host.pack(),
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=message.prepared_transaction_offset,
+            queue_offset=5,
+            physical_offset=777,
+            store_timestamp_ms=1_700_000_000_123,
+        )
+    )
+
+
+def received(message: BrokerMessage) -> ReceivedMessage:
+    """The same as a consumer gets it."""
+    data = record_of(message)
+    return ReceivedMessage.of(decode_record(data, 0, len(data)), "broker-a")
