@@ -366,12 +366,18 @@ def make_lines(numbers: Numbers) -> list[Line]:
     if numbers.plain and numbers.filled:
         plain = max(each.values["msgs_per_s"] for each in numbers.plain)
         filled = max(each.values["msgs_per_s"] for each in numbers.filled)
+        cpu, filled_cpu = (
+            min(each.values.get("broker_cpu_us_per_msg", 0.0) for each in loads)
+            for loads in (numbers.plain, numbers.filled)
+        )
         memory = max(each.values[ANONYMOUS] for each in numbers.filled)
         refused = sum(each.values["failed"] for each in numbers.filled)
         lines += [
             line(SERVICES, "messages/s without them", plain),
             line(SERVICES, "messages/s with them", filled),
             line(SERVICES, "times slower with them", plain / filled, SLOWER_GOAL, 2),
+            line(SERVICES, "broker CPU us/message without them", cpu, digits=1),
+            line(SERVICES, "broker CPU us/message with them", filled_cpu, digits=1),
             line(SERVICES, "refused", refused, bound(0)),
             line(SERVICES, "anonymous MB under load", memory, MEMORY_GOAL),
         ]
