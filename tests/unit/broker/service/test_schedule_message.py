@@ -1,18 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from roquet.broker.manager.delay_offset import DelayOffsetManager
-from roquet.broker.service.schedule_message import BATCH_MESSAGES, ScheduleMessageService
+from roquet.broker.service.schedule_message import (
+    BATCH_MESSAGES,
+    TURN_BATCHES,
+    ScheduleMessageService,
+)
 from roquet.errors import StoreError
 from roquet.model.message import BatchMessage, BrokerMessage
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from roquet.runtime.files import Files
 from roquet.store.config import MessageStoreConfig, replace
+from roquet.store.lane import BurstResult
 from roquet.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 from tests.unit.broker.processor.send_kit import SMALL, UNIQUE_KEY, SendBroker, broker
 from tests.unit.broker.service.manual_timers import ManualTimers
@@ -109,24 +114,61 @@ def test_a_waiting_level_looks_at_the_clock_and_an_idle_one_does_nothing(tmp_pat
         assert made.timers.pending == 0
 
 
-def test_one_turn_delivers_one_batch_of_one_level(tmp_path: Path) -> None:
+def fill_two_levels(made: Delays, total: int) -> None:
+    """Messages of two levels, all due and none delivered."""
+    for at in range(2 * total):
+        made.send(1 + at % 2, b"%d %d" % (at % 2, at // 2))
+    made.timers.run()
+    made.clock.advance(60_000)
+
+
+LONG = replace(SMALL, consume_queue_file_bytes=6_000)
+
+
+def test_levels_are_delivered_by_the_batch_in_turn(tmp_path: Path) -> None:
     total = 3 * BATCH_MESSAGES + 5
-    with delays(tmp_path, replace(SMALL, consume_queue_file_bytes=6_000)) as made:
-        for at in range(2 * total):
-            made.send(1 + at % 2, b"%d %d" % (at % 2, at // 2))
+    with delays(tmp_path, LONG) as made:
+        fill_two_levels(made, total)
         made.timers.run()
-        made.clock.advance(60_000)
-        before, steps = 0, []
-        while made.timers.step():
-            steps.append(made.service.delivered - before)
-            before = made.service.delivered
         bodies = made.bodies()
-    assert max(steps) == BATCH_MESSAGES
     for level in (0, 1):
         ours = [body for body in bodies if body.startswith(b"%d " % level)]
         assert ours == [b"%d %d" % (level, at) for at in range(total)]
     # Neither level waits until the other is through.
     assert {body[:1] for body in bodies[: 2 * BATCH_MESSAGES]} == {b"0", b"1"}
+
+
+def test_a_turn_of_the_loop_ends_after_some_batches(tmp_path: Path) -> None:
+    total = (TURN_BATCHES + 3) * BATCH_MESSAGES
+    with delays(tmp_path, replace(LONG, consume_queue_file_bytes=60_000)) as made:
+        fill_two_levels(made, total // 2)
+        before, steps = 0, []
+        while made.timers.step():
+            steps.append(made.service.delivered - before)
+            before = made.service.delivered
+    assert max(steps) == TURN_BATCHES * BATCH_MESSAGES
+    assert before == total
+
+
+@pytest.mark.parametrize(("others_ms", "batches"), [(0, 1), (9, 3), (1_000, 5)])
+def test_a_turn_of_the_loop_takes_a_part_of_its_time(
+    others_ms: int, batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with delays(tmp_path, replace(LONG, consume_queue_file_bytes=60_000)) as made:
+        fill_two_levels(made, 6 * BATCH_MESSAGES)
+        put_burst = made.made.store.put_burst
+
+        def slow(messages: Sequence[BrokerMessage]) -> BurstResult:
+            made.clock.advance(1)
+            return put_burst(messages)
+
+        monkeypatch.setattr(made.made.store, "put_burst", slow)
+        while not made.service.delivered:
+            assert made.timers.step()
+        before = made.service.delivered
+        made.clock.advance(others_ms)
+        assert made.timers.step()
+        assert made.service.delivered - before == batches * BATCH_MESSAGES
 
 
 def test_what_is_refused_now_is_delivered_later_once_and_in_order(tmp_path: Path) -> None:
