@@ -181,6 +181,12 @@ class JavaClient(JavaProcess):
         lines = self._command("client-offsets", namesrv=at.address, group=group, topic=topic)
         return {(line["client"], line["queueId"]): line["offset"] for line in lines}
 
+    def resume_check(self, at: Listening, topic: str, message_id: str) -> bool:
+        """Has a broker ask again about a transaction that it gave up; whether it will."""
+        options = {"topic": topic, "id": message_id}
+        (line,) = self._command("resume-check", namesrv=at.address, **options)
+        return bool(line["resumed"])
+
     def produce(
         self,
         broker: JavaBroker,

@@ -128,6 +128,8 @@ def test_a_live_group_is_moved_when_it_pulls(
     exact = agent.push(cluster.namesrv, topic, groups[0])
     known = exact.wait_for([*live.old, *live.new])
     again = [message.body for message in known if message.position >= (1, 4)]
+    polling = agent.lite(cluster.namesrv, topic, f"{topic}_polling")
+    polling.wait_for([*live.old, *live.new])
     stuck = agent.push(cluster.namesrv, topic, groups[1], listener="orderly", failures=1_000_000)
     stuck.wait_for(live.old[:QUEUES])
 
@@ -138,13 +140,19 @@ def test_a_live_group_is_moved_when_it_pulls(
     printed = admin.mqadmin("skipAccumulatedMessage", "-g", groups[1], "-t", topic)
     assert reset_rows(printed, cluster.broker_name) == [(i, 2 * PER_QUEUE) for i in range(QUEUES)]
 
+    since = ("-s", str(live.since_ms))
+    admin.mqadmin("resetOffsetByTime", "-g", f"{topic}_polling", "-t", topic, *since)
+    live.wait_twice(live.new, polling)
     live.wait_twice(again, exact)
     live.check_moved_to_time()
     after = [f"after {i}" for i in range(ROUND)]
     came = times(exact.wait_for(after))
     assert came == Counter([*live.old, *live.new, *again, *after])
+    came = times(polling.wait_for(after))
+    assert came == Counter([*live.old, *live.new, *live.new, *after])
     assert set(times(stuck.wait_for(after[:QUEUES]))) == {*live.old[:QUEUES], *after[:QUEUES]}
     exact.stop()
+    polling.stop()
     stuck.stop()
     live.stop()
 

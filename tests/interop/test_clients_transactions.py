@@ -7,6 +7,7 @@ import pytest
 from tests.interop.agent import Agent, ReceivedMessage
 from tests.interop.agents import GO, JAVA, JAVA_BINARY, KINDS, AgentPool
 from tests.interop.cluster import CHECKS_MAX, Cluster
+from tests.interop.javaclient import JavaClient
 from tests.interop.transactions import (
     COMMIT,
     ROLLBACK,
@@ -28,9 +29,10 @@ def by_body(messages: list[ReceivedMessage]) -> dict[str, ReceivedMessage]:
     return found
 
 
-def start(cluster: Cluster, agent: Agent, topic: str) -> TransactionProducer:
+def start(cluster: Cluster, agent: Agent, topic: str, *, verdict: str = "") -> TransactionProducer:
     """A producer that the broker can ask."""
-    producer = TransactionProducer(agent, cluster.namesrv, f"{topic}_producers")
+    group = f"{topic}_producers"
+    producer = TransactionProducer(agent, cluster.namesrv, group, verdict=verdict)
     producer.make_known(topic)
     return producer
 
@@ -109,3 +111,26 @@ def test_another_producer_of_the_group_is_asked(
     assert len(received) == 2
     consumer.stop()
     heir.stop()
+
+
+def test_an_administrator_has_a_broker_ask_again(
+    hasty_cluster: Cluster, agents: AgentPool, admin: JavaClient
+) -> None:
+    """About a transaction that it gave up, when there is a producer who knows how it ended."""
+    agent = agents.get(JAVA)
+    topic = hasty_cluster.create_topic(agent, "AskAgain", queues=1)
+    silent = start(hasty_cluster, agent, topic)
+    (result,) = silent.transact(topic, [Transaction(topic, UNKNOWN)])
+    given_up = agent.push(hasty_cluster.namesrv, GIVEN_UP_TOPIC, f"{topic}_given_up")
+    lost = by_body(given_up.wait_for([topic]))[topic]
+    silent.stop()
+    producer = start(hasty_cluster, agent, topic, verdict=COMMIT)
+    assert admin.resume_check(hasty_cluster, GIVEN_UP_TOPIC, lost.offset_message_id)
+    (asked,) = producer.wait_checked(topic)
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    consumer = agent.push(hasty_cluster.namesrv, topic, f"{topic}_group")
+    received = by_body(consumer.wait_for([topic]))[topic]
+    assert (received.topic, received.message_id) == (topic, result.message_id)
+    consumer.stop()
+    given_up.stop()
+    producer.stop()

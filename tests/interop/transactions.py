@@ -62,11 +62,15 @@ class TransactionResult:
 
 
 class TransactionProducer(Producer):
-    """A producer of transactions; it counts as gone once it is stopped."""
+    """A producer of transactions; it counts as gone once it is stopped.
 
-    def __init__(self, agent: Agent, namesrv: str, group: str) -> None:
+    With `verdict` it says that whenever it is asked, whatever messages foretell.
+    """
+
+    def __init__(self, agent: Agent, namesrv: str, group: str, *, verdict: str = "") -> None:
         super().__init__(agent, agent.new_handle("transactional"))
-        agent.call("transactional", handle=self.handle, namesrv=namesrv, group=group)
+        options = {"namesrv": namesrv, "group": group, "verdict": verdict}
+        agent.call("transactional", handle=self.handle, **options)
 
     def transact(self, topic: str, transactions: Sequence[Transaction]) -> list[TransactionResult]:
         """Sends them and ends each as it foretells."""

@@ -63,6 +63,7 @@ type request struct {
 	Vip        bool              `json:"vip"`
 	Failures   int32             `json:"failures"`
 	Failing    string            `json:"failing"`
+	Verdict    string            `json:"verdict"`
 	MaxTimes   *int32            `json:"maxReconsumeTimes"`
 	Body       string            `json:"body"`
 	Properties map[string]string `json:"properties"`

@@ -53,6 +53,7 @@ final class Commands {
             case "mqadmin" -> output.accept(AdminTool.run(arguments));
             case "clone" -> cloneOffsets(arguments);
             case "client-offsets" -> clientOffsets(arguments);
+            case "resume-check" -> resumeCheck(arguments);
             default -> throw new IllegalArgumentException("unknown command: " + words.get(0));
         }
     }
@@ -277,6 +278,22 @@ final class Commands {
             admin.getConsumeStatus(topic, group, "").forEach((client, offsets) -> offsets.forEach(
                 (queue, offset) -> output.accept(Map.of(
                     "client", client, "queueId", queue.getQueueId(), "offset", offset))));
+        } finally {
+            close(admin::shutdown);
+        }
+    }
+
+    /** {@code --topic --id}: has a broker ask again about a transaction that it gave up. */
+    private void resumeCheck(Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        String topic = arguments.text("topic");
+        String id = arguments.text("id");
+        arguments.finish();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt("interop_admin");
+        configure(admin, namesrv);
+        admin.start();
+        try {
+            output.accept(Map.of("resumed", admin.resumeCheckHalfMessage(topic, id)));
         } finally {
             close(admin::shutdown);
         }
