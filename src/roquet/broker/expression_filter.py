@@ -63,8 +63,11 @@ def make_filters(
     )
     consumers.registered.append(filters.register)
     consumers.group_gone.append(filters.unregister)
-    if config.calculate_filter_bitmap and store.config.consume_queue_ext:
-        store.dispatcher.bitmap = partial(filter_bitmap, filters)
+    if config.calculate_filter_bitmap:
+        if store.config.consume_queue_ext:
+            store.dispatcher.bitmap = partial(filter_bitmap, filters)
+        else:
+            log.warning("enableCalcFilterBitMap has no effect without enableConsumeQueueExt")
     return filters
 
 

@@ -394,8 +394,12 @@ def test_a_filter_that_fails_costs_the_bit_map_only(
     ("config", "store_config"), [(ON, WITH_EXT), (MATCHED, kit.CONFIG), (ON, kit.CONFIG)]
 )
 def test_nothing_is_calculated_unless_both_switches_are_on(
-    tmp_path: Path, config: BrokerConfig, store_config: MessageStoreConfig
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    config: BrokerConfig,
+    store_config: MessageStoreConfig,
 ) -> None:
     with pull_broker(tmp_path, config, store_config=store_config) as broker:
         assert broker.store.dispatcher.bitmap is None
         assert broker.store.dispatcher.is_plain
+    assert ("enableCalcFilterBitMap has no effect" in caplog.text) is (config is MATCHED)
