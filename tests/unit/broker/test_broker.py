@@ -31,6 +31,7 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from roquet.remoting.headers.offset import (
     QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from roquet.remoting.headers.pull import PullMessageRequestHeader
@@ -175,6 +176,28 @@ async def test_a_held_pull_is_answered_when_a_message_arrives(
         assert not waiting.done()
         await send(client, broker, b"second")
         assert list(bodies(await waiting)) == [b"second"]
+
+
+async def test_a_held_pull_is_answered_when_its_group_is_moved(
+    broker: Broker, client: RemotingClient
+) -> None:
+    """Its time would be over after the test's."""
+    await send(client, broker, b"first")
+    async with RemotingClient() as other:
+        waiting = asyncio.create_task(pull(other, broker, 1, suspend_ms=60_000))
+        await until(lambda: GROUP in broker.groups.table)
+        header = ResetOffsetRequestHeader(topic=TOPIC, group=GROUP, queue_id=0, queue_offset=0)
+        moved = await client.invoke(
+            broker.address,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            header,
+            timeout_ms=TIMEOUT_MS,
+        )
+        assert moved.code == ResponseCode.SUCCESS
+        told = await waiting
+        assert told.code == ResponseCode.PULL_OFFSET_MOVED
+        assert told.ext_fields is not None
+        assert told.ext_fields["nextBeginOffset"] == "0"
 
 
 async def test_a_delayed_message_comes_when_it_is_due(
