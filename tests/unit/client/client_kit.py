@@ -161,7 +161,7 @@ class Consumer:
 class FakeServer:
     """A name server and broker in one, which says what a test wants and notes what it hears."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServerConfig | None = None) -> None:
         self.routes: dict[str, TopicRouteData] = {}
         self.code: int = ResponseCode.SUCCESS
         self.standard_json = True
@@ -172,7 +172,7 @@ class FakeServer:
         self.fields: list[dict[str, str]] = []
         self.events: list[str] = []
         self.port = 0
-        self._server = RemotingServer(ProcessorRegistry(self), ServerConfig())
+        self._server = RemotingServer(ProcessorRegistry(self), config or ServerConfig())
 
     @property
     def address(self) -> str:
@@ -223,8 +223,10 @@ class FakeServer:
 
 
 @asynccontextmanager
-async def fake_server(*, port: int = 0) -> AsyncIterator[FakeServer]:
-    server = FakeServer()
+async def fake_server(
+    *, port: int = 0, config: ServerConfig | None = None
+) -> AsyncIterator[FakeServer]:
+    server = FakeServer(config)
     await server.start(port)
     try:
         yield server

@@ -53,3 +53,10 @@ def test_the_counter_goes_round() -> None:
 
 def test_a_time_beyond_31_bits_still_fits() -> None:
     assert UniqueId.parse(UniqueIdFactory(bytes(4), 1, 1).make(1 << 40)).millis_of_month == 0
+
+
+def test_the_last_days_of_a_month_keep_their_time() -> None:
+    millis_of_month = 31 * 86_400_000 - 1
+    text = UniqueIdFactory(bytes(4), 1, 1).make(millis_of_month)
+    assert text[20:28] == f"{millis_of_month:08X}"
+    assert UniqueId.parse(text).millis_of_month == millis_of_month

@@ -1,0 +1,346 @@
+"""The core of the Python client against servers of Roquet and of Apache RocketMQ.
+
+Routes, heartbeats, what brokers ask of clients, and signed requests; each scenario is the same on
+both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from roquet.client import ClientInstance, ClientOptions
+from roquet.client.route import PublishRoute
+from roquet.errors import BrokerRefused, ClientError, NoRoute
+from roquet.model.message_queue import MessageQueue
+from roquet.remoting.bodies.client import (
+    CMResult,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerListByGroupResponseBody,
+)
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.offset import GetConsumerStatusBody
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.frame import SerializeType
+from roquet.remoting.headers.admin import CreateTopicRequestHeader
+from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.client import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
+from roquet.remoting.headers.offset import (
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from roquet.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
+from tests.unit.client.client_kit import Consumer, Producer, until
+
+pytestmark = pytest.mark.interop
+
+PATTERN_TOPIC = "TBW102"
+TIMEOUT_MS = 30_000
+QUEUES = 3
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module", params=[ROQUET, APACHE])
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    if request.param == APACHE:
+        request.getfixturevalue("java_toolkit")
+    folder = tmp_path_factory.mktemp(f"python-client-{request.param}")
+    with Cluster(request.param, request.param, folder, broker_settings=HASTY_CONFIG) as started:
+        yield started
+
+
+@asynccontextmanager
+async def opened(servers: Cluster, **changes: object) -> AsyncIterator[ClientInstance]:
+    settings: dict[str, object] = {"client_ip": "127.0.0.1", "request_timeout_ms": TIMEOUT_MS}
+    options = ClientOptions(namesrv=servers.namesrv, **settings | changes)  # type: ignore[arg-type]
+    async with await ClientInstance.open(options) as client:
+        yield client
+
+
+async def eventually(
+    work: Callable[[], Awaitable[bool]],
+) -> None:
+    """Try until it is so; the test's time-out bounds it."""
+    while not await work():  # noqa: ASYNC110 - other processes have no event to wait for
+        await asyncio.sleep(0.05)
+
+
+async def routed(client: ClientInstance, topic: str) -> bool:
+    try:
+        await client.routes.route(topic, refresh=True)
+    except (NoRoute, ClientError):
+        return False
+    return True
+
+
+async def create_topic(client: ClientInstance, address: str, *, queues: int = QUEUES) -> str:
+    topic = f"PythonCore_{next(_numbers)}"
+    header = CreateTopicRequestHeader(
+        topic=topic,
+        default_topic=PATTERN_TOPIC,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+        order=False,
+    )
+    await client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    await eventually(lambda: routed(client, topic))
+    return topic
+
+
+async def send(
+    client: ClientInstance, publish: PublishRoute, body: bytes
+) -> SendMessageResponseHeader:
+    """Store one message by hand, as a producer does."""
+    queue = publish.queues[0]
+    address = client.routes.broker_address(queue.broker_name, master_only=True)
+    assert address is not None
+    header = SendMessageRequestHeaderV2(
+        producer_group="sales",
+        topic=queue.topic,
+        default_topic=PATTERN_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp_ms=client.clock.now_ms(),
+        flag=0,
+        properties=f"UNIQ_KEY\x01{client.unique_ids.make()}\x02",
+    )
+    answer = await client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body=body)
+    return decode_header(SendMessageResponseHeader, answer.ext_fields)
+
+
+async def members(client: ClientInstance, address: str, group: str) -> list[str]:
+    answer = await client.ask(
+        address,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        GetConsumerListByGroupRequestHeader(consumer_group=group),
+        accept={ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR},
+    )
+    if answer.code != ResponseCode.SUCCESS:
+        return []
+    return decode_body(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list or []
+
+
+async def consuming(client: ClientInstance, topic: str) -> Consumer:
+    consumer = Consumer(f"group_{next(_numbers)}", topic)
+    client.register_consumer(consumer.group, consumer)
+    await client.heartbeat()
+    return consumer
+
+
+# ------------------------------------------------------------------------------------ routes
+
+
+@pytest.mark.parametrize("serialize", [SerializeType.JSON, SerializeType.ROCKETMQ])
+async def test_a_route(servers: Cluster, serialize: SerializeType) -> None:
+    async with opened(servers, serialize=serialize) as client:
+        topic = await create_topic(client, servers.broker.address)
+        expected = [MessageQueue(topic, servers.broker_name, each) for each in range(QUEUES)]
+        assert await client.routes.subscribe_queues(topic) == expected
+        assert list((await client.routes.publish(topic)).queues) == expected
+        assert client.routes.broker_address(servers.broker_name) == servers.broker.address
+
+
+async def test_the_first_message_makes_a_topic(servers: Cluster) -> None:
+    async with opened(servers) as client:
+        await eventually(lambda: routed(client, PATTERN_TOPIC))
+        topic = f"PythonNew_{next(_numbers)}"
+        with pytest.raises(NoRoute):
+            await client.routes.route(topic)
+        publish = await client.routes.publish(topic)
+        assert publish.is_default
+        assert (await send(client, publish, b"first")).queue_offset == 0
+        await eventually(lambda: routed(client, topic))
+        publish = await client.routes.publish(topic)
+        assert (publish.is_default, len(publish.queues)) == (False, 4)
+
+
+# -------------------------------------------------------------------------------- heartbeats
+
+
+async def test_a_group_sees_who_comes_and_goes(servers: Cluster) -> None:
+    address = servers.broker.address
+    async with opened(servers) as one, opened(servers) as other:
+        topic = await create_topic(one, address)
+        first = await consuming(one, topic)
+        await other.routes.route(topic)
+        second = Consumer(first.group, topic)
+        other.register_consumer(first.group, second)
+        await other.heartbeat()
+        both = sorted([one.client_id, other.client_id])
+        assert sorted(await members(one, address, first.group)) == both
+        await until(lambda: first.rebalances > 0)
+        seen = first.rebalances
+        await other.unregister_consumer(first.group)
+        assert await members(one, address, first.group) == [one.client_id]
+        await until(lambda: first.rebalances > seen)
+
+
+async def test_a_lost_connection_is_made_good(servers: Cluster) -> None:
+    address = servers.broker.address
+    async with opened(servers) as client:
+        topic = await create_topic(client, address)
+        consumer = await consuming(client, topic)
+        for connection in client.remoting.connections:
+            connection.abort()
+        await until(lambda: not client.remoting.connections)
+
+        async def is_known() -> bool:
+            return await members(client, address, consumer.group) == [client.client_id]
+
+        await eventually(is_known)
+
+
+# --------------------------------------------------------------------- what brokers ask of us
+
+
+async def test_a_broker_asks_how_a_consumer_is(servers: Cluster) -> None:
+    address = servers.broker.address
+    async with opened(servers) as client:
+        topic = await create_topic(client, address)
+        consumer = await consuming(client, topic)
+        header = GetConsumerRunningInfoRequestHeader(
+            consumer_group=consumer.group, client_id=client.client_id, jstack_enable=True
+        )
+        answer = await client.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        info = decode_body(ConsumerRunningInfo, answer.body)
+        assert info.properties == {"PROP_CONSUMER_START_TIMESTAMP": "17"}
+        assert "ClientInstance" in (info.jstack or "")
+
+
+async def test_a_broker_has_a_message_consumed_directly(servers: Cluster) -> None:
+    address = servers.broker.address
+    async with opened(servers) as client:
+        topic = await create_topic(client, address)
+        consumer = await consuming(client, topic)
+        sent = await send(client, await client.routes.publish(topic), b"look at me")
+        header = ConsumeMessageDirectlyRequestHeader(
+            consumer_group=consumer.group,
+            client_id=client.client_id,
+            msg_id=sent.msg_id,
+            stored_broker_name=servers.broker_name,
+        )
+        answer = await client.ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+        result = decode_body(ConsumeMessageDirectlyResult, answer.body)
+        assert result.consume_result is CMResult.CR_SUCCESS
+        ((message, broker_name),) = consumer.consumed
+        assert (message.topic, message.body) == (topic, b"look at me")
+        assert message.offset_message_id == sent.msg_id
+        assert broker_name == servers.broker_name
+
+
+async def test_a_broker_resets_and_asks_for_offsets(servers: Cluster) -> None:
+    address = servers.broker.address
+    async with opened(servers) as client:
+        topic = await create_topic(client, address)
+        consumer = await consuming(client, topic)
+        for queue_id in range(QUEUES):
+            commit = UpdateConsumerOffsetRequestHeader(
+                consumer_group=consumer.group, topic=topic, queue_id=queue_id, commit_offset=0
+            )
+            await client.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+        reset = ResetOffsetRequestHeader(
+            topic=topic, group=consumer.group, timestamp_ms=0, force=True
+        )
+        await client.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+        await until(lambda: bool(consumer.resets))
+        ((reset_topic, offsets),) = consumer.resets
+        assert reset_topic == topic
+        assert offsets == {
+            MessageQueue(topic, servers.broker_name, each): 0 for each in range(QUEUES)
+        }
+        consumer.offsets = {MessageQueue(topic, servers.broker_name, 1): 17}
+        status = GetConsumerStatusRequestHeader(topic=topic, group=consumer.group)
+        answer = await client.ask(address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status)
+        table = decode_body(GetConsumerStatusBody, answer.body).consumer_table
+        assert table == {client.client_id: consumer.offsets}
+
+
+async def test_a_broker_asks_after_a_transaction(servers: Cluster) -> None:
+    address = servers.broker.address
+    async with opened(servers) as client:
+        topic = await create_topic(client, address)
+        producer = Producer(topic)
+        client.register_producer("sales", producer)
+        await client.heartbeat()
+        unique_id = client.unique_ids.make()
+        header = SendMessageRequestHeaderV2(
+            producer_group="sales",
+            topic=topic,
+            default_topic=PATTERN_TOPIC,
+            default_topic_queue_nums=4,
+            queue_id=1,
+            sys_flag=4,
+            born_timestamp_ms=client.clock.now_ms(),
+            flag=0,
+            properties=f"UNIQ_KEY\x01{unique_id}\x02TRAN_MSG\x01true\x02PGROUP\x01sales\x02",
+        )
+        await client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body=b"half")
+        await until(lambda: bool(producer.checks))
+        message, check, broker_address = producer.checks[0]
+        assert (message.topic, message.body) == (topic, b"half")
+        assert (message.transaction_id, check.transaction_id) == (unique_id, unique_id)
+        assert broker_address == address
+
+
+# --------------------------------------------------------------------------- signed requests
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A broker of Apache RocketMQ that knows one user, and answers nobody else."""
+    request.getfixturevalue("java_toolkit")
+    folder: Path = tmp_path_factory.mktemp("guarded")
+    package = "org.apache.rocketmq.auth.authentication.provider"
+    settings = {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{package}.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{package}.LocalAuthenticationMetadataProvider",
+        "authConfigPath": str(folder / "auth"),
+        "initAuthenticationUser": json.dumps({"username": "shop", "password": "12345678"}),
+        "innerClientAuthenticationCredentials": json.dumps(
+            {"accessKey": "shop", "secretKey": "12345678"}
+        ),
+    }
+    with Cluster(APACHE, APACHE, folder, broker_settings=settings) as started:
+        yield started
+
+
+@pytest.mark.parametrize("serialize", [SerializeType.JSON, SerializeType.ROCKETMQ])
+async def test_a_signed_request_is_taken(guarded: Cluster, serialize: SerializeType) -> None:
+    keys = {"access_key": "shop", "secret_key": "12345678", "security_token": "any"}
+    async with opened(guarded, serialize=serialize, **keys) as client:
+        topic = await create_topic(client, guarded.broker.address)
+        sent = await send(client, await client.routes.publish(topic), "über".encode() * 400)
+        assert sent.queue_offset == 0
+
+
+@pytest.mark.parametrize("keys", [{}, {"access_key": "shop", "secret_key": "87654321"}])
+async def test_a_request_signed_badly_or_not_at_all_is_refused(
+    guarded: Cluster, keys: dict[str, str]
+) -> None:
+    async with opened(guarded, **keys) as client:
+        with pytest.raises(BrokerRefused) as caught:
+            await create_topic(client, guarded.broker.address)
+        assert caught.value.response_code in {ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR}
