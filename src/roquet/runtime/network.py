@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
+from typing import Protocol
 
-__all__ = ["advertised_ip", "host_name", "is_loopback", "joined", "reserve_port"]
+__all__ = [
+    "advertised_ip",
+    "host_name",
+    "is_loopback",
+    "joined",
+    "reserve_port",
+    "reset_on_close",
+]
 
 _FALLBACK_IP = "127.0.0.1"
 
@@ -91,6 +100,17 @@ def reserve_port(host: str, port: int = 0) -> socket.socket:
         held.close()
         raise
     return held
+
+
+class _Options(Protocol):
+    """A socket, or what stands for one in a transport."""
+
+    def setsockopt(self, level: int, name: int, value: bytes, /) -> None: ...
+
+
+def reset_on_close(connected: _Options) -> None:
+    """Have the peer of a socket see a reset when it is closed; what was not yet sent is lost."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _resolved(name: str) -> str:

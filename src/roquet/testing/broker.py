@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from roquet.broker.admin.topic import QUEUES_MAX
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.settings import BrokerSettings, load_broker_settings
@@ -38,12 +39,14 @@ from roquet.model.topic import topic_fault
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from roquet.namesrv.config import NamesrvConfig
 from roquet.namesrv.namesrv import Namesrv
+from roquet.remoting.client import split_address
 from roquet.remoting.server import fast_port
 from roquet.runtime.files import Files
 from roquet.runtime.network import advertised_ip, joined, reserve_port
 from roquet.runtime.settings import shown_value
 from roquet.store.config import SMALL_SEGMENTS
 from roquet.store.message_store import MessageStore
+from roquet.testing.fault_proxy import FaultProxy
 from roquet.testing.hooked_files import QuickFiles
 
 __all__ = ["Options", "RunningBroker", "broker"]
@@ -57,8 +60,8 @@ A value is text, a number, a path or a truth value."""
 
 BROKER_NAME = "dev"
 _LOOPBACK = "127.0.0.1"
+_PROXY_ADDRESS = "127.0.0.2"
 _RESERVE_ATTEMPTS = 64
-_TOPIC_QUEUES_MAX = 65_536
 
 
 @asynccontextmanager
@@ -68,6 +71,7 @@ async def broker(
     namesrv: str = "",
     folder: Path | None = None,
     files: Files | None = None,
+    proxied: bool = False,
 ) -> AsyncIterator[RunningBroker]:
     """Run a name server and a broker on free ports of loopback while the block runs.
 
@@ -78,6 +82,8 @@ async def broker(
             options.
         folder: Where the data lie, to be kept; by default a temporary folder that is removed.
         files: The door to the file system; by default one that does not wait for the disk.
+        proxied: Whether clients reach the broker through :attr:`RunningBroker.proxy`, which makes
+            faults of the network on demand.
 
     Raises:
         ConfigError: An option is unknown or its value cannot be used.
@@ -99,7 +105,7 @@ async def broker(
             running.push_async_callback(asyncio.to_thread, temporary.cleanup)
             folder = Path(temporary.name)
         options = options or {}
-        settings = _settings(folder, options, namesrv)
+        settings = _settings(folder, options, namesrv, proxied=proxied)
         ports = running.enter_context(_reserved(settings.config))
         config = replace(settings.config, listen_port=ports.main)
         if ports.namesrv is None and "brokerName" not in options:
@@ -109,6 +115,10 @@ async def broker(
         made = RunningBroker(folder, settings, ports.namesrv, files or QuickFiles())
         running.push_async_callback(made.stop)
         await made.start()
+        if proxied:
+            host, port = split_address(made.address)
+            proxy = FaultProxy(made.listens_on, host=host, port=port)
+            made.proxy = await running.enter_async_context(proxy)
         yield made
 
 
@@ -118,8 +128,13 @@ class RunningBroker:
     Attributes:
         folder: Where the data lie.
         namesrv: The address that clients are given.
-        address: The broker's own address.
+        address: The broker's address, as routes have it.
+        listens_on: Where the broker itself listens, if that is not the same.
+        proxy: What stands between clients and the broker, if that was asked for. The fast port,
+            for clients with a VIP channel, is not reached through it.
     """
+
+    proxy: FaultProxy
 
     def __init__(
         self, folder: Path, settings: BrokerSettings, namesrv_port: int | None, files: Files
@@ -140,6 +155,7 @@ class RunningBroker:
             )
         config = settings.config
         self.address = joined(advertised_ip(config.broker_ip1 or host), config.listen_port)
+        self.listens_on = joined(advertised_ip(host), config.listen_port)
         self._broker: Broker | None = None
         self._namesrv: Namesrv | None = None
 
@@ -184,8 +200,8 @@ class RunningBroker:
             ConfigError: The name or the number of queues cannot be used.
         """
         fault = topic_fault(name)
-        if fault is None and not 1 <= queues <= _TOPIC_QUEUES_MAX:
-            fault = f"A topic has 1 to {_TOPIC_QUEUES_MAX} queues, not {queues}."
+        if fault is None and not 1 <= queues <= QUEUES_MAX:
+            fault = f"A topic has 1 to {QUEUES_MAX} queues, not {queues}."
         if fault is not None:
             raise ConfigError(fault, code="topic")
         self.broker.topics.update(
@@ -295,9 +311,11 @@ def _reserve_pair(host: str, held: ExitStack) -> int:
     raise ConfigError(f"There are no two free ports on {host}.", code="listen")
 
 
-def _settings(folder: Path, options: Options, namesrv: str) -> BrokerSettings:
+def _settings(folder: Path, options: Options, namesrv: str, *, proxied: bool) -> BrokerSettings:
     own = {
         "bindAddress": _LOOPBACK,
+        # Routes have the broker's own port, so the proxy takes the same port of another address.
+        "brokerIP1": _PROXY_ADDRESS if proxied else "",
         "listenPort": 0,
         "storePathRootDir": folder / "store",
         "namesrvAddr": namesrv,

@@ -8,48 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from roquet.errors import ConfigError, ConnectFailed, RoquetError
-from roquet.remoting.bodies.codec import decode_body
-from roquet.remoting.bodies.route import TopicRouteData
+from roquet.errors import ConfigError, ConnectFailed, RequestTimeout, RoquetError, SendFailed
 from roquet.remoting.client import RemotingClient
-from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
-from roquet.remoting.headers.send import SendMessageRequestHeaderV2
+from roquet.remoting.codes import ResponseCode
 from roquet.store.config import SMALL_SEGMENTS
 from roquet.testing.broker import RunningBroker, broker
 from roquet.testing.hooked_files import QuickFiles
-
-TIMEOUT_MS = 10_000
-TOPIC = "Orders"
-
-
-async def send(client: RemotingClient, address: str, body: bytes) -> int:
-    header = SendMessageRequestHeaderV2(
-        producer_group="shop",
-        topic=TOPIC,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp_ms=1_700_000_000_000,
-        flag=0,
-        properties="",
-    )
-    answer = await client.invoke(
-        address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_ms=TIMEOUT_MS
-    )
-    return answer.code
-
-
-async def route(client: RemotingClient, namesrv: str) -> TopicRouteData | None:
-    header = GetRouteInfoRequestHeader(topic=TOPIC)
-    answer = await client.invoke(
-        namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=TIMEOUT_MS
-    )
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    assert answer.code == ResponseCode.SUCCESS
-    return decode_body(TopicRouteData, answer.body)
+from tests.unit.testing.wire_kit import TOPIC, route, send
 
 
 def stored(b: RunningBroker) -> int:
@@ -239,3 +204,36 @@ async def test_nothing_is_left_running() -> None:
     async with broker():
         pass
     assert asyncio.all_tasks() == before
+
+
+async def test_clients_reach_a_proxied_broker_through_its_proxy() -> None:
+    async with broker(proxied=True) as b, RemotingClient() as client:
+        await b.create_topic(TOPIC)
+        found = await route(client, b.namesrv)
+        assert found is not None
+        assert found.broker_datas[0].broker_addrs == {0: b.proxy.address}
+        assert b.address == b.broker.address == b.proxy.address != b.listens_on
+        assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
+        assert b.proxy.to_server.passed_bytes > 0
+
+        b.proxy.to_client.reset_after(3)
+        with pytest.raises(SendFailed):
+            await send(client, b.address, b"stored, the answer is lost")
+        assert stored(b) == 2
+
+        b.proxy.to_client.hold()
+        with pytest.raises(RequestTimeout):
+            await send(client, b.address, b"stored, the answer is late", timeout_ms=50)
+        assert stored(b) == 3
+        b.proxy.to_client.release()
+
+        await b.restart()
+        assert await send(client, b.address, b"four") == ResponseCode.SUCCESS
+
+
+async def test_several_proxied_brokers_run_at_once() -> None:
+    async with broker(proxied=True) as a, broker(proxied=True, namesrv=a.namesrv) as b:
+        assert a.proxy.address != b.proxy.address
+        async with RemotingClient() as client:
+            for each in (a, b):
+                assert await send(client, each.address, b"one") == ResponseCode.SUCCESS

@@ -1,0 +1,154 @@
+"""The broker of :mod:`roquet.testing.broker` for tests without an event loop.
+
+Owns :func:`background_broker`, which runs it on a loop of its own in a thread, and the blocking
+face of it, :class:`BackgroundBroker`.
+
+Invariants:
+
+* Everything of the broker is touched by its thread only; the face hands work over and waits.
+* The thread is gone when the block ends, in whatever way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from roquet.errors import RoquetError
+from roquet.testing.broker import Options, RunningBroker, broker
+
+__all__ = ["BackgroundBroker", "background_broker"]
+
+_T = TypeVar("_T")
+
+
+class BackgroundBroker:
+    """A broker that runs in a thread; made by :func:`background_broker`.
+
+    Attributes:
+        running: The broker as its own thread sees it; to be used by :meth:`call` and :meth:`run`.
+        namesrv: The address that clients are given.
+        address: The broker's address.
+        name: The broker's name.
+        folder: Where the data lie.
+    """
+
+    def __init__(self, running: RunningBroker, loop: asyncio.AbstractEventLoop) -> None:
+        self.running = running
+        self.namesrv = running.namesrv
+        self.address = running.address
+        self.name = running.name
+        self.folder = running.folder
+        self._loop = loop
+
+    def create_topic(self, name: str, queues: int = 4) -> None:
+        """As :meth:`RunningBroker.create_topic <roquet.testing.broker.RunningBroker>`.
+
+        Raises:
+            ConfigError: The name or the number of queues cannot be used.
+        """
+        self.run(lambda: self.running.create_topic(name, queues))
+
+    def restart(self) -> None:
+        """Stop the broker in good order and start it again at the same address."""
+        self.run(self.running.restart)
+
+    def start_broker(self) -> None:
+        """Start the broker; nothing if it runs."""
+        self.run(self.running.start_broker)
+
+    def stop_broker(self) -> None:
+        """Stop the broker; nothing if it does not run."""
+        self.run(self.running.stop_broker)
+
+    def start_namesrv(self) -> None:
+        """Start the name server; nothing if it runs."""
+        self.run(self.running.start_namesrv)
+
+    def stop_namesrv(self) -> None:
+        """Stop the name server; nothing if it does not run."""
+        self.run(self.running.stop_namesrv)
+
+    def run(self, work: Callable[[], Coroutine[object, object, _T]]) -> _T:
+        """Run a coroutine function on the broker's loop, and wait for what it returns.
+
+        Raises:
+            RoquetError: The broker's block has ended.
+        """
+        if self._loop.is_closed():
+            raise RoquetError("The broker is gone.", hint="Use it inside its block only.")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def call(self, work: Callable[[], _T]) -> _T:
+        """Run a function on the broker's loop, and wait for what it returns.
+
+        Raises:
+            RoquetError: The broker's block has ended.
+
+        Example:
+            >>> with background_broker() as b:
+            ...     b.create_topic("Orders")
+            ...     b.call(lambda: b.running.store.max_offset_in_queue("Orders", 0))
+            0
+        """
+
+        async def called() -> _T:
+            return work()
+
+        return self.run(called)
+
+
+@contextmanager
+def background_broker(
+    options: Options | None = None,
+    *,
+    namesrv: str = "",
+    folder: Path | None = None,
+    proxied: bool = False,
+) -> Iterator[BackgroundBroker]:
+    """Run a name server and a broker in a thread while the block runs.
+
+    Args:
+        options: As for :func:`roquet.testing.broker.broker`, like the others.
+        namesrv: Addresses of name servers that run already.
+        folder: Where the data lie, to be kept.
+        proxied: Whether there is a proxy before the broker.
+
+    Raises:
+        ConfigError: An option is unknown or its value cannot be used.
+        StoreError: The folder holds a store that cannot be opened.
+    """
+    ready: Future[BackgroundBroker] = Future()
+    ended: Future[None] = Future()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with broker(options, namesrv=namesrv, folder=folder, proxied=proxied) as running:
+            ready.set_result(BackgroundBroker(running, asyncio.get_running_loop()))
+            await stop.wait()
+
+    def thread_main() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:  # noqa: BLE001 - for the thread that waits, whatever it is
+            (ended if ready.done() else ready).set_exception(error)
+        else:
+            ended.set_result(None)
+
+    # A daemon, so that a test that is killed does not keep the program from ending.
+    thread = threading.Thread(target=thread_main, name="roquet-broker", daemon=True)
+    thread.start()
+    try:
+        made = ready.result()
+        try:
+            yield made
+        finally:
+            made.call(stop.set)
+            ended.result()
+    finally:
+        thread.join()

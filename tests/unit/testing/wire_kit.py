@@ -1,0 +1,44 @@
+"""Requests of clients, as far as these tests need them."""
+
+from __future__ import annotations
+
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.route import TopicRouteData
+from roquet.remoting.client import RemotingClient
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from roquet.remoting.headers.send import SendMessageRequestHeaderV2
+
+TIMEOUT_MS = 10_000
+TOPIC = "Orders"
+
+
+async def send(
+    client: RemotingClient, address: str, body: bytes, *, timeout_ms: int = TIMEOUT_MS
+) -> int:
+    header = SendMessageRequestHeaderV2(
+        producer_group="shop",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp_ms=1_700_000_000_000,
+        flag=0,
+        properties="",
+    )
+    answer = await client.invoke(
+        address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_ms=timeout_ms
+    )
+    return answer.code
+
+
+async def route(client: RemotingClient, namesrv: str) -> TopicRouteData | None:
+    header = GetRouteInfoRequestHeader(topic=TOPIC)
+    answer = await client.invoke(
+        namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=TIMEOUT_MS
+    )
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    assert answer.code == ResponseCode.SUCCESS
+    return decode_body(TopicRouteData, answer.body)
