@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.agent import Agent, ReceivedMessage
+from tests.interop.agent import Agent, ReceivedMessage, wait_until
 from tests.interop.agents import GO, JAVA, JAVA_BINARY, KINDS, AgentPool
 from tests.interop.cluster import CHECKS_MAX, Cluster
 from tests.interop.javaclient import JavaClient
@@ -59,6 +59,10 @@ def test_transactions_end_as_their_producer_says(
     assert {result.status for result in results} == {"SEND_OK"}
     assert all(result.transaction_id == result.message_id for result in results)
     consumer = agent.push(hasty_cluster.namesrv, topic, f"{topic}_group")
+    wait_until(
+        lambda: hasty_cluster.is_routed(agent, GIVEN_UP_TOPIC),
+        lambda: hasty_cluster.broker.error("nothing was given up"),
+    )
     given_up = agent.push(hasty_cluster.namesrv, GIVEN_UP_TOPIC, f"{topic}_given_up")
     lost = by_body(given_up.wait_for([never]))
     assert lost[never].properties["REAL_TOPIC"] == topic

@@ -19,6 +19,7 @@ from roquet.model.host import Host
 from roquet.model.message import BrokerMessage
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import MessageStoreConfig
+from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.results import PutMessageResult
 
@@ -190,10 +191,14 @@ def submit_bursts(root: Path, bursts: Bursts, config: MessageStoreConfig, way: W
     """Submit all messages one by one; the answers."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(root, config, way, clock)
-    grown: list[object] = []
-    store.dispatcher.arriving.append(
-        lambda queue: grown.append((queue.topic, queue.queue_id, queue.max_queue_offset))
-    )
+    # Up to where each queue was said to be; in how many steps depends on when the disk was done.
+    grown: dict[tuple[str, int], int] = {}
+
+    def arrived(queue: ConsumeQueue) -> None:
+        assert queue.max_queue_offset > grown.get((queue.topic, queue.queue_id), 0)
+        grown[queue.topic, queue.queue_id] = queue.max_queue_offset
+
+    store.dispatcher.arriving.append(arrived)
     answers: list[object] = []
     with closing(store):
         for messages, millis in bursts:
