@@ -61,6 +61,7 @@ cdef enum:
     PAGE = 4096
     PAGES_A_LOOK = 64
     PLANS_MAX = 4096
+    PLAN_TEXT_MAX = 1024
     MESSAGE_ID = 32
 
     SEND = 10
@@ -619,6 +620,8 @@ cdef class Wire:
         at += 8
         for place in (F_GROUP, F_TOPIC, F_VERSION, F_SUBSCRIPTION, F_EXPRESSION_TYPE):
             text = &fields.values[place]
+            if has(fields, place) and text.size > PLAN_TEXT_MAX:
+                return None
             at[0] = has(fields, place)
             at += 1
             if has(fields, place):

@@ -135,6 +135,17 @@ async def test_pulls_by_expressions_are_left_to_the_processor(
     assert await taken(side, PULL_FRAME) == 1, "by tags the lane still answers"
 
 
+async def test_long_subscriptions_are_not_remembered(made: Callable[..., Side]) -> None:
+    """Plans are many, and live as long as nothing changes."""
+    side = made()
+    await ready(side)
+    for length, requests in ((1024, 1), (1025, 0)):
+        tags = "A || " + "B" * (length - 5)
+        pull = [(name, {"subscription": tags}.get(name, value)) for name, value in PULL]
+        frame = json_frame(RequestCode.PULL_MESSAGE, 99, 0, pull, b"")
+        assert await taken(side, frame) == requests
+
+
 async def test_pulls_have_no_place_on_the_fast_port(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)
