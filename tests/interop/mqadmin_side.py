@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,6 +96,9 @@ class Side:
         if command.exports is not None:
             exported = (self.folder / command.exports).read_text()
             outcome = replace(outcome, printed=f"{outcome.printed}\n{exported}")
+        # The tool writes bodies of messages to a place of its own.
+        for path in re.findall(r"^Message Body Path: +(\S+)$", outcome.printed, re.MULTILINE):
+            Path(path).unlink()
         lines = shape(outcome, self.names, command.masks, command.drops)
         return lines if command.is_ordered else sorted(lines)
 
