@@ -16,7 +16,7 @@ from typing import Self
 from msgspec import Struct
 
 from roquet.errors import ClientClosed, ConfigError, ConnectFailed
-from roquet.remoting.codes import LanguageCode
+from roquet.remoting.codes import LanguageCode, ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import Endpoint, RemotingLimits, RemotingStatistics
@@ -152,6 +152,8 @@ class RemotingClient:
     ) -> RemotingCommand:
         """Ask and wait for the answer, whatever its response code is.
 
+        A server that says GO_AWAY is asked once more on a new connection, as upstream does.
+
         Raises:
             ConnectFailed: There is no connection to be had; nothing was sent.
             SendFailed: The connection broke before the answer came.
@@ -159,13 +161,37 @@ class RemotingClient:
         """
         request = self._request(code, header, body, oneway=False)
         timeout_ms = timeout_ms or self._config.request_timeout_ms
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_writable or self._slots.locked():
+            return await self._invoke_patiently(address, request, timeout_ms)
+        # The usual case: there is nothing to wait for but the answer.
+        await self._slots.acquire()
+        try:
+            answer = await connection.invoke(request, timeout_ms=timeout_ms)
+        finally:
+            self._slots.release()
+        if answer.code == ResponseCode.GO_AWAY:
+            self._lost(address, connection)
+            answer = await self._invoke_patiently(address, request, timeout_ms)
+        return answer
+
+    async def _invoke_patiently(
+        self, address: str, request: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Ask, after waiting for a slot, a connection and a peer that reads."""
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._slots:
                 connection = await self.connect(address)
                 await connection.wait_writable()
-                return await connection.invoke(request)
+                answer = await connection.invoke(request)
+                if answer.code == ResponseCode.GO_AWAY:
+                    # Not done, and nothing will be on this connection; another may lead elsewhere.
+                    self._lost(address, connection)
+                    connection = await self.connect(address)
+                    answer = await connection.invoke(request)
+                return answer
         except TimeoutError:
-            raise request_timeout(address, code, timeout_ms) from None
+            raise request_timeout(address, request.code, timeout_ms) from None
 
     async def invoke_oneway(
         self,

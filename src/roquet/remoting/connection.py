@@ -429,6 +429,11 @@ class Connection(asyncio.Protocol):
             self._activity_ns = self._endpoint.clock.monotonic_ns()
             self.pump()
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether a request can be sent now: the connection is open and its peer reads."""
+        return self._writable is None and not self.is_closed
+
     async def wait_writable(self) -> None:
         """Wait until the peer has read enough of what was written, or is gone."""
         while self._writable is not None:

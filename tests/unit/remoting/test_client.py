@@ -11,6 +11,14 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.endpoint import RemotingLimits
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
+from roquet.remoting.processor import (
+    PUBLIC,
+    Answer,
+    ProcessorRegistry,
+    RequestContext,
+    processor,
+)
+from roquet.remoting.server import RemotingServer, ServerConfig
 from roquet.runtime.clock import ManualClock
 from tests.unit.remoting.net_kit import (
     BIG,
@@ -164,6 +172,44 @@ async def test_close_ends_open_requests_and_refuses_new_ones() -> None:
         with pytest.raises(ClientError, match="The client is closed"):
             await client.invoke(up.address, ECHO)
         await until(lambda: not up.server.connections)
+
+
+class Leaving:
+    """Sends every peer away on its first connections."""
+
+    def __init__(self, connections: int) -> None:
+        self.connections = connections
+
+    @processor(ECHO, permission=PUBLIC)
+    def echo(self, context: RequestContext) -> Answer:
+        is_sent_away = context.connection.id <= self.connections
+        code = ResponseCode.GO_AWAY if is_sent_away else ResponseCode.SUCCESS
+        return context.response(code, body=context.request.body)
+
+
+@pytest.mark.parametrize("connects_first", [False, True])
+@pytest.mark.parametrize(
+    ("connections", "code"), [(1, ResponseCode.SUCCESS), (9, ResponseCode.GO_AWAY)]
+)
+async def test_a_peer_that_sends_us_away_is_asked_again_on_a_new_connection(
+    connections: int, code: int, *, connects_first: bool
+) -> None:
+    server = RemotingServer(ProcessorRegistry(Leaving(connections)), ServerConfig())
+    port = await server.start(LOOPBACK, 0)
+    try:
+        async with RemotingClient(config=PATIENT) as client:
+            address = f"{LOOPBACK}:{port}"
+            if connects_first:
+                await client.connect(address)
+            answers = await asyncio.gather(
+                *(client.invoke(address, ECHO, body=b"%d" % each) for each in range(5))
+            )
+            assert [answer.code for answer in answers] == [code] * 5
+            assert [answer.body for answer in answers] == [b"%d" % each for each in range(5)]
+            if code == ResponseCode.SUCCESS:
+                assert server.statistics.connections_opened == 2
+    finally:
+        await server.stop()
 
 
 async def test_idle_connections_are_closed() -> None:
