@@ -125,7 +125,7 @@ async def test_delayed_bytes_come_no_sooner_and_in_order(bench: Bench) -> None:
     await server.send(b"a")
     await server.send(b"b")
     assert await client.receive(2) == b"ab"
-    assert loop.time() - sent_s >= 0.030
+    assert loop.time() - sent_s >= 0.029  # the clock of a loop may count in milliseconds
     bench.proxy.to_client.delay(0)
     await server.send(b"c")
     assert await client.receive(1) == b"c"

@@ -33,8 +33,10 @@ async def send(
     return answer.code
 
 
-async def route(client: RemotingClient, namesrv: str) -> TopicRouteData | None:
-    header = GetRouteInfoRequestHeader(topic=TOPIC)
+async def route(
+    client: RemotingClient, namesrv: str, *, topic: str = TOPIC
+) -> TopicRouteData | None:
+    header = GetRouteInfoRequestHeader(topic=topic)
     answer = await client.invoke(
         namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=TIMEOUT_MS
     )
