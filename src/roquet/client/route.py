@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 from roquet.client.answers import refused
 from roquet.client.name_servers import NameServers
 from roquet.client.route_queues import (
+    check_route,
     endpoints_of_static_topic,
     publish_queues,
     subscribe_queues,
@@ -279,7 +280,9 @@ class RouteCache:
             )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer, code, "A name server")
-        return decode_body(TopicRouteData, answer.body)
+        data = decode_body(TopicRouteData, answer.body)
+        check_route(topic, data)
+        return data
 
     async def _default_route(self, topic: str) -> PublishRoute:
         limit = self._default_topic_queues

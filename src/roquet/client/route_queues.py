@@ -9,16 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from roquet.errors import ProtocolError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
 from roquet.remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
 
-__all__ = ["endpoints_of_static_topic", "publish_queues", "subscribe_queues"]
+__all__ = [
+    "QUEUES_MAX",
+    "check_route",
+    "endpoints_of_static_topic",
+    "publish_queues",
+    "subscribe_queues",
+]
+
+QUEUES_MAX = 100_000
+"""How many queues a topic may have on all its brokers; a route with more is no route."""
 
 MASTER_ID = 0
 STATIC_BROKER_PREFIX = "__syslo__"
 STATIC_BROKER_NONE = "__syslo__none__"
 GLOBAL_SCOPE = "__global__"
+
+
+def check_route(topic: str, data: TopicRouteData) -> None:
+    """Refuse a route with so many queues that listing them would take all memory.
+
+    Raises:
+        ProtocolError: It has.
+    """
+    counts = [max(each.read_queue_nums, each.write_queue_nums) for each in data.queue_datas]
+    counts += [each.total_queues for each in (data.topic_queue_mapping_by_broker or {}).values()]
+    counts += [count for _, count in _ordered_counts(data.order_topic_conf or "")]
+    if sum(max(count, 0) for count in counts) > QUEUES_MAX:
+        raise ProtocolError(
+            f"The route of {topic} has too many queues",
+            detail=f"more than {QUEUES_MAX}",
+            hint="Is that a name server?",
+        )
 
 
 def publish_queues(topic: str, data: TopicRouteData) -> tuple[list[MessageQueue], bool]:
@@ -83,9 +110,14 @@ def _endpoints_of_scope(
 
 
 def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
-    """The queues of ``broker-a:4;broker-b:2``; a part that is none is passed over."""
+    for name, count in _ordered_counts(order_conf):
+        for queue_id in range(count):
+            yield MessageQueue(topic, name, queue_id)
+
+
+def _ordered_counts(order_conf: str) -> Iterable[tuple[str, int]]:
+    """Names and counts of ``broker-a:4;broker-b:2``; a part that is none is passed over."""
     for part in order_conf.split(";"):
         name, _, count = part.partition(":")
-        if name and count.isascii() and count.isdecimal():
-            for queue_id in range(int(count)):
-                yield MessageQueue(topic, name, queue_id)
+        if name and count.isascii() and count.isdecimal() and len(count) < 10:
+            yield name, int(count)

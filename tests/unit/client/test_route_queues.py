@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from roquet.client.route_queues import (
+    QUEUES_MAX,
+    check_route,
     endpoints_of_static_topic,
     publish_queues,
     subscribe_queues,
 )
+from roquet.errors import ProtocolError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.route import (
     BrokerData,
@@ -89,3 +94,17 @@ def test_a_static_topic_is_written_and_read_by_its_own_queues() -> None:
 
 def test_an_ordinary_topic_has_no_endpoints() -> None:
     assert endpoints_of_static_topic("T", route_of(("a", {0: "h:1"}))) == {}
+
+
+@pytest.mark.parametrize("queues", [QUEUES_MAX, QUEUES_MAX + 1])
+def test_a_route_has_so_many_queues_and_no_more(queues: int) -> None:
+    ordered = TopicRouteData(order_topic_conf=f"a:{queues}")
+    static = TopicRouteData(
+        topic_queue_mapping_by_broker={"a": TopicQueueMappingInfo(total_queues=queues)}
+    )
+    for data in (route_of(("a", {0: "h:1"}), queues=queues), ordered, static):
+        if queues <= QUEUES_MAX:
+            check_route("T", data)
+        else:
+            with pytest.raises(ProtocolError, match="too many queues"):
+                check_route("T", data)
