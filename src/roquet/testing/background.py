@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from roquet.client.message import ReceivedMessage
 from roquet.errors import RoquetError
 from roquet.testing.broker import Options, RunningBroker, broker
 
@@ -53,6 +54,10 @@ class BackgroundBroker:
             ConfigError: The name or the number of queues cannot be used.
         """
         self.run(lambda: self.running.create_topic(name, queues))
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of a topic that are stored, consumed or not, in the order of the log."""
+        return self.call(lambda: self.running.messages(topic))
 
     def restart(self) -> None:
         """Stop the broker in good order and start it again at the same address."""

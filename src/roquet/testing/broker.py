@@ -34,7 +34,9 @@ from roquet.broker.admin.topic import QUEUES_MAX
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.settings import BrokerSettings, load_broker_settings
+from roquet.client.message import ReceivedMessage
 from roquet.errors import ConfigError, RoquetError
+from roquet.format.commit_log import decode_record
 from roquet.model.topic import topic_fault
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from roquet.namesrv.config import NamesrvConfig
@@ -214,6 +216,33 @@ class RunningBroker:
             )
         )
         await self.broker.wait_registered()
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of a topic that are stored, consumed or not, in the order of the log.
+
+        Example:
+            >>> async def example() -> list[bytes]:
+            ...     async with broker() as b:
+            ...         return [message.body for message in b.messages("Orders")]
+            >>> asyncio.run(example())
+            []
+        """
+        config, store = self.broker.topics.select(topic), self.store
+        queues = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
+        physical_offsets = sorted(
+            store.physical_offset_in_queue(topic, queue_id, queue_offset)
+            for queue_id in range(queues)
+            for queue_offset in range(
+                max(store.min_offset_in_queue(topic, queue_id), 0),
+                store.max_offset_in_queue(topic, queue_id),
+            )
+        )
+        records = (store.select_one(physical_offset) for physical_offset in physical_offsets)
+        return [
+            ReceivedMessage.of(decode_record(record, 0, len(record)), self.name)
+            for record in records
+            if record is not None
+        ]
 
     async def restart(self) -> None:
         """Stop the broker in good order and start it again, at the same address and on its data.

@@ -7,10 +7,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 
 from roquet.errors import ConfigError, ConnectFailed, RequestTimeout, RoquetError, SendFailed
-from roquet.remoting.client import RemotingClient
+from roquet.remoting.client import ClientConfig, RemotingClient
 from roquet.remoting.codes import ResponseCode
+from roquet.remoting.tls import ClientTlsConfig
 from roquet.store.config import SMALL_SEGMENTS
 from roquet.testing.broker import RunningBroker, broker
 from roquet.testing.hooked_files import QuickFiles
@@ -237,3 +239,48 @@ async def test_several_proxied_brokers_run_at_once() -> None:
         async with RemotingClient() as client:
             for each in (a, b):
                 assert await send(client, each.address, b"one") == ResponseCode.SUCCESS
+
+
+async def test_what_is_stored_of_a_topic() -> None:
+    async with broker() as b, RemotingClient() as client:
+        await b.create_topic(TOPIC, queues=3)
+        for number, queue_id in enumerate((2, 0, 1, 0)):
+            await send(client, b.address, b"%d" % number, queue_id=queue_id, tags="eu")
+        found = b.messages(TOPIC)
+        assert [(each.body, each.queue_id, each.queue_offset) for each in found] == [
+            (b"0", 2, 0),
+            (b"1", 0, 0),
+            (b"2", 1, 0),
+            (b"3", 0, 1),
+        ]
+        assert {(each.topic, each.tags, each.broker_name) for each in found} == {
+            (TOPIC, "eu", b.name)
+        }
+        assert b.messages("Other") == []
+
+
+async def test_a_port_that_is_taken_is_an_error() -> None:
+    async with broker() as a:
+        with pytest.raises(ConfigError) as raised:
+            async with broker({"listenPort": a.broker.port}):
+                pass
+        assert raised.value.code == "listen"
+
+
+async def test_a_broker_that_enforces_tls_finds_its_name_server(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    key_file = tmp_path / "key.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(key_file)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    options = {"tls.server.mode": "enforcing", "tls.server.certPath": key_file}
+    speaks_tls = ClientConfig(tls=ClientTlsConfig(ca_file=tmp_path / "ca.pem"))
+    async with broker({**options, "tls.server.keyPath": key_file}) as b:
+        await b.create_topic(TOPIC)
+        async with RemotingClient(config=speaks_tls) as client:
+            assert await route(client, b.namesrv) is not None
+            assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
+        async with RemotingClient() as client:
+            assert await route(client, b.namesrv) is not None
+            with pytest.raises(SendFailed):
+                await send(client, b.address, b"in plain text")
+        assert stored(b) == 1

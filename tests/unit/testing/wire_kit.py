@@ -14,18 +14,24 @@ TOPIC = "Orders"
 
 
 async def send(
-    client: RemotingClient, address: str, body: bytes, *, timeout_ms: int = TIMEOUT_MS
+    client: RemotingClient,
+    address: str,
+    body: bytes,
+    *,
+    queue_id: int = 0,
+    tags: str = "",
+    timeout_ms: int = TIMEOUT_MS,
 ) -> int:
     header = SendMessageRequestHeaderV2(
         producer_group="shop",
         topic=TOPIC,
         default_topic="TBW102",
         default_topic_queue_nums=4,
-        queue_id=0,
+        queue_id=queue_id,
         sys_flag=0,
         born_timestamp_ms=1_700_000_000_000,
         flag=0,
-        properties="",
+        properties=f"TAGS\x01{tags}\x02" if tags else "",
     )
     answer = await client.invoke(
         address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_ms=timeout_ms
