@@ -24,6 +24,8 @@
         │   └── MessageTooLarge
         ├── BadBody
         ├── NoRoute
+        ├── NotFound
+        ├── BrokersFailed
         └── BrokerRefused
             ├── BrokerBusy
             └── PermissionRefused
@@ -33,6 +35,7 @@ and a ``hint`` with what to do are added where they help. Code that retries asks
 never lists classes. Any layer may import this module; it imports nothing of Roquet.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "BadName",
     "BrokerBusy",
     "BrokerRefused",
+    "BrokersFailed",
     "ClientClosed",
     "ClientError",
     "ConfigError",
@@ -52,6 +56,7 @@ __all__ = [
     "MessageTooLarge",
     "NoRoute",
     "NotAStore",
+    "NotFound",
     "PermissionRefused",
     "ProtocolError",
     "RequestTimeout",
@@ -252,6 +257,42 @@ class NoRoute(ClientError):
 
     default_code = "no_route"
     exit_code = 3
+
+
+class NotFound(ClientError):
+    """There is no such cluster, broker, group, message or value."""
+
+    default_code = "not_found"
+
+
+class BrokersFailed(ClientError):
+    """Of the brokers or name servers that were asked, some did not do it.
+
+    Args:
+        message: What was asked.
+        failures: By name of the broker or address of the name server: what went wrong.
+        succeeded: Who did it.
+        code: A stable name for programs; by default the one of the class.
+        detail: The facts.
+        hint: What the reader can do about it.
+    """
+
+    default_code = "brokers_failed"
+    exit_code = 3
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failures: Mapping[str, RoquetError] | None = None,
+        succeeded: Sequence[str] = (),
+        code: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, detail=detail, hint=hint)
+        self.failures = dict(failures or {})
+        self.succeeded = tuple(succeeded)
 
 
 class BrokerRefused(ClientError):

@@ -266,9 +266,16 @@ class RouteCache:
             await asyncio.wait(fetching)
 
     async def _fetch_now(self, topic: str) -> TopicRoute:
-        return self._keep(topic, await self._ask(topic))
+        return self._keep(topic, await self.ask(topic))
 
-    async def _ask(self, topic: str) -> TopicRouteData:
+    async def ask(self, topic: str) -> TopicRouteData:
+        """What a name server says now; nothing of it is kept.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            ConnectFailed: No name server answers.
+            BrokerRefused: The one that answered refused.
+        """
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         answer = await self._name_servers.invoke(code, header)

@@ -1,0 +1,112 @@
+"""Administration of a cluster, Roquet's or Apache RocketMQ's.
+
+Owns :class:`Admin`, the one administration that the command line, the dashboard and tests share.
+Each of its areas is a module beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from roquet.admin.calls import Calls
+from roquet.admin.clusters import Clusters
+from roquet.admin.groups import Groups
+from roquet.admin.kv import KvValues
+from roquet.admin.settings import Settings
+from roquet.admin.topics import Topics
+from roquet.client import ClientInstance, ClientOptions
+from roquet.errors import ConfigError
+from roquet.runtime.clock import Clock
+
+__all__ = ["Admin"]
+
+DEFAULT_TIMEOUT_MS = 5_000
+
+
+class Admin:
+    """Administers a cluster.
+
+    A call that goes to several servers asks all of them at once. One that looks gives what was
+    found beside who failed; one that changes something raises
+    :class:`~roquet.errors.BrokersFailed`, which says who did it and who did not.
+
+    Topics and groups have the names that they have on the brokers, with their namespace.
+
+    Args:
+        namesrv: The name servers (``host:port``, several with semicolons, or a sequence), or all
+            settings of the client, such as keys and TLS.
+        timeout_ms: How long each server may take.
+        clock: The time.
+
+    Attributes:
+        clusters: Clusters and brokers.
+        topics: Topics.
+        groups: Consumer groups.
+        settings: Settings of brokers and name servers.
+        kv: Values that name servers keep.
+
+    Raises:
+        ConfigError: A setting cannot be used.
+
+    Example:
+        async with Admin(namesrv) as admin:
+            await admin.topics.create("Parcels", queues=4)
+            print(await admin.topics.names())
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | ClientOptions,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        if not isinstance(namesrv, ClientOptions):
+            namesrv = ClientOptions(namesrv=namesrv)
+        if timeout_ms < 1:
+            raise ConfigError(f"timeout_ms is {timeout_ms}", hint="It must be 1 or more.")
+        namesrv.check()
+        self._options = namesrv
+        self._clock = clock
+        self._calls = Calls(timeout_ms)
+        self.clusters = Clusters(self._calls)
+        self.kv = KvValues(self._calls)
+        self.topics = Topics(self._calls, self.kv)
+        self.groups = Groups(self._calls, self.topics)
+        self.settings = Settings(self._calls)
+
+    async def start(self) -> None:
+        """Start; ``async with`` does it. Nothing is asked yet.
+
+        Example:
+            other = Admin(namesrv)
+            await other.start()
+            await other.close()
+        """
+        if not self._calls.is_attached:
+            self._calls.attach(await ClientInstance.open(self._options, clock=self._clock))
+
+    async def close(self) -> None:
+        """Close the connections; ``async with`` does it.
+
+        Example:
+            await admin.close()
+        """
+        if self._calls.is_attached:
+            client = self._calls.client
+            self._calls.attach(None)
+            await client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,253 @@
+"""Who is asked, and how: what all areas of administration share.
+
+Owns the choice of brokers and the gathering of their answers. Who is in the cluster is asked of a
+name server each time, so that a broker that came or left a moment ago counts.
+
+Names of topics and groups are those of the brokers, with their namespace: an administrator sees
+all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Iterable
+from typing import NamedTuple, TypeVar
+
+from roquet.admin.results import BrokerInfo, Gathered
+from roquet.client import ClientInstance
+from roquet.client.answers import refused
+from roquet.errors import ClientClosed, NoRoute, NotFound, RoquetError
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from roquet.remoting.client import split_address
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.base import Header
+
+__all__ = ["Calls", "Target"]
+
+MASTER_ID = 0
+_SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
+
+_T = TypeVar("_T")
+
+
+class Target(NamedTuple):
+    """A broker to ask; without an address it cannot be asked."""
+
+    name: str
+    address: str | None
+
+
+class Calls:
+    """Asks name servers and brokers.
+
+    Args:
+        timeout_ms: How long each of them may take.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self._client: ClientInstance | None = None
+
+    @property
+    def client(self) -> ClientInstance:
+        """The client.
+
+        Raises:
+            ClientClosed: It is not started, or is closed.
+        """
+        if self._client is None:
+            raise ClientClosed(
+                "The admin is not started, or is closed", hint="Use it with: async with Admin(…)"
+            )
+        return self._client
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether there is a client."""
+        return self._client is not None
+
+    def attach(self, client: ClientInstance | None) -> None:
+        """Take or drop the client."""
+        self._client = client
+
+    # ------------------------------------------------------------------------- name servers
+
+    async def name_server(
+        self, code: RequestCode, header: Header | None = None, *, body: bytes = b""
+    ) -> RemotingCommand:
+        """Ask one name server, whichever answers."""
+        return await self.client.name_servers.ask(code, header, body=body)
+
+    async def name_server_if_found(
+        self, code: RequestCode, header: Header | None = None
+    ) -> RemotingCommand | None:
+        """As :meth:`name_server`; ``None`` if it has nothing of that name."""
+        answer = await self.client.name_servers.invoke(code, header)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer, code, "A name server")
+        return answer
+
+    async def name_servers(
+        self, code: RequestCode, header: Header | None = None, *, body: bytes = b""
+    ) -> Gathered[RemotingCommand]:
+        """Ask every name server: they do not tell each other."""
+        targets = [Target(address, address) for address in self.client.name_servers.addresses]
+        return await self.gather(
+            targets, lambda address: self.ask(address, code, header, body=body)
+        )
+
+    async def cluster_info(self) -> ClusterInfo:
+        """The clusters and their brokers."""
+        answer = await self.name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return decode_body(ClusterInfo, answer.body)
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Where a topic is now."""
+        return await self.client.routes.ask(topic)
+
+    # ------------------------------------------------------------------------------ brokers
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        body: bytes = b"",
+        accept: Container[int] = _SUCCESS,
+        timeout_ms: int | None = None,
+    ) -> RemotingCommand:
+        """Ask one server."""
+        return await self.client.ask(
+            address,
+            code,
+            header,
+            body=body,
+            timeout_ms=timeout_ms or self.timeout_ms,
+            accept=accept,
+        )
+
+    async def ask_body(
+        self,
+        kind: type[_T],
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> _T:
+        """Ask one server for a body."""
+        answer = await self.ask(address, code, header, timeout_ms=timeout_ms)
+        return decode_body(kind, answer.body)
+
+    async def gather(
+        self, targets: Iterable[Target], call: Callable[[str], Awaitable[_T]]
+    ) -> Gathered[_T]:
+        """Ask several at once; what fails is noted, not raised."""
+        answers: dict[str, _T] = {}
+        failures: dict[str, RoquetError] = {}
+
+        async def one(target: Target) -> None:
+            if target.address is None:
+                failures[target.name] = NoRoute(
+                    f"{target.name} has no master", hint="Start it, or look at its slaves."
+                )
+                return
+            try:
+                answers[target.name] = await call(target.address)
+            except RoquetError as error:
+                failures[target.name] = error
+
+        await asyncio.gather(*(one(target) for target in targets))
+        return Gathered(
+            answers=dict(sorted(answers.items())), failures=dict(sorted(failures.items()))
+        )
+
+    async def brokers(self) -> list[BrokerInfo]:
+        """Every broker process, sorted."""
+        info = await self.cluster_info()
+        clusters = {
+            name: cluster
+            for cluster, names in (info.cluster_addr_table or {}).items()
+            for name in names
+        }
+        return sorted(
+            (
+                BrokerInfo(
+                    cluster=clusters.get(name, data.cluster or ""),
+                    name=name,
+                    broker_id=broker_id,
+                    address=address,
+                )
+                for name, data in (info.broker_addr_table or {}).items()
+                for broker_id, address in data.broker_addrs.items()
+            ),
+            key=lambda each: (each.cluster, each.name, each.broker_id),
+        )
+
+    async def masters(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[Target]:
+        """The masters of all clusters, of one, or one broker by its name or address.
+
+        Raises:
+            NotFound: There is no such cluster or broker.
+            ConfigError: The address is none.
+        """
+        if broker is not None and ":" in broker:
+            split_address(broker)
+            return [Target(broker, broker)]
+        found = await self.brokers()
+        if cluster is not None:
+            _check_known("cluster", cluster, [each.cluster for each in found])
+            found = [each for each in found if each.cluster == cluster]
+        if broker is not None:
+            _check_known("broker", broker, [each.name for each in found])
+            found = [each for each in found if each.name == broker]
+        masters: dict[str, str | None] = dict.fromkeys(each.name for each in found)
+        masters |= {each.name: each.address for each in found if each.is_master}
+        return [Target(name, address) for name, address in masters.items()]
+
+    async def brokers_of_topic(self, topic: str) -> list[Target]:
+        """The brokers of a topic: the master of each name, or a slave while there is none.
+
+        Raises:
+            NoRoute: No broker has the topic.
+        """
+        route = await self.route(topic)
+        return [Target(each.broker_name or "", _readable(each)) for each in route.broker_datas]
+
+    async def broker_of(self, topic: str, broker_name: str) -> str:
+        """The address of one of them.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That one does not have it.
+        """
+        targets = await self.brokers_of_topic(topic)
+        _check_known("broker", broker_name, [each.name for each in targets])
+        address = next(each.address for each in targets if each.name == broker_name)
+        if address is None:
+            raise NoRoute(f"{broker_name} has no address")
+        return address
+
+
+def _readable(data: BrokerData) -> str | None:
+    addresses = data.broker_addrs
+    if not addresses:
+        return None
+    return addresses.get(MASTER_ID, addresses[min(addresses)])
+
+
+def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    names = sorted(set(known))
+    if name not in names:
+        raise NotFound(
+            f"There is no {kind} {name}",
+            detail=f"known: {', '.join(names) or 'none'}",
+            hint="Look at the name, and whether its brokers are registered.",
+        )

@@ -1,0 +1,232 @@
+"""What administration finds out that no body of the protocol says.
+
+Owns :class:`Gathered`, the answers of several servers, and the small structs of the areas. The rest
+of what :class:`~roquet.admin.Admin` gives are bodies of :mod:`roquet.remoting.bodies` and settings
+of :mod:`roquet.model`.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+from roquet.errors import BrokersFailed, RoquetError
+from roquet.model.message_queue import MessageQueue
+from roquet.remoting.bodies.offset import OffsetWrapper
+from roquet.remoting.bodies.topic import TopicOffset
+
+__all__ = [
+    "BrokerInfo",
+    "Gathered",
+    "GroupProgress",
+    "QueueOffsets",
+    "QueueReset",
+    "TopicStats",
+]
+
+T = TypeVar("T")
+
+
+class Gathered(Struct, Generic[T], frozen=True, kw_only=True):
+    """What several servers answered, and which did not.
+
+    Attributes:
+        answers: By name of the broker, or address of the name server.
+        failures: What went wrong with the others.
+
+    Example:
+        >>> Gathered(answers={"broker-a": 3, "broker-b": 4}, failures={}).complete("Counting")
+        {'broker-a': 3, 'broker-b': 4}
+    """
+
+    answers: dict[str, T]
+    failures: dict[str, RoquetError]
+
+    def complete(self, what: str) -> dict[str, T]:
+        """The answers, if none is missing.
+
+        Args:
+            what: What was asked, as the error is to say it.
+
+        Raises:
+            RoquetError: Only one was asked, and it failed.
+            BrokersFailed: Some failed.
+
+        Example:
+            >>> from roquet.errors import ConnectFailed
+            >>> found = Gathered(answers={"a": 3}, failures={"b": ConnectFailed("b is away")})
+            >>> try:
+            ...     found.complete("Counting")
+            ... except BrokersFailed as error:
+            ...     print(error.message, error.detail, error.succeeded)
+            Counting failed on 1 of 2 servers b: b is away ('a',)
+        """
+        if not self.failures:
+            return self.answers
+        if not self.answers and len(self.failures) == 1:
+            raise next(iter(self.failures.values()))
+        asked = len(self.answers) + len(self.failures)
+        hints = {each.hint for each in self.failures.values()}
+        raise BrokersFailed(
+            f"{what} failed on {len(self.failures)} of {asked} servers",
+            failures=self.failures,
+            succeeded=tuple(self.answers),
+            detail="; ".join(_words(name, error) for name, error in self.failures.items()),
+            hint=hints.pop() if len(hints) == 1 else None,
+        )
+
+    def partial(self, what: str) -> dict[str, T]:
+        """The answers, if there is any; who failed stays in :attr:`failures`.
+
+        Args:
+            what: What was asked, as the error is to say it.
+
+        Raises:
+            RoquetError: Only one was asked, and it failed.
+            BrokersFailed: All failed.
+
+        Example:
+            >>> from roquet.errors import ConnectFailed
+            >>> found = Gathered(answers={"a": 3}, failures={"b": ConnectFailed("b is away")})
+            >>> found.partial("Counting")
+            {'a': 3}
+        """
+        return self.answers or self.complete(what)
+
+
+def _words(name: str, error: RoquetError) -> str:
+    text = f"{name}: {error.message}"
+    return f"{text} ({error.detail})" if error.detail else text
+
+
+class BrokerInfo(Struct, frozen=True, kw_only=True):
+    """One broker process.
+
+    Attributes:
+        cluster: Its cluster.
+        name: Its name, which its slaves have too.
+        broker_id: 0 for a master.
+        address: Where it is.
+
+    Example:
+        >>> BrokerInfo(cluster="c", name="broker-a", broker_id=0, address="h:1").is_master
+        True
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it takes writes."""
+        return self.broker_id == 0
+
+
+class TopicStats(Struct, frozen=True, kw_only=True):
+    """The queues of a topic on all of its brokers.
+
+    Attributes:
+        topic: The topic.
+        queues: First and next offset of each queue, sorted.
+        put_tps: Messages a second that come in.
+        failures: Brokers whose queues are missing, and why.
+
+    Example:
+        >>> queue = MessageQueue("Orders", "broker-a", 0)
+        >>> found = TopicStats(topic="Orders", queues={queue: TopicOffset(min_offset=3,
+        ...                    max_offset=10)})
+        >>> found.messages
+        7
+    """
+
+    topic: str
+    queues: dict[MessageQueue, TopicOffset]
+    put_tps: float = 0.0
+    failures: dict[str, RoquetError] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        """How many messages are there to be read."""
+        return sum(each.max_offset - each.min_offset for each in self.queues.values())
+
+
+class QueueOffsets(Struct, frozen=True, kw_only=True):
+    """The ends of a queue.
+
+    Attributes:
+        min_offset: The offset of the first message that is still there.
+        max_offset: The offset that the next message gets.
+
+    Example:
+        >>> QueueOffsets(min_offset=3, max_offset=10)
+        QueueOffsets(min_offset=3, max_offset=10)
+    """
+
+    min_offset: int
+    max_offset: int
+
+
+class GroupProgress(Struct, frozen=True, kw_only=True):
+    """How far a group is.
+
+    Attributes:
+        group: The group.
+        queues: By queue, sorted: the offsets of the broker and of the group.
+        consume_tps: Messages a second that go out.
+        failures: Brokers whose queues are missing, and why.
+
+    Example:
+        >>> queue = MessageQueue("Orders", "broker-a", 0)
+        >>> progress = GroupProgress(group="billing", queues={queue: OffsetWrapper(
+        ...     broker_offset=10, consumer_offset=7, pull_offset=9)})
+        >>> progress.lag, progress.in_flight, progress.topics
+        (3, 2, ['Orders'])
+    """
+
+    group: str
+    queues: dict[MessageQueue, OffsetWrapper]
+    consume_tps: float = 0.0
+    failures: dict[str, RoquetError] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int:
+        """How many messages are not yet consumed."""
+        return sum(each.broker_offset - each.consumer_offset for each in self.queues.values())
+
+    @property
+    def in_flight(self) -> int:
+        """How many of them clients have pulled already."""
+        return sum(max(each.pull_offset - each.consumer_offset, 0) for each in self.queues.values())
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics, sorted."""
+        return sorted({queue.topic for queue in self.queues})
+
+
+class QueueReset(Struct, frozen=True, kw_only=True):
+    """Where a group goes on in a queue.
+
+    Attributes:
+        queue: The queue.
+        committed_offset: Where it was; -1 if it had committed nothing.
+        target_offset: Where it goes on.
+
+    Example:
+        >>> reset = QueueReset(queue=MessageQueue("Orders", "broker-a", 0), committed_offset=9,
+        ...                    target_offset=4)
+        >>> reset.is_move
+        True
+    """
+
+    queue: MessageQueue
+    committed_offset: int
+    target_offset: int
+
+    @property
+    def is_move(self) -> bool:
+        """Whether that is another place."""
+        return self.committed_offset != self.target_offset
