@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.admin import Admin
+from roquet.admin import Admin, BrokerInfo
 from roquet.client import ClientOptions
 from roquet.errors import (
     BadName,
@@ -67,7 +67,7 @@ async def test_a_broker_that_is_away_is_named(
         await admin.settings.set_brokers({"brokerPermission": "6"}, broker="second")
 
 
-async def _later(found: object) -> object:
+async def _later(found: list[BrokerInfo]) -> list[BrokerInfo]:
     return found
 
 
