@@ -187,11 +187,15 @@ def encode_header(header: Header) -> dict[str, str]:
         {'lo': 'true'}
     """
     codec = _codec(type(header))
-    return {
-        wire_name: value if type(value) is str else _written(value)
-        for wire_name, value in zip(codec.wire_names, codec.values_of(header), strict=True)
-        if value is not None
-    }
+    ext_fields: dict[str, str] = {}
+    for wire_name, value in zip(codec.wire_names, codec.values_of(header), strict=True):
+        if type(value) is str:
+            ext_fields[wire_name] = value
+        elif type(value) is int:
+            ext_fields[wire_name] = f"{value}"
+        elif value is not None:
+            ext_fields[wire_name] = _written(value)
+    return ext_fields
 
 
 def other_ext_fields(
@@ -208,12 +212,11 @@ def header_fields(header_type: type[Header]) -> tuple[HeaderField, ...]:
 
 
 def _written(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case Enum():
-            return value.name
-    return str(value)
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return value.name if isinstance(value, Enum) else str(value)
 
 
 @cache
