@@ -20,12 +20,14 @@
         ├── RequestTimeout
         ├── ClientClosed
         ├── BadName
+        ├── BadExpression
         ├── BadMessage
         │   └── MessageTooLarge
         ├── BadBody
         ├── NoRoute
         ├── NotFound
         ├── BrokersFailed
+        ├── OffsetOutOfRange
         └── BrokerRefused
             ├── BrokerBusy
             └── PermissionRefused
@@ -41,6 +43,7 @@ from typing import ClassVar
 __all__ = [
     "AuthError",
     "BadBody",
+    "BadExpression",
     "BadMessage",
     "BadName",
     "BrokerBusy",
@@ -57,6 +60,7 @@ __all__ = [
     "NoRoute",
     "NotAStore",
     "NotFound",
+    "OffsetOutOfRange",
     "PermissionRefused",
     "ProtocolError",
     "RequestTimeout",
@@ -233,6 +237,13 @@ class BadName(ClientError):
     exit_code = 2
 
 
+class BadExpression(ClientError):
+    """A filter expression cannot be read."""
+
+    default_code = "bad_expression"
+    exit_code = 2
+
+
 class BadMessage(ClientError):
     """A message cannot be sent as it is; no broker was asked."""
 
@@ -293,6 +304,12 @@ class BrokersFailed(ClientError):
         super().__init__(message, code=code, detail=detail, hint=hint)
         self.failures = dict(failures or {})
         self.succeeded = tuple(succeeded)
+
+
+class OffsetOutOfRange(ClientError):
+    """A queue has no message at an offset: they were removed, or are not there yet."""
+
+    default_code = "offset_out_of_range"
 
 
 class BrokerRefused(ClientError):

@@ -25,11 +25,11 @@ from roquet.model.topic_config import PERM_READ, TopicConfig
 from roquet.remoting.bodies.client import ConsumeType, MessageModel
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
-from roquet.remoting.headers.pull import PullMessageRequestHeader
+from roquet.remoting.headers.pull import PullFlag, PullMessageRequestHeader
 from roquet.remoting.processor import RequestContext
 from roquet.store.reader import MessageFilter
 
-__all__ = ["Admitted", "ForbiddenType", "PullCheck", "PullFlag"]
+__all__ = ["Admitted", "ForbiddenType", "PullCheck"]
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +53,6 @@ SYSTEM_PULL_GROUPS = frozenset(
     }
 )
 """Groups that may pull where pull consumers are refused."""
-
-
-class PullFlag(IntEnum):
-    """Bits of a pull's system flag."""
-
-    COMMIT_OFFSET = 1
-    SUSPEND = 2
-    SUBSCRIPTION = 4
-    CLASS_FILTER = 8
-    LITE_PULL = 16
 
 
 class ForbiddenType(IntEnum):

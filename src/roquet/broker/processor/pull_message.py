@@ -35,7 +35,7 @@ from roquet.broker.manager.consumer_filter import ConsumerFilterManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.processor.pull_check import Admitted, PullCheck, PullFlag
+from roquet.broker.processor.pull_check import Admitted, PullCheck
 from roquet.broker.processor.pull_response import PullResponse
 from roquet.broker.service.flow_control import (
     OVERLOAD,
@@ -48,7 +48,7 @@ from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
-from roquet.remoting.headers.pull import PullMessageRequestHeader
+from roquet.remoting.headers.pull import PullFlag, PullMessageRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
     Action,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from msgspec import field
 
 from roquet.remoting.headers.base import Header, Int32, Int64, TopicHeader, TopicQueueHeader
@@ -17,6 +19,7 @@ __all__ = [
     "PollingInfoResponseHeader",
     "PopMessageRequestHeader",
     "PopMessageResponseHeader",
+    "PullFlag",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
     "QueryMessageRequestHeader",
@@ -24,6 +27,16 @@ __all__ = [
     "ViewMessageRequestHeader",
     "ViewMessageResponseHeader",
 ]
+
+
+class PullFlag(IntEnum):
+    """Bits of a pull's system flag."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
 
 
 class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):

@@ -15,7 +15,6 @@ from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.processor.pull_check import PullFlag
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.query_message import QueryMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
@@ -30,7 +29,7 @@ from roquet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request, create_response
 from roquet.remoting.connection import Connection
 from roquet.remoting.headers.base import Header
-from roquet.remoting.headers.pull import PullMessageRequestHeader
+from roquet.remoting.headers.pull import PullFlag, PullMessageRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
     Answer,

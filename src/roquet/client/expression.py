@@ -1,0 +1,67 @@
+"""Which messages of a topic a consumer wants: from an expression to a subscription.
+
+Owns :class:`Sql` and :func:`subscription_of`. Texts are tags: ``*`` for all messages, or tags with
+``||`` between. The subscription is the one that Apache RocketMQ's Java client makes; brokers of a
+group compare ``sub_version`` to learn which of two is newer.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from roquet.errors import BadExpression, ProtocolError
+from roquet.filter.tags import build_subscription
+from roquet.model.subscription import EXPRESSION_TYPE_SQL92, SubscriptionData
+
+__all__ = ["Expression", "Sql", "subscription_of"]
+
+
+class Sql(Struct, frozen=True):
+    """A condition over the properties of messages, in SQL92.
+
+    The broker must allow such filters (``enablePropertyFilter``).
+
+    Attributes:
+        text: The condition.
+
+    Example:
+        >>> Sql("region = 'eu' AND price > 10").text
+        "region = 'eu' AND price > 10"
+    """
+
+    text: str
+
+
+Expression = str | Sql
+"""Tags, such as ``"paid || sent"``, or an :class:`Sql` condition."""
+
+
+def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> SubscriptionData:
+    """The subscription that brokers are told.
+
+    Args:
+        topic: The topic as it is on the wire.
+        expression: Which of its messages.
+        version_ms: When it was made or last changed.
+
+    Raises:
+        BadExpression: There are separators but no tags, or an empty condition. Whether a
+            condition can be read is for the broker to say.
+
+    Example:
+        >>> found = subscription_of("Orders", "paid || sent", version_ms=17)
+        >>> found.tags_set, found.code_set, found.sub_version
+        (['paid', 'sent'], [3433164, 3526552], 17)
+    """
+    is_sql = isinstance(expression, Sql)
+    text = expression.text if isinstance(expression, Sql) else expression
+    try:
+        found = build_subscription(topic, text, EXPRESSION_TYPE_SQL92 if is_sql else None)
+    except ProtocolError as error:
+        raise BadExpression(
+            f"The subscription to {topic} cannot be read",
+            detail=error.detail or error.message,
+            hint=error.hint or "Write a condition such as price > 10.",
+        ) from error
+    found.sub_version = version_ms
+    return found

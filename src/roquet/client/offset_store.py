@@ -1,0 +1,312 @@
+"""How far a consumer is, and where that is kept.
+
+Owns the table of offsets of one consumer and its two homes: the brokers, for a group that shares
+its queues, and a file, for consumers that get every message each (broadcasting):
+
+.. code-block:: text
+
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json     as Apache RocketMQ's client keeps it
+
+    {
+    →"offsetTable":{
+    →→{
+    →→→"brokerName":"broker-a",
+    →→→"queueId":0,
+    →→→"topic":"Orders"
+    →→}:17
+    →}
+    }
+
+Invariants:
+
+* An offset is that of the next message to consume.
+* A frozen offset stays what it is until its queue is removed: a reset must not be undone by
+  messages that are still being consumed.
+* An offset that could not be stored stays in the table; the next call tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from roquet.client.pull_api import PullApi
+from roquet.model.fastjson import ObjectKey, dumps
+from roquet.model.message_queue import MessageQueue
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.offset import ResetOffsetBody
+from roquet.runtime.config_file import ConfigFile
+from roquet.runtime.files import Files
+
+__all__ = ["LocalFileOffsetStore", "OffsetStore", "ReadOffset", "RemoteBrokerOffsetStore"]
+
+log = logging.getLogger(__name__)
+
+FOLDER = ".rocketmq_offsets"
+FILE = "offsets.json"
+
+
+class ReadOffset(Enum):
+    """Where an offset is read from."""
+
+    MEMORY = "READ_FROM_MEMORY"
+    STORE = "READ_FROM_STORE"
+    MEMORY_FIRST = "MEMORY_FIRST_THEN_STORE"
+
+
+class OffsetStore(Protocol):
+    """Where the progress of a consumer is kept."""
+
+    async def load(self) -> None:
+        """Read what is kept, where that is done at once."""
+        ...
+
+    def update(self, queue: MessageQueue, queue_offset: int, *, increase_only: bool) -> None:
+        """Note an offset; it is stored with the next :meth:`persist`."""
+        ...
+
+    def update_and_freeze(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Note an offset that later updates do not change."""
+        ...
+
+    async def read(
+        self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
+    ) -> int | None:
+        """The offset of a queue; ``None`` if there is none.
+
+        Raises:
+            RoquetError: The store cannot be read; whether there is an offset is not known.
+        """
+        ...
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Store the offsets of these queues.
+
+        Raises:
+            RoquetError: Some could not be stored; the others were.
+        """
+        ...
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget a queue, here and not in the store."""
+        ...
+
+    def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """What is noted, of one topic or all."""
+        ...
+
+
+class _Table:
+    """Offsets by queue."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+        self._frozen: set[MessageQueue] = set()
+
+    def update(
+        self, queue: MessageQueue, queue_offset: int, *, increase_only: bool = False
+    ) -> None:
+        """Note an offset; it is stored with the next ``persist``.
+
+        Args:
+            queue: The queue.
+            queue_offset: The next message to consume.
+            increase_only: Whether a smaller offset than the noted one is passed over.
+        """
+        known = self._offsets.get(queue)
+        if queue in self._frozen or (increase_only and known is not None and known > queue_offset):
+            return
+        self._offsets[queue] = queue_offset
+
+    def update_and_freeze(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Note an offset that later updates do not change, until the queue is removed."""
+        self._offsets[queue] = queue_offset
+        self._frozen.add(queue)
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget a queue, here and not in the store."""
+        self._offsets.pop(queue, None)
+        self._frozen.discard(queue)
+
+    def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """What is noted, of one topic or all."""
+        return {
+            queue: queue_offset
+            for queue, queue_offset in self._offsets.items()
+            if topic is None or queue.topic == topic
+        }
+
+
+class RemoteBrokerOffsetStore(_Table):
+    """Offsets that the brokers of the queues keep, for all members of a group.
+
+    Args:
+        api: Asks the brokers.
+
+    Example:
+        .. code-block:: python
+
+            store = RemoteBrokerOffsetStore(PullApi(client, "billing"))
+            store.update(queue, 17)
+            await store.persist([queue])
+    """
+
+    def __init__(self, api: PullApi) -> None:
+        super().__init__()
+        self._api = api
+
+    async def load(self) -> None:
+        """Nothing: each offset is asked for when it is needed."""
+
+    async def read(
+        self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
+    ) -> int | None:
+        """The offset of a queue; ``None`` if there is none.
+
+        Raises:
+            RoquetError: The broker cannot be asked.
+        """
+        known = self._offsets.get(queue)
+        if source is ReadOffset.MEMORY or (known is not None and source is not ReadOffset.STORE):
+            return known
+        found = await self._api.query_offset(queue)
+        if found is not None:
+            self.update(queue, found)
+        return found
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Tell the brokers of these queues, and wait until they know.
+
+        Raises:
+            RoquetError: Some could not be told; the others were.
+        """
+        noted = {queue: at for queue, at in self._offsets.items() if queue in queues}
+        done = await asyncio.gather(
+            *(self._api.update_offset(queue, at) for queue, at in noted.items()),
+            return_exceptions=True,
+        )
+        problems = [each for each in done if each is not None]
+        for problem in problems[1:]:
+            log.warning("An offset was not stored: %s", problem)
+        if problems:
+            raise problems[0]
+
+
+class LocalFileOffsetStore(_Table):
+    """Offsets in a file of this machine, for broadcasting.
+
+    The folder has the client id in its name, so only a client with an instance name of its own
+    finds its offsets again.
+
+    Args:
+        client_id: The client.
+        group: Its group.
+        folder: Where the files of all clients are; by default Java's place, in the home folder.
+        files: The file system.
+
+    Raises:
+        StoreError: The client id or the group cannot be the name of a folder.
+
+    Example:
+        >>> import tempfile
+        >>> async def main() -> int | None:
+        ...     queue = MessageQueue("Orders", "broker-a", 0)
+        ...     with tempfile.TemporaryDirectory() as folder:
+        ...         store = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=Path(folder))
+        ...         store.update(queue, 17)
+        ...         await store.persist([queue])
+        ...         again = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=Path(folder))
+        ...         await again.load()
+        ...         return await again.read(queue)
+        >>> asyncio.run(main())
+        17
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        group: str,
+        *,
+        folder: Path | None = None,
+        files: Files | None = None,
+    ) -> None:
+        super().__init__()
+        files = files or Files()
+        root = folder if folder is not None else Path.home() / FOLDER
+        self._file = ConfigFile(
+            files.inside(root, client_id, group, FILE), files, decode=_decode_offsets
+        )
+        self._lock = asyncio.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    async def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            ConfigError: The file is there and cannot be used, nor can its backup.
+            StoreError: The file system refused.
+        """
+        for queue, queue_offset in (await self._stored()).items():
+            self.update(queue, queue_offset)
+
+    async def read(
+        self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
+    ) -> int | None:
+        """The offset of a queue; ``None`` if there is none.
+
+        Raises:
+            RoquetError: The file cannot be read.
+        """
+        known = self._offsets.get(queue)
+        if source is ReadOffset.MEMORY or (known is not None and source is not ReadOffset.STORE):
+            return known
+        found = (await self._stored()).get(queue)
+        if found is not None:
+            self.update(queue, found)
+        return found
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Write these offsets into the file; those of other queues stay in it.
+
+        Raises:
+            RoquetError: The file cannot be written, or what is in it cannot be read.
+        """
+        changed = {queue: at for queue, at in self._offsets.items() if queue in queues}
+        if changed:
+            async with self._lock:
+                await asyncio.to_thread(self._merge, changed)
+
+    async def _stored(self) -> dict[MessageQueue, int]:
+        async with self._lock:
+            return await asyncio.to_thread(self._read_file)
+
+    def _read_file(self) -> dict[MessageQueue, int]:
+        found = self._file.load()
+        if found is None:
+            return {}
+        if found.problem is not None:
+            log.warning("%s (%s)", found.problem.message, found.problem.detail)
+        return found.value
+
+    def _merge(self, changed: dict[MessageQueue, int]) -> None:
+        # Read anew each time, as Java does: another process may have the same client id.
+        table = self._read_file() | changed
+        keyed = {
+            ObjectKey.of(
+                {"brokerName": each.broker_name, "queueId": each.queue_id, "topic": each.topic}
+            ): table[each]
+            for each in sorted(table)
+        }
+        self._file.save(dumps({"offsetTable": keyed}, pretty=True))
+
+
+def _decode_offsets(text: str) -> dict[MessageQueue, int]:
+    return decode_body(ResetOffsetBody, text.encode()).offset_table

@@ -1,0 +1,425 @@
+"""What consumers ask of brokers: messages of a queue, and offsets.
+
+Owns the requests, the choice of the broker (after each pull the broker says which of its brothers
+to ask next) and the way from the bytes of an answer to messages. Queues, topics and the group are
+those of the wire, with the namespace.
+
+Invariants:
+
+* No message is dropped in silence. A body that cannot be decompressed is handed over with its
+  message, and raises when it is asked for. Bytes that are no message end the list; what comes
+  before them is handed over, and a pull that begins with them raises.
+* A message whose tags were not asked for is not handed over: brokers compare hashes only.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct, structs
+
+from roquet.client.instance import ClientInstance
+from roquet.client.message import ReceivedMessage
+from roquet.client.route import MASTER_ID, vip_address
+from roquet.errors import BadBody, CorruptRecord, NoRoute, ProtocolError
+from roquet.format.batch import decode_batch
+from roquet.format.commit_log import decode_record
+from roquet.model import sys_flag as flags
+from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import SubscriptionData
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.base import Header, decode_header
+from roquet.remoting.headers.offset import (
+    BoundaryType,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from roquet.remoting.headers.pull import (
+    PullFlag,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
+
+__all__ = ["PullApi", "PullResult", "PullStatus", "decode_messages"]
+
+PULL_TIMEOUT_MS = 10_000
+"""How long an answer may take, besides the time that the broker may wait for a message."""
+
+OFFSET_TIMEOUT_MS = 5_000
+PULL_BYTES_MAX = 2**31 - 1
+
+
+class PullStatus(Enum):
+    """What a pull came to; the values are Java's names."""
+
+    FOUND = "FOUND"
+    """There are messages."""
+
+    NO_NEW_MESSAGE = "NO_NEW_MSG"
+    """The queue has no message at the offset yet."""
+
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MSG"
+    """The broker looked at some messages; none of them is wanted."""
+
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+    """The queue does not have this offset; ``next_offset`` is one that it has."""
+
+
+_STATUS: dict[int, PullStatus] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+_QUERIED = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
+
+
+class PullResult(Struct, frozen=True, kw_only=True):
+    """The answer to a pull.
+
+    Attributes:
+        status: What it came to.
+        next_offset: Where to go on.
+        min_offset: The first offset of the queue.
+        max_offset: The next offset that the queue gives to a message.
+        messages: The messages. It may be empty although some were found: none has wanted tags.
+    """
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[ReceivedMessage]
+
+
+class PullApi:
+    """Asks brokers for a group.
+
+    Args:
+        client: The client.
+        group: The group.
+
+    Example:
+        .. code-block:: python
+
+            api = PullApi(client, "billing")
+            wanted = subscription_of("Orders", "*", version_ms=0)
+            for queue in await client.routes.subscribe_queues("Orders"):
+                result = await api.pull(queue, await api.min_offset(queue), subscription=wanted)
+    """
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self._client = client
+        self.group = group
+        self._broker_ids: dict[MessageQueue, int] = {}
+
+    # ------------------------------------------------------------------------------ messages
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        subscription: SubscriptionData,
+        max_messages: int = 32,
+        max_bytes: int = PULL_BYTES_MAX,
+        sys_flag: int = PullFlag.SUBSCRIPTION,
+        suspend_ms: int = 0,
+        commit_offset: int = 0,
+        timeout_ms: int | None = None,
+    ) -> PullResult:
+        """Messages of a queue.
+
+        Args:
+            queue: The queue.
+            queue_offset: The first offset.
+            subscription: Which messages. With the flag SUBSCRIPTION its expression goes with the
+                request; otherwise the broker takes the one of the heartbeat.
+            max_messages: How many at most; a broker may give fewer.
+            max_bytes: How many bytes at most; brokers of version 4 do not look at it.
+            sys_flag: Bits of :class:`~roquet.remoting.headers.pull.PullFlag`.
+            suspend_ms: With the flag SUSPEND: how long the broker may wait for a message.
+            commit_offset: With the flag COMMIT_OFFSET: how far the group is.
+            timeout_ms: How long to wait for the answer.
+
+        Raises:
+            NoRoute: No broker of this name is known.
+            ClientError: The broker did not answer, or refused.
+            ProtocolError: The answer cannot be read.
+        """
+        address, is_slave = await self._read_address(queue)
+        if is_slave:
+            sys_flag &= ~PullFlag.COMMIT_OFFSET
+        has_expression = sys_flag & PullFlag.SUBSCRIPTION
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=max_messages,
+            sys_flag=int(sys_flag),
+            commit_offset=commit_offset,
+            suspend_timeout_ms=suspend_ms,
+            subscription=subscription.sub_string if has_expression else None,
+            sub_version=subscription.sub_version,
+            max_msg_bytes=max_bytes,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        is_lite = sys_flag & PullFlag.LITE_PULL
+        code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
+        if timeout_ms is None:
+            waits_ms = suspend_ms if sys_flag & PullFlag.SUSPEND else 0
+            timeout_ms = PULL_TIMEOUT_MS + waits_ms
+        answer = await self._client.ask(
+            address, code, header, timeout_ms=timeout_ms, accept=_STATUS
+        )
+        return self._result(queue, answer, subscription)
+
+    def _result(
+        self, queue: MessageQueue, answer: RemotingCommand, subscription: SubscriptionData
+    ) -> PullResult:
+        header = decode_header(PullMessageResponseHeader, answer.ext_fields)
+        self._broker_ids[queue] = header.suggest_which_broker_id
+        status = _STATUS[answer.code]
+        next_offset = header.next_begin_offset
+        messages: list[ReceivedMessage] = []
+        if status is PullStatus.FOUND:
+            delta = header.offset_delta or 0
+            messages, is_whole = decode_messages(answer.body, queue, offset_delta=delta)
+            if not is_whole:
+                next_offset = messages[-1].queue_offset + 1
+            if subscription.tags_set and not subscription.class_filter_mode:
+                messages = [each for each in messages if each.tags in subscription.tags_set]
+        return PullResult(
+            status=status,
+            next_offset=next_offset,
+            min_offset=header.min_offset,
+            max_offset=header.max_offset,
+            messages=messages,
+        )
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget which broker was suggested for a queue."""
+        self._broker_ids.pop(queue, None)
+
+    # ------------------------------------------------------------------------------- offsets
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The next offset that the queue gives to a message.
+
+        Raises:
+            NoRoute: The master of the queue is not known.
+            ClientError: It did not answer, or refused.
+        """
+        header = GetMaxOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        return await self._offset_of(queue, RequestCode.GET_MAX_OFFSET, header)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the first message that is still there.
+
+        Raises:
+            NoRoute: The master of the queue is not known.
+            ClientError: It did not answer, or refused.
+        """
+        header = GetMinOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        return await self._offset_of(queue, RequestCode.GET_MIN_OFFSET, header)
+
+    async def search_offset(
+        self,
+        queue: MessageQueue,
+        timestamp_ms: int,
+        *,
+        boundary: BoundaryType = BoundaryType.LOWER,
+    ) -> int:
+        """The offset of the messages stored at a time, or of the next ones after it.
+
+        Raises:
+            NoRoute: The master of the queue is not known.
+            ClientError: It did not answer, or refused.
+        """
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp_ms=timestamp_ms,
+            boundary_type=boundary,
+            broker_name=queue.broker_name,
+        )
+        return await self._offset_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
+        """When the first message that is still there was stored; -1 if there is none.
+
+        Raises:
+            NoRoute: The master of the queue is not known.
+            ClientError: It did not answer, or refused.
+        """
+        header = GetEarliestMsgStoretimeRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        code = RequestCode.GET_EARLIEST_MSG_STORETIME
+        answer = await self._client.ask(await self._master_address(queue), code, header)
+        return decode_header(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields).timestamp_ms
+
+    async def query_offset(self, queue: MessageQueue) -> int | None:
+        """How far the group is in a queue; ``None`` if it never consumed it.
+
+        A broker may answer 0 for a young queue that the group never consumed.
+
+        Raises:
+            NoRoute: No broker of this name is known.
+            ClientError: It did not answer, or refused.
+        """
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
+        )
+        answer = await self._client.ask(
+            await self._offset_address(queue),
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            header,
+            timeout_ms=OFFSET_TIMEOUT_MS,
+            accept=_QUERIED,
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return decode_header(OffsetResponseHeader, answer.ext_fields).queue_offset
+
+    async def update_offset(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Tell the broker how far the group is, and wait until it knows.
+
+        Raises:
+            NoRoute: No broker of this name is known.
+            ClientError: It did not answer, or refused.
+        """
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=queue_offset,
+            broker_name=queue.broker_name,
+        )
+        await self._client.ask(
+            await self._offset_address(queue),
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            header,
+            timeout_ms=OFFSET_TIMEOUT_MS,
+        )
+
+    async def _offset_of(self, queue: MessageQueue, code: int, header: Header) -> int:
+        answer = await self._client.ask(await self._master_address(queue), code, header)
+        return decode_header(OffsetResponseHeader, answer.ext_fields).queue_offset
+
+    # ------------------------------------------------------------------------------- brokers
+
+    async def _read_address(self, queue: MessageQueue) -> tuple[str, bool]:
+        """Whom to pull from, and whether it is a slave."""
+        broker_id = self._broker_ids.get(queue, MASTER_ID)
+        address = await self._address(queue, broker_id=broker_id)
+        name = self._client.routes.broker_name_of(queue)
+        master = self._client.routes.broker_address(name, master_only=True)
+        return address, address != master
+
+    async def _master_address(self, queue: MessageQueue) -> str:
+        return self._vip(await self._address(queue, master_only=True))
+
+    async def _offset_address(self, queue: MessageQueue) -> str:
+        """The master, or while there is none a slave, which tells the master later."""
+        return self._vip(await self._address(queue))
+
+    def _vip(self, address: str) -> str:
+        return vip_address(address) if self._client.options.vip_channel else address
+
+    async def _address(
+        self, queue: MessageQueue, *, master_only: bool = False, broker_id: int = MASTER_ID
+    ) -> str:
+        routes = self._client.routes
+        for is_asked in (False, True):
+            if is_asked:
+                await routes.route(queue.topic, refresh=True)
+            found = routes.broker_address(
+                routes.broker_name_of(queue), master_only=master_only, broker_id=broker_id
+            )
+            if found is not None:
+                return found
+        raise NoRoute(
+            f"The broker {queue.broker_name} of the topic {queue.topic} is not known",
+            detail="no master is known" if master_only else None,
+            hint="It may be down, or registered at other name servers.",
+        )
+
+
+def decode_messages(
+    body: bytes | memoryview, queue: MessageQueue, *, offset_delta: int = 0
+) -> tuple[list[ReceivedMessage], bool]:
+    """The messages in the body of an answer, and whether these are all of its bytes.
+
+    Args:
+        body: Records, one behind the other.
+        queue: The queue that they are of.
+        offset_delta: What a static topic adds to the offsets in the records.
+
+    Raises:
+        ProtocolError: The body does not begin with a message.
+    """
+    found: list[ReceivedMessage] = []
+    position = 0
+    while position < len(body):
+        try:
+            stored = decode_record(body, position, len(body))
+        except CorruptRecord as error:
+            if found:
+                return found, False
+            raise ProtocolError(
+                f"An answer of {queue.broker_name} holds bytes that are no message",
+                code="bad_message_bytes",
+                detail=f"byte {position} of {len(body)}: {error.detail}",
+                hint="The broker's log may be damaged there; see roquet store check.",
+            ) from error
+        position += stored.store_size
+        message = ReceivedMessage.of(stored, queue.broker_name)
+        message.queue_id = queue.queue_id
+        message.queue_offset += offset_delta
+        if stored.sys_flag & _WRAPPED == _WRAPPED:
+            found += _unwrapped(message)
+        else:
+            found.append(message)
+    return found, True
+
+
+_WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
+_COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
+
+
+def _unwrapped(outer: ReceivedMessage) -> list[ReceivedMessage]:
+    """The messages of a batch that the broker stores as one; itself if it cannot be read."""
+    try:
+        entries = list(decode_batch(outer.body))
+    except (BadBody, ProtocolError):
+        return [outer]
+    return [
+        structs.replace(
+            outer,
+            queue_offset=outer.queue_offset + index,
+            flag=entry.flag,
+            sys_flag=outer.sys_flag & ~_COMPRESSION,
+            raw_body=bytes(entry.body),
+            properties_data=bytes(entry.properties),
+            _body=None,
+            _properties=None,
+        )
+        for index, entry in enumerate(entries)
+    ]
