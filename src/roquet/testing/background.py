@@ -36,6 +36,7 @@ class BackgroundBroker:
         namesrv: The address that clients are given.
         address: The broker's address.
         name: The broker's name.
+        cluster: The name of its cluster.
         folder: Where the data lie.
     """
 
@@ -44,6 +45,7 @@ class BackgroundBroker:
         self.namesrv = running.namesrv
         self.address = running.address
         self.name = running.name
+        self.cluster = running.cluster
         self.folder = running.folder
         self._loop = loop
 

@@ -120,7 +120,7 @@ async def broker(
         if proxied:
             host, port = split_address(made.address)
             proxy = FaultProxy(made.listens_on, host=host, port=port)
-            made.proxy = await running.enter_async_context(proxy)
+            made.use_proxy(await running.enter_async_context(proxy))
         yield made
 
 
@@ -132,11 +132,7 @@ class RunningBroker:
         namesrv: The address that clients are given.
         address: The broker's address, as routes have it.
         listens_on: Where the broker itself listens, if that is not the same.
-        proxy: What stands between clients and the broker, if that was asked for. The fast port,
-            for clients with a VIP channel, is not reached through it.
     """
-
-    proxy: FaultProxy
 
     def __init__(
         self, folder: Path, settings: BrokerSettings, namesrv_port: int | None, files: Files
@@ -160,6 +156,7 @@ class RunningBroker:
         self.listens_on = joined(advertised_ip(host), config.listen_port)
         self._broker: Broker | None = None
         self._namesrv: Namesrv | None = None
+        self._proxy: FaultProxy | None = None
 
     @property
     def broker(self) -> Broker:
@@ -176,6 +173,25 @@ class RunningBroker:
     def store(self) -> MessageStore:
         """The messages."""
         return self.broker.store
+
+    @property
+    def proxy(self) -> FaultProxy:
+        """What stands between clients and the broker, for faults of the network.
+
+        The fast port, for clients with a VIP channel, is not reached through it.
+
+        Raises:
+            RoquetError: There is none.
+        """
+        if self._proxy is None:
+            raise RoquetError(
+                "There is no proxy before the broker.", hint="Ask for one: broker(proxied=True)."
+            )
+        return self._proxy
+
+    def use_proxy(self, proxy: FaultProxy) -> None:
+        """Have a proxy that runs, at the address that routes lead to."""
+        self._proxy = proxy
 
     @property
     def name(self) -> str:

@@ -58,6 +58,13 @@ async def test_the_fast_port_is_where_vip_clients_look() -> None:
         assert b.broker.fast_port == b.broker.port - 2
 
 
+async def test_a_proxy_is_there_only_if_it_was_asked_for() -> None:
+    async with broker() as b:
+        assert b.address == b.listens_on
+        with pytest.raises(RoquetError, match="proxied=True"):
+            _ = b.proxy
+
+
 async def test_while_it_is_stopped_clients_are_refused_and_nobody_gets_its_port() -> None:
     async with broker() as b, RemotingClient() as client:
         await b.stop_broker()
