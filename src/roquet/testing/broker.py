@@ -336,10 +336,18 @@ def _reserved(config: BrokerConfig) -> Iterator[_Ports]:
     """Free ports, where no certain one is asked for, that nobody else gets while the block runs."""
     host = config.bind_address
     with ExitStack() as held:
-        main = config.listen_port or _reserve_pair(host, held)
-        namesrv = None
-        if not config.namesrv_address:
-            namesrv = held.enter_context(reserve_port(host)).getsockname()[1]
+        try:
+            main = config.listen_port or _reserve_pair(host, held)
+            namesrv = None
+            if not config.namesrv_address:
+                namesrv = held.enter_context(reserve_port(host)).getsockname()[1]
+        except OSError as error:
+            raise ConfigError(
+                f"Cannot listen on {host}.",
+                code="listen",
+                detail=str(error),
+                hint="Leave bindAddress out, or give an address of this machine.",
+            ) from None
         yield _Ports(main, namesrv)
 
 

@@ -167,6 +167,7 @@ async def test_a_test_may_stand_in_for_the_files() -> None:
         ({"flushDiskTyp": "SYNC_FLUSH"}, "Did you mean flushDiskType"),
         ({"flushDiskType": "NEVER"}, "the options of the test: 'NEVER'"),
         ({"brokerRole": "SLAVE"}, "brokerId"),
+        ({"bindAddress": "192.0.2.1"}, "Cannot listen on 192.0.2.1"),
     ],
 )
 async def test_an_option_that_cannot_be_used_is_an_error(
