@@ -14,6 +14,7 @@ from roquet.client.compression import decompress
 from roquet.errors import BadMessage
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
+from roquet.model.fastjson_reader import SURROGATE
 from roquet.model.host import LOOPBACK, Host
 from roquet.model.message import StoredMessage
 from roquet.model.message_id import offset_message_id
@@ -122,7 +123,9 @@ class Message(Struct, eq=False):
         """All properties as a broker gets them, without the unique id; a map of its own."""
         found = dict(self.properties)
         if self.keys:
-            found[prop.KEYS] = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+            keys = self.keys if isinstance(self.keys, str) else prop.KEY_SEPARATOR.join(self.keys)
+            if keys:
+                found[prop.KEYS] = keys
         if self.tags:
             found[prop.TAGS] = self.tags
         if self.delay_level:
@@ -176,6 +179,11 @@ def _check_text(name: str, value: str) -> None:
         if "\x01" in text or "\x02" in text:
             raise BadMessage(
                 "A property cannot hold the characters 1 and 2, which separate properties",
+                detail=f"{name!r}: {value!r}",
+            )
+        if not text.isascii() and SURROGATE.search(text) is not None:
+            raise BadMessage(
+                "A property is no text: it holds half of a surrogate pair",
                 detail=f"{name!r}: {value!r}",
             )
 
