@@ -25,6 +25,7 @@
         │   └── MessageTooLarge
         ├── BadBody
         ├── NoRoute
+        ├── PartlySent
         ├── NotFound
         ├── BrokersFailed
         ├── OffsetOutOfRange
@@ -61,6 +62,7 @@ __all__ = [
     "NotAStore",
     "NotFound",
     "OffsetOutOfRange",
+    "PartlySent",
     "PermissionRefused",
     "ProtocolError",
     "RequestTimeout",
@@ -268,6 +270,32 @@ class NoRoute(ClientError):
 
     default_code = "no_route"
     exit_code = 3
+
+
+class PartlySent(ClientError):
+    """Some messages of a batch are stored, the others are not; the cause says why.
+
+    Args:
+        message: What happened.
+        sent: How many messages, counted from the first, are stored.
+        code: A stable name for programs; by default the one of the class.
+        detail: The facts.
+        hint: What the reader can do about it.
+    """
+
+    default_code = "partly_sent"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sent: int = 0,
+        code: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, detail=detail, hint=hint)
+        self.sent = sent
 
 
 class NotFound(ClientError):

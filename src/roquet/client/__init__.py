@@ -18,6 +18,16 @@ from roquet.client.allocate import (
 from roquet.client.compression import Compression
 from roquet.client.expression import Expression, Sql, subscription_of
 from roquet.client.faces import ConsumerFace, ProducerFace
+from roquet.client.hooks import (
+    ConsumeContext,
+    ConsumeHook,
+    ConsumeReturn,
+    EndTransactionContext,
+    EndTransactionHook,
+    MessageKind,
+    SendContext,
+    SendHook,
+)
 from roquet.client.instance import ClientInstance
 from roquet.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from roquet.client.offset_store import (
@@ -27,8 +37,20 @@ from roquet.client.offset_store import (
     RemoteBrokerOffsetStore,
 )
 from roquet.client.options import ClientOptions
+from roquet.client.outgoing_message import split_batch
+from roquet.client.producer import Producer, TransactionProducer
+from roquet.client.producer_options import ProducerOptions
 from roquet.client.pull_api import PullApi, PullResult, PullStatus
+from roquet.client.queue_choice import (
+    QueueSelector,
+    select_by_hash,
+    select_by_random,
+    select_by_sharding_key,
+)
+from roquet.client.request import reply
 from roquet.client.route import PublishRoute, RouteCache, TopicRoute
+from roquet.client.transaction import TransactionListener, TransactionResult, TransactionState
+from roquet.model.message_queue import MessageQueue
 
 __all__ = [
     "AclHook",
@@ -42,23 +64,44 @@ __all__ = [
     "ClientInstance",
     "ClientOptions",
     "Compression",
+    "ConsumeContext",
+    "ConsumeHook",
+    "ConsumeReturn",
     "ConsumerFace",
+    "EndTransactionContext",
+    "EndTransactionHook",
     "Expression",
     "LocalFileOffsetStore",
     "Message",
+    "MessageKind",
+    "MessageQueue",
     "OffsetStore",
+    "Producer",
     "ProducerFace",
+    "ProducerOptions",
     "PublishRoute",
     "PullApi",
     "PullResult",
     "PullStatus",
+    "QueueSelector",
     "ReadOffset",
     "ReceivedMessage",
     "RemoteBrokerOffsetStore",
     "RouteCache",
+    "SendContext",
+    "SendHook",
     "SendResult",
     "SendStatus",
     "Sql",
     "TopicRoute",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
+    "reply",
+    "select_by_hash",
+    "select_by_random",
+    "select_by_sharding_key",
+    "split_batch",
     "subscription_of",
 ]

@@ -42,6 +42,7 @@ from roquet.remoting.processor import (
 )
 from roquet.remoting.server import RemotingServer, ServerConfig
 from roquet.store.config import MessageStoreConfig
+from roquet.testing.broker import RunningBroker
 from roquet.testing.hooked_files import QuickFiles
 
 LOOPBACK = "127.0.0.1"
@@ -278,3 +279,16 @@ def received(message: BrokerMessage) -> ReceivedMessage:
     """The same as a consumer gets it."""
     data = record_of(message)
     return ReceivedMessage.of(decode_record(data, 0, len(data)), "broker-a")
+
+
+def stored(running: RunningBroker, topic: str, queue_id: int = 0) -> list[ReceivedMessage]:
+    """What a queue holds, from its beginning."""
+    return [each for each in running.messages(topic) if each.queue_id == queue_id]
+
+
+async def stored_soon(
+    running: RunningBroker, topic: str, count: int, queue_id: int = 0
+) -> list[ReceivedMessage]:
+    """What a queue holds, as soon as it is this many."""
+    await until(lambda: len(stored(running, topic, queue_id)) >= count)
+    return stored(running, topic, queue_id)

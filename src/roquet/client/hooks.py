@@ -1,0 +1,182 @@
+"""What users run around sends, consumption and ends of transactions.
+
+Owns the hooks and what they see. A hook that raises is logged and changes nothing: the message goes
+its way, as in Apache RocketMQ's client. Hooks run on the event loop and must not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
+
+from roquet.client.message import Message, ReceivedMessage, SendResult
+from roquet.model.message_queue import MessageQueue
+
+__all__ = [
+    "ConsumeContext",
+    "ConsumeHook",
+    "ConsumeReturn",
+    "EndTransactionContext",
+    "EndTransactionHook",
+    "MessageKind",
+    "SendContext",
+    "SendHook",
+    "run_hooks",
+]
+
+log = logging.getLogger(__name__)
+
+_Hook = TypeVar("_Hook")
+_Context = TypeVar("_Context")
+
+
+class MessageKind(IntEnum):
+    """What kind of message is sent; the numbers are upstream's."""
+
+    NORMAL = 0
+    HALF = 1
+    TRANSACTION_END = 2
+    DELAYED = 3
+
+
+class SendContext(Struct, kw_only=True, eq=False):
+    """One attempt to send.
+
+    Attributes:
+        group: The producer's group.
+        messages: What is sent: one message, or those of a batch.
+        queue: Where to.
+        broker_address: The broker.
+        properties: What goes with it to the broker; a hook may add to it before the send. Of a
+            batch, these are not the messages' own.
+        kind: What kind of message.
+        oneway: Whether nobody waits for an answer.
+        started_ms: When the attempt began.
+        body_bytes: How long the body is on the wire.
+        result: What became of it, after the send.
+        error: Why it failed, after the send.
+        notes: What hooks keep from before to after, by names of their own.
+    """
+
+    group: str
+    messages: Sequence[Message]
+    queue: MessageQueue
+    broker_address: str
+    properties: dict[str, str]
+    kind: MessageKind = MessageKind.NORMAL
+    oneway: bool = False
+    started_ms: int = 0
+    body_bytes: int = 0
+    result: SendResult | None = None
+    error: BaseException | None = None
+    notes: dict[str, object] = field(default_factory=dict)
+
+
+class SendHook:
+    """Runs around every attempt to send; a subclass overrides what it needs.
+
+    Example:
+        >>> class Count(SendHook):
+        ...     sent = 0
+        ...     def after_send(self, context: SendContext) -> None:
+        ...         self.sent += context.error is None
+    """
+
+    def before_send(self, context: SendContext) -> None:
+        """Look at a message, and maybe add properties."""
+
+    def after_send(self, context: SendContext) -> None:
+        """Look at what became of it."""
+
+
+class ConsumeReturn(IntEnum):
+    """How consumption ended; the numbers are upstream's."""
+
+    SUCCESS = 0
+    TIMEOUT = 1
+    EXCEPTION = 2
+    RETURNED_NOTHING = 3
+    FAILED = 4
+
+
+class ConsumeContext(Struct, kw_only=True, eq=False):
+    """One call of a consumer's handler.
+
+    Attributes:
+        group: The consumer's group.
+        messages: What the handler gets.
+        queue: Where they are from.
+        started_ms: When the call began.
+        is_success: Whether they are consumed, after the call.
+        returned: How it ended, after the call.
+        notes: What hooks keep from before to after, by names of their own.
+    """
+
+    group: str
+    messages: Sequence[ReceivedMessage]
+    queue: MessageQueue
+    started_ms: int = 0
+    is_success: bool = False
+    returned: ConsumeReturn = ConsumeReturn.SUCCESS
+    notes: dict[str, object] = field(default_factory=dict)
+
+
+class ConsumeHook:
+    """Runs around every call of a handler; a subclass overrides what it needs."""
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """Look at messages before the handler gets them."""
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """Look at what became of them."""
+
+
+class EndTransactionContext(Struct, kw_only=True, eq=False):
+    """The end of a transaction.
+
+    Attributes:
+        group: The producer's group.
+        topic: The topic of the half message.
+        tags: Its tag.
+        keys: Its keys, with spaces between.
+        message_id: Its unique id.
+        transaction_id: The id of the transaction.
+        broker_address: The broker that has it.
+        region_id: The region of the broker.
+        state: What is told: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
+        from_check: Whether the broker had asked.
+    """
+
+    group: str
+    topic: str
+    tags: str | None
+    keys: str
+    message_id: str
+    transaction_id: str | None
+    broker_address: str
+    region_id: str
+    state: str
+    from_check: bool
+
+
+class EndTransactionHook(Protocol):
+    """A hook that also sees the ends of transactions."""
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """Look at the end of a transaction, before it is told."""
+        ...
+
+
+def run_hooks(
+    hooks: Iterable[_Hook], call: Callable[[_Hook, _Context], None], context: _Context
+) -> None:
+    """Run one method of all hooks; one that raises is logged."""
+    for hook in hooks:
+        try:
+            call(hook, context)
+        except Exception:
+            log.exception("The hook %s failed", type(hook).__name__)

@@ -1,0 +1,193 @@
+"""A producer that runs: its parts, put together.
+
+Owns :class:`ProducerParts`, which is also the producer's face towards its client instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from msgspec import structs
+
+from roquet.client.accumulator import Accumulator
+from roquet.client.hooks import SendHook
+from roquet.client.instance import ClientInstance
+from roquet.client.message import Message, ReceivedMessage, SendResult
+from roquet.client.outgoing_message import OutgoingMessage, OutgoingMessages
+from roquet.client.producer_options import ProducerOptions
+from roquet.client.queue_choice import QueueSelector, select_by_hash
+from roquet.client.request import Requests
+from roquet.client.sender import Deadline, Sender
+from roquet.client.transaction import CheckTransaction, Transactions
+from roquet.errors import BadMessage, ClientError
+from roquet.model.message_queue import MessageQueue
+from roquet.remoting.headers.send import CheckTransactionStateRequestHeader
+
+__all__ = ["ProducerParts"]
+
+
+class ProducerParts:
+    """The parts of a producer that runs, and its face towards the client.
+
+    Args:
+        client: The client that it is part of.
+        group: Its group.
+        options: How it sends.
+        check: Says what became of a transaction.
+        hooks: What runs around every attempt to send.
+
+    Attributes:
+        client: The client that it is part of.
+        group: Its group on the wire.
+        outgoing: Makes messages ready to be sent.
+        sender: Sends them.
+        transactions: Its transactions.
+        requests: Its requests that wait for a reply.
+        accumulator: Gathers batches, if it does.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        options: ProducerOptions,
+        *,
+        check: CheckTransaction | None,
+        hooks: Sequence[SendHook],
+    ) -> None:
+        self.client = client
+        self.group = client.wrap(group)
+        self.outgoing = OutgoingMessages(options, client.options.namespace, client.unique_ids)
+        self.sender = Sender(client, self.group, options, hooks)
+        self.transactions = Transactions(client, self.group, check, hooks)
+        self.requests = Requests(client)
+        self.accumulator: Accumulator | None = None
+        if options.linger_ms:
+            self.accumulator = Accumulator(
+                self._send_gathered,
+                linger_ms=options.linger_ms,
+                linger_bytes=options.linger_bytes,
+            )
+        self._timeout_ms = options.send_timeout_ms
+        self._introduced: set[str] = set()
+
+    async def close(self) -> None:
+        """Wait for the sends that are under way, and leave the client."""
+        try:
+            if self.accumulator is not None:
+                await self.accumulator.flush()
+            self.requests.close()
+            await self.sender.close()
+            await self.transactions.close()
+            await self.client.unregister_producer(self.group)
+        finally:
+            await self.client.close()
+
+    # ------------------------------------------------------------------------ choosing queues
+
+    async def queue_of(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        arg: object,
+        deadline: Deadline,
+    ) -> MessageQueue | None:
+        """The queue that the caller wants, on the wire; ``None`` when any will do."""
+        key = message.sharding_key
+        if queue is None and selector is None and not key:
+            return None
+        topic = self.outgoing.wire_topic(message.topic)
+        if queue is None:
+            route = await self.sender.route(topic, deadline)
+            queues = self.user_queues(message.topic, route.queues)
+            if selector is None:
+                queue = select_by_hash(queues, message, key)
+            else:
+                queue = _selected(selector, queues, message, arg)
+        if queue.topic != message.topic:
+            raise BadMessage(
+                "The queue is of another topic than the message",
+                detail=f"{queue.topic} and {message.topic}",
+            )
+        return MessageQueue(topic, queue.broker_name, queue.queue_id)
+
+    def user_queues(self, topic: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        """Queues as users see them, without the namespace."""
+        return [MessageQueue(topic, each.broker_name, each.queue_id) for each in queues]
+
+    # -------------------------------------------------------------------------------- batches
+
+    async def send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | None, deadline: Deadline
+    ) -> list[SendResult]:
+        """Send one batch; a result for each message."""
+        outgoing = self.outgoing.of_batch(messages)
+        return _results_of(outgoing, await self.sender.send(outgoing, deadline, queue))
+
+    async def _send_gathered(
+        self, messages: Sequence[Message], queue: MessageQueue | None
+    ) -> Sequence[SendResult]:
+        deadline = Deadline(self.client, self._timeout_ms)
+        if len(messages) == 1:
+            outgoing = self.outgoing.of_message(messages[0])
+            return [await self.sender.send(outgoing, deadline, queue)]
+        return await self.send_batch(messages, queue, deadline)
+
+    async def introduce(self, topic: str, deadline: Deadline) -> None:
+        """Make sure that the brokers of a topic know this client, so that replies find it."""
+        wire_topic = self.outgoing.wire_topic(topic)
+        if wire_topic not in self._introduced:
+            await self.sender.route(wire_topic, deadline)
+            await self.client.heartbeat()
+            self._introduced.add(wire_topic)
+
+    # ------------------------------------------------------------------- towards the client
+
+    def publish_topics(self) -> Collection[str]:
+        """The topics whose routes are to be kept fresh."""
+        return set(self.outgoing.topics.values())
+
+    def check_transaction(
+        self,
+        message: ReceivedMessage,
+        header: CheckTransactionStateRequestHeader,
+        broker_address: str,
+    ) -> None:
+        """A broker asks what became of a half message."""
+        self.transactions.answer_check(message, header, broker_address)
+
+    def reply_arrived(self, message: ReceivedMessage) -> bool:
+        """A reply came; whether it answers a request of this producer."""
+        return self.requests.arrived(message)
+
+
+def _results_of(outgoing: OutgoingMessage, result: SendResult) -> list[SendResult]:
+    """The result of each message of a batch; those of an inner batch are one."""
+    places = result.offset_message_id.split(",")
+    count = len(outgoing.unique_ids)
+    if len(places) != count or result.message_id.count(",") != count - 1:
+        return [result] * count
+    return [
+        structs.replace(
+            result,
+            message_id=unique_id,
+            offset_message_id=place,
+            queue_offset=result.queue_offset + index,
+        )
+        for index, (unique_id, place) in enumerate(zip(outgoing.unique_ids, places, strict=True))
+    ]
+
+
+def _selected(
+    selector: QueueSelector, queues: Sequence[MessageQueue], message: Message, arg: object
+) -> MessageQueue:
+    try:
+        chosen: object = selector(queues, message, arg)
+    except ClientError:
+        raise
+    except Exception as error:
+        raise BadMessage("The queue selector failed", detail=repr(error)) from error
+    if not isinstance(chosen, MessageQueue):
+        raise BadMessage("The queue selector gave no queue", detail=f"found {chosen!r}")
+    return chosen
