@@ -20,10 +20,10 @@ from msgspec import Struct, structs
 
 from roquet.client.instance import ClientInstance
 from roquet.client.message import ReceivedMessage
+from roquet.client.record_reader import read_message
 from roquet.client.route import MASTER_ID, vip_address
 from roquet.errors import BadBody, CorruptRecord, NoRoute, ProtocolError
 from roquet.format.batch import decode_batch
-from roquet.format.commit_log import decode_record
 from roquet.model import sys_flag as flags
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
@@ -379,7 +379,7 @@ def decode_messages(
     position = 0
     while position < len(body):
         try:
-            stored = decode_record(body, position, len(body))
+            message = read_message(body, position, queue.broker_name)
         except CorruptRecord as error:
             if found:
                 return found, False
@@ -389,11 +389,10 @@ def decode_messages(
                 detail=f"byte {position} of {len(body)}: {error.detail}",
                 hint="The broker's log may be damaged there; see roquet store check.",
             ) from error
-        position += stored.store_size
-        message = ReceivedMessage.of(stored, queue.broker_name)
+        position += message.store_size
         message.queue_id = queue.queue_id
         message.queue_offset += offset_delta
-        if stored.sys_flag & _WRAPPED == _WRAPPED:
+        if message.sys_flag & _WRAPPED == _WRAPPED:
             found += _unwrapped(message)
         else:
             found.append(message)
