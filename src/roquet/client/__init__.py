@@ -49,6 +49,7 @@ from roquet.client.queue_choice import (
 )
 from roquet.client.request import reply
 from roquet.client.route import PublishRoute, RouteCache, TopicRoute
+from roquet.client.simple_pull import SimplePull
 from roquet.client.transaction import TransactionListener, TransactionResult, TransactionState
 from roquet.model.message_queue import MessageQueue
 
@@ -92,6 +93,7 @@ __all__ = [
     "SendHook",
     "SendResult",
     "SendStatus",
+    "SimplePull",
     "Sql",
     "TopicRoute",
     "TransactionListener",

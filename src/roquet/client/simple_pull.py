@@ -1,0 +1,246 @@
+"""Reading one queue, offset by offset, without belonging to a group of consumers.
+
+Owns :class:`SimplePull`. Nothing runs in the background but the client's own rounds; nobody shares
+queues with it, and brokers list it nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from roquet.client.expression import Expression, subscription_of
+from roquet.client.instance import ClientInstance
+from roquet.client.message import ReceivedMessage
+from roquet.client.names import check_group, check_topic
+from roquet.client.options import ClientOptions
+from roquet.client.pull_api import PULL_BYTES_MAX, PullApi, PullResult, PullStatus
+from roquet.errors import ClientClosed, ConfigError, OffsetOutOfRange
+from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import SUBSCRIBE_ALL, SubscriptionData
+from roquet.remoting.headers.pull import PullFlag
+
+__all__ = ["SimplePull"]
+
+
+class SimplePull:
+    """Reads one queue.
+
+    Args:
+        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+            all settings of the client.
+        queue: The queue; its topic is without the client's namespace.
+        group: The group that reads; brokers check its permission and keep what it commits.
+        expression: Which messages.
+
+    Raises:
+        BadName: The topic or group cannot have this name.
+        BadExpression: The expression cannot be read.
+        ConfigError: A setting cannot be used.
+
+    Example:
+        .. code-block:: python
+
+            queue = MessageQueue("Orders", "broker-a", 0)
+            async with SimplePull("127.0.0.1:9876", queue, group="audit") as reader:
+                first, end = await reader.min_offset(), await reader.max_offset()
+                async for message in reader.read(first, end):
+                    print(message.queue_offset, message.body)
+    """
+
+    def __init__(
+        self,
+        client: str | Sequence[str] | ClientOptions,
+        queue: MessageQueue,
+        *,
+        group: str,
+        expression: Expression = SUBSCRIBE_ALL,
+    ) -> None:
+        check_group(group)
+        check_topic(queue.topic)
+        if not isinstance(client, ClientOptions):
+            client = ClientOptions(namesrv=client)
+        client.check()
+        subscription_of(queue.topic, expression, version_ms=0)
+        self.queue = queue
+        self.group = group
+        self._options = client
+        self._expression = expression
+        self._running: _Reader | None = None
+        self._is_closed = False
+
+    # ----------------------------------------------------------------------- life and death
+
+    async def start(self) -> None:
+        """Begin. No broker is asked yet: a wrong address shows with the first pull.
+
+        Raises:
+            ConfigError: The client runs with other settings.
+            ClientClosed: The reader was closed.
+        """
+        if self._is_closed:
+            raise self._not_running()
+        if self._running is None:
+            client = await ClientInstance.open(self._options)
+            self._running = _Reader(client, self.queue, self.group, self._expression)
+
+    async def close(self) -> None:
+        """Leave."""
+        self._is_closed = True
+        running, self._running = self._running, None
+        if running is not None:
+            await running.client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _not_running(self) -> ClientClosed:
+        return ClientClosed(
+            f"The reader of {self.queue.topic} is not started, or closed",
+            hint="Use it with async with, or call start() first.",
+        )
+
+    @property
+    def _reader(self) -> _Reader:
+        if self._running is None:
+            raise self._not_running()
+        return self._running
+
+    # ------------------------------------------------------------------------------ messages
+
+    async def pull(
+        self,
+        queue_offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = PULL_BYTES_MAX,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Messages from an offset on.
+
+        Args:
+            queue_offset: The first offset.
+            max_messages: How many at most; a broker may give fewer.
+            max_bytes: How many bytes at most; brokers of version 4 do not look at it.
+            wait_ms: How long the broker may wait for a message if there is none.
+
+        Raises:
+            ClientClosed: The reader is not started, or closed.
+            ConfigError: A number cannot be used.
+            NoRoute: No broker has the queue.
+            ClientError: The broker did not answer, or refused.
+            ProtocolError: The answer cannot be read.
+        """
+        for name, value, least in (
+            ("queue_offset", queue_offset, 0),
+            ("max_messages", max_messages, 1),
+            ("max_bytes", max_bytes, 1),
+            ("wait_ms", wait_ms, 0),
+        ):
+            if value < least:
+                raise ConfigError(f"{name} is {value}", hint=f"It must be {least} or more.")
+        reader = self._reader
+        found = await reader.api.pull(
+            reader.queue,
+            queue_offset,
+            subscription=reader.subscription,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            sys_flag=PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait_ms else 0),
+            suspend_ms=wait_ms,
+        )
+        for message in found.messages:
+            message.topic = reader.client.unwrap(message.topic)
+        return found
+
+    async def read(
+        self, start_offset: int, end_offset: int, *, batch: int = 32, skip_lost: bool = False
+    ) -> AsyncIterator[ReceivedMessage]:
+        """All wanted messages of a part of the queue, in order; never fewer in silence.
+
+        Args:
+            start_offset: The first offset.
+            end_offset: The offset behind the last one.
+            batch: How many messages to pull at a time.
+            skip_lost: Whether to go on behind messages that the broker has removed.
+
+        Raises:
+            OffsetOutOfRange: The broker has removed some of the messages, or does not have all of
+                them yet.
+            ClientError: The broker did not answer, or refused.
+            ProtocolError: An answer cannot be read.
+        """
+        at = start_offset
+        while at < end_offset:
+            found = await self.pull(at, max_messages=batch)
+            for message in found.messages:
+                if message.queue_offset < end_offset:
+                    yield message
+            if found.next_offset <= at:
+                raise self._out_of_range(at, end_offset, found, "they are not there yet")
+            if self._lost_some(found) and not skip_lost:
+                raise self._out_of_range(at, end_offset, found, "they were removed")
+            at = found.next_offset
+
+    def _lost_some(self, found: PullResult) -> bool:
+        if found.status is PullStatus.NO_MATCHED_MESSAGE:
+            # With no filter, a broker passes over only what it is removing.
+            return self._reader.subscription.sub_string == SUBSCRIBE_ALL
+        return found.status is PullStatus.OFFSET_ILLEGAL
+
+    def _out_of_range(
+        self, start_offset: int, end_offset: int, found: PullResult, why: str
+    ) -> OffsetOutOfRange:
+        queue = self.queue
+        return OffsetOutOfRange(
+            f"Queue {queue.queue_id} of {queue.topic} on {queue.broker_name} lacks messages: {why}",
+            detail=f"offsets {start_offset} to {end_offset - 1} are wanted; "
+            f"the queue has {found.min_offset} to {found.max_offset - 1}",
+            hint="Read from min_offset to max_offset, or with skip_lost.",
+        )
+
+    # ------------------------------------------------------------------------------- offsets
+
+    async def min_offset(self) -> int:
+        """The offset of the first message that is still there."""
+        return await self._reader.api.min_offset(self._reader.queue)
+
+    async def max_offset(self) -> int:
+        """The offset that the next message will get."""
+        return await self._reader.api.max_offset(self._reader.queue)
+
+    async def offset_at(self, timestamp_ms: int) -> int:
+        """The offset of the first message stored at a time or after it."""
+        return await self._reader.api.search_offset(self._reader.queue, timestamp_ms)
+
+    async def committed(self) -> int | None:
+        """How far the group is; ``None`` if that is not known."""
+        return await self._reader.api.query_offset(self._reader.queue)
+
+    async def commit(self, queue_offset: int) -> None:
+        """Have the broker keep how far the group is: the next offset to read."""
+        await self._reader.api.update_offset(self._reader.queue, queue_offset)
+
+
+class _Reader:
+    """What a reader has while it runs; names are those of the wire."""
+
+    def __init__(
+        self, client: ClientInstance, queue: MessageQueue, group: str, expression: Expression
+    ) -> None:
+        self.client = client
+        self.queue = MessageQueue(client.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        self.api = PullApi(client, client.wrap(group))
+        self.subscription: SubscriptionData = subscription_of(
+            self.queue.topic, expression, version_ms=0
+        )
