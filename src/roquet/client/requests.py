@@ -26,9 +26,9 @@ from collections.abc import Mapping
 from roquet.client.faces import ConsumerFace, ProducerFace
 from roquet.client.message import ReceivedMessage
 from roquet.client.names import unwrap
+from roquet.client.record_reader import read_message
 from roquet.client.stacks import task_stacks
 from roquet.errors import CorruptRecord
-from roquet.format.commit_log import decode_record
 from roquet.model import properties as prop
 from roquet.model.host import LOOPBACK, Host
 from roquet.remoting.bodies.codec import decode_body, encode_body
@@ -204,10 +204,9 @@ class BrokerRequests:
 
     def _message(self, record: bytes, broker_name: str | None) -> ReceivedMessage:
         try:
-            stored = decode_record(record, 0, len(record))
+            message = read_message(record, 0, broker_name or "")
         except CorruptRecord as error:
             raise RequestRefused(f"The body is no message: {error.detail}") from error
-        message = ReceivedMessage.of(stored, broker_name or "")
         message.topic = unwrap(self._namespace, message.topic)
         return message
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -23,7 +24,7 @@ from roquet.remoting.endpoint import Endpoint, RemotingLimits, RemotingStatistic
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RpcHook
-from roquet.remoting.outgoing import request_timeout
+from roquet.remoting.outgoing import Slots, request_timeout
 from roquet.remoting.processor import ProcessorRegistry
 from roquet.remoting.tls import ClientTlsConfig, client_context
 from roquet.runtime.clock import Clock, SystemClock
@@ -110,7 +111,7 @@ class RemotingClient:
             serialize_type=self._config.serialize_type,
             reads_while_unwritten=True,
         )
-        self._slots = asyncio.Semaphore(self._config.max_in_flight)
+        self._slots = Slots(self._config.max_in_flight)
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._watching = False
@@ -162,14 +163,13 @@ class RemotingClient:
         request = self._request(code, header, body, oneway=False)
         timeout_ms = timeout_ms or self._config.request_timeout_ms
         connection = self._connections.get(address)
-        if connection is None or not connection.is_writable or self._slots.locked():
+        if connection is None or not (connection.is_writable and self._slots.take_free()):
             return await self._invoke_patiently(address, request, timeout_ms)
         # The usual case: there is nothing to wait for but the answer.
-        await self._slots.acquire()
         try:
             answer = await connection.invoke(request, timeout_ms=timeout_ms)
         finally:
-            self._slots.release()
+            self._slots.give_back()
         if answer.code == ResponseCode.GO_AWAY:
             self._lost(address, connection)
             answer = await self._invoke_patiently(address, request, timeout_ms)
@@ -180,7 +180,7 @@ class RemotingClient:
     ) -> RemotingCommand:
         """Ask, after waiting for a slot, a connection and a peer that reads."""
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._slots:
+            async with asyncio.timeout(timeout_ms / 1000), self._slot():
                 connection = await self.connect(address)
                 await connection.wait_writable()
                 answer = await connection.invoke(request)
@@ -212,7 +212,7 @@ class RemotingClient:
         request = self._request(code, header, body, oneway=True)
         timeout_ms = timeout_ms or self._config.request_timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._slots:
+            async with asyncio.timeout(timeout_ms / 1000), self._slot():
                 connection = await self.connect(address)
                 await connection.wait_writable()
                 connection.invoke_oneway(request)
@@ -249,6 +249,14 @@ class RemotingClient:
         if connecting:
             await asyncio.wait(connecting)
         await self._endpoint.close()
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        await self._slots.take()
+        try:
+            yield
+        finally:
+            self._slots.give_back()
 
     async def _open(self, address: str) -> Connection:
         host, port = split_address(address)

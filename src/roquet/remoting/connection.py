@@ -470,7 +470,8 @@ class Connection(asyncio.Protocol):
         call = RpcCall(self, request)
         self._send(call)
         response = await self._outgoing.wait(request, self.remote_address, timeout_ms=timeout_ms)
-        self._run_hooks(lambda hook: hook.after_response(call, response))
+        if self._endpoint.hooks:
+            self._run_hooks(lambda hook: hook.after_response(call, response))
         return response
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
@@ -500,7 +501,8 @@ class Connection(asyncio.Protocol):
             raise self._send_failed("full: too many requests wait for an answer")
         request = call.request
         request.opaque = self._outgoing.free_opaque()
-        self._run_hooks(lambda hook: hook.before_request(call))
+        if self._endpoint.hooks:
+            self._run_hooks(lambda hook: hook.before_request(call))
         self._endpoint.statistics.requests_sent += 1
         self._write(encode_command(request))
 

@@ -1,11 +1,12 @@
 """Requests that we sent on one connection and that are not answered yet.
 
-Owns the pairing of answers with requests by their opaque, and the time-outs.
+Owns the pairing of answers with requests by their opaque, the time-outs, and how many may be open.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -13,9 +14,53 @@ from roquet.errors import ClientError, RequestTimeout
 from roquet.remoting.codes import request_code_name
 from roquet.remoting.command import RemotingCommand
 
-__all__ = ["OutgoingRequests", "request_timeout"]
+__all__ = ["OutgoingRequests", "Slots", "request_timeout"]
 
 _OPAQUE_MASK = 0x7FFFFFFF
+
+
+class Slots:
+    """How many requests may be open at once, to all peers together.
+
+    Args:
+        count: That many.
+    """
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take_free(self) -> bool:
+        """Take a slot, if one is free; while somebody waits, none is."""
+        if self._free <= 0:
+            return False
+        self._free -= 1
+        return True
+
+    async def take(self) -> None:
+        """Take a slot, after those who waited before."""
+        if self.take_free():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            # A turn that was given up is passed over when a slot is given back.
+            if turn.done() and not turn.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Give a slot back: to whoever waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class OutgoingRequests:
