@@ -57,6 +57,14 @@ class AclHook(RpcHook):
         access_key: Who asks.
         secret_key: What the requests are signed with.
         security_token: A temporary token that goes with the keys.
+
+    Example:
+        >>> from roquet.remoting.client import RemotingClient
+        >>> async def main() -> None:
+        ...     async with RemotingClient(hooks=[AclHook("shop", "12345678")]):
+        ...         pass  # whatever it asks is signed
+        >>> import asyncio
+        >>> asyncio.run(main())
     """
 
     def __init__(self, access_key: str, secret_key: str, security_token: str = "") -> None:

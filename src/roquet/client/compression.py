@@ -28,7 +28,12 @@ _ZSTD_STEP_BYTES = 1 << 10
 
 
 class Compression(Enum):
-    """What a body is compressed with; the value is its name in settings."""
+    """What a body is compressed with; the value is its name in settings.
+
+    Example:
+        >>> Compression("zlib") is Compression.ZLIB
+        True
+    """
 
     ZLIB = "zlib"
     LZ4 = "lz4"

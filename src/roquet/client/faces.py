@@ -23,7 +23,20 @@ __all__ = ["ConsumerFace", "ProducerFace"]
 
 
 class ProducerFace(Protocol):
-    """A producer, as its client instance sees it."""
+    """A producer, as its client instance sees it.
+
+    Example:
+        >>> class Quiet:
+        ...     def publish_topics(self) -> list[str]:
+        ...         return ["Orders"]
+        ...     def check_transaction(self, message, header, broker_address) -> None:
+        ...         print("what became of", message.transaction_id)
+        ...     def reply_arrived(self, message) -> bool:
+        ...         return False
+        >>> face: ProducerFace = Quiet()
+        >>> face.publish_topics()
+        ['Orders']
+    """
 
     def publish_topics(self) -> Collection[str]:
         """The topics whose routes are to be kept fresh."""
@@ -44,7 +57,25 @@ class ProducerFace(Protocol):
 
 
 class ConsumerFace(Protocol):
-    """A consumer, as its client instance sees it."""
+    """A consumer, as its client instance sees it.
+
+    Example:
+        >>> class Idle:
+        ...     def heartbeat_data(self) -> ConsumerData:
+        ...         return ConsumerData(group_name="billing")
+        ...     def rebalance_now(self) -> None: ...
+        ...     async def persist_offsets(self) -> None: ...
+        ...     def reset_offsets(self, topic, queue_offsets) -> None: ...
+        ...     def status(self, topic) -> dict[MessageQueue, int]:
+        ...         return {}
+        ...     def running_info(self) -> ConsumerRunningInfo:
+        ...         return ConsumerRunningInfo()
+        ...     async def consume_directly(self, message, broker_name):
+        ...         return ConsumeMessageDirectlyResult()
+        >>> face: ConsumerFace = Idle()
+        >>> face.heartbeat_data().group_name
+        'billing'
+    """
 
     def heartbeat_data(self) -> ConsumerData:
         """What brokers are told: the group, its kind and its subscriptions."""

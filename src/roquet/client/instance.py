@@ -79,6 +79,14 @@ class ClientInstance:
 
     Raises:
         ConfigError: A setting cannot be used.
+
+    Example:
+        >>> async def main() -> str:
+        ...     options = ClientOptions(namesrv="127.0.0.1:9876", namespace="shop")
+        ...     async with await ClientInstance.open(options) as client:
+        ...         return client.wrap("Orders")
+        >>> asyncio.run(main())
+        'shop%Orders'
     """
 
     def __init__(

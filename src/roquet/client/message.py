@@ -189,7 +189,12 @@ def _check_text(name: str, value: str) -> None:
 
 
 class SendStatus(Enum):
-    """How safe a message is that was stored."""
+    """How safe a message is that was stored.
+
+    Example:
+        >>> SendStatus("SEND_OK") is SendStatus.SEND_OK
+        True
+    """
 
     SEND_OK = "SEND_OK"
     """As safe as the broker is configured to make it."""
@@ -217,6 +222,12 @@ class SendResult(Struct, frozen=True, kw_only=True):
         region_id: The region of the broker.
         trace_on: Whether the broker wants traces.
         recall_handle: What cancels a message that is delivered later.
+
+    Example:
+        >>> result = SendResult(status=SendStatus.SEND_OK, message_id="AA", offset_message_id="BB",
+        ...                     queue=MessageQueue("Orders", "broker-a", 3), queue_offset=17)
+        >>> f"{result.status.name} {result.queue.queue_id}:{result.queue_offset}"
+        'SEND_OK 3:17'
     """
 
     status: SendStatus

@@ -52,6 +52,13 @@ class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):
         data: What the name server said.
         subscribe_queues: The queues that can be read, sorted.
         endpoints: By queue of a static topic: the name of the broker that has it now.
+
+    Example:
+        >>> from roquet.remoting.bodies.route import BrokerData
+        >>> data = TopicRouteData(broker_datas=[BrokerData(broker_name="a",
+        ...                                                broker_addrs={0: "10.0.0.1:10911"})])
+        >>> TopicRoute(topic="Orders", data=data, subscribe_queues=(), endpoints={}).brokers
+        {'a': {0: '10.0.0.1:10911'}}
     """
 
     topic: str
@@ -77,6 +84,10 @@ class PublishRoute(Struct, frozen=True, kw_only=True, eq=False):
         queues: The queues of masters that can be written, in the order of Java's client.
         is_ordered: Whether the name server fixes the queues of an ordered topic.
         is_default: Whether the topic does not exist yet and these are the queues it will get.
+
+    Example:
+        >>> PublishRoute(topic="Orders", queues=(MessageQueue("Orders", "a", 0),)).is_default
+        False
     """
 
     topic: str
@@ -103,6 +114,22 @@ class RouteCache:
     Args:
         name_servers: Whom to ask.
         default_topic_queues: How many queues a topic gets at most that does not exist yet.
+
+    Example:
+        A :class:`~roquet.client.instance.ClientInstance` has one as ``routes``:
+
+        >>> import asyncio
+        >>> from roquet.client.instance import ClientInstance
+        >>> from roquet.client.options import ClientOptions
+        >>> async def main() -> None:
+        ...     options = ClientOptions(namesrv="127.0.0.1:1")
+        ...     async with await ClientInstance.open(options) as client:
+        ...         try:
+        ...             await client.routes.route("Orders")
+        ...         except RoquetError as error:
+        ...             print(error.message)
+        >>> asyncio.run(main())
+        No name server answers
     """
 
     def __init__(self, name_servers: NameServers, *, default_topic_queues: int = 4) -> None:
