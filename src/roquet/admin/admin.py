@@ -11,10 +11,16 @@ from types import TracebackType
 from typing import Self
 
 from roquet.admin.calls import Calls
+from roquet.admin.clients import Clients
 from roquet.admin.clusters import Clusters
+from roquet.admin.dead_letters import DeadLetters
 from roquet.admin.groups import Groups
 from roquet.admin.kv import KvValues
+from roquet.admin.messages import Messages
+from roquet.admin.offsets import Offsets
+from roquet.admin.queues import Queues
 from roquet.admin.settings import Settings
+from roquet.admin.stats import Stats
 from roquet.admin.topics import Topics
 from roquet.client import ClientInstance, ClientOptions
 from roquet.errors import ConfigError
@@ -44,6 +50,11 @@ class Admin:
         clusters: Clusters and brokers.
         topics: Topics.
         groups: Consumer groups.
+        offsets: How far groups are, and moving them.
+        clients: Connected producers and consumers.
+        messages: Messages by id, key, time and place.
+        dead_letters: Messages that groups could not consume.
+        stats: Counters of brokers.
         settings: Settings of brokers and name servers.
         kv: Values that name servers keep.
 
@@ -75,6 +86,12 @@ class Admin:
         self.kv = KvValues(self._calls)
         self.topics = Topics(self._calls, self.kv)
         self.groups = Groups(self._calls, self.topics)
+        queues = Queues(self._calls)
+        self.offsets = Offsets(self._calls, queues)
+        self.clients = Clients(self._calls)
+        self.messages = Messages(self._calls, queues)
+        self.dead_letters = DeadLetters(self.topics, self.messages, self.clients)
+        self.stats = Stats(self._calls)
         self.settings = Settings(self._calls)
 
     async def start(self) -> None:

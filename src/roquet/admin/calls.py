@@ -17,6 +17,7 @@ from roquet.admin.results import BrokerInfo, Gathered
 from roquet.client import ClientInstance
 from roquet.client.answers import refused
 from roquet.errors import ClientClosed, NoRoute, NotFound, RoquetError
+from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from roquet.remoting.client import split_address
@@ -24,7 +25,7 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header
 
-__all__ = ["Calls", "Target"]
+__all__ = ["Calls", "Target", "queues_by_address", "targets_of"]
 
 MASTER_ID = 0
 _SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
@@ -218,8 +219,7 @@ class Calls:
         Raises:
             NoRoute: No broker has the topic.
         """
-        route = await self.route(topic)
-        return [Target(each.broker_name or "", _readable(each)) for each in route.broker_datas]
+        return targets_of(await self.route(topic))
 
     async def broker_of(self, topic: str, broker_name: str) -> str:
         """The address of one of them.
@@ -234,6 +234,24 @@ class Calls:
         if address is None:
             raise NoRoute(f"{broker_name} has no address")
         return address
+
+
+def targets_of(route: TopicRouteData) -> list[Target]:
+    """The brokers of a route: the master of each name, or a slave while there is none."""
+    return [Target(each.broker_name or "", _readable(each)) for each in route.broker_datas]
+
+
+def queues_by_address(topic: str, route: TopicRouteData) -> dict[str, list[MessageQueue]]:
+    """The queues that can be read, by the address of :func:`targets_of`."""
+    counts = {each.broker_name: each.read_queue_nums for each in route.queue_datas}
+    return {
+        target.address: [
+            MessageQueue(topic, target.name, queue_id)
+            for queue_id in range(counts.get(target.name, 0))
+        ]
+        for target in targets_of(route)
+        if target.address is not None
+    }
 
 
 def _readable(data: BrokerData) -> str | None:

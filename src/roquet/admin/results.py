@@ -7,10 +7,12 @@ of :mod:`roquet.model`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
+from roquet.client import ReceivedMessage
 from roquet.errors import BrokersFailed, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.offset import OffsetWrapper
@@ -20,6 +22,7 @@ __all__ = [
     "BrokerInfo",
     "Gathered",
     "GroupProgress",
+    "MessagesFound",
     "QueueOffsets",
     "QueueReset",
     "TopicStats",
@@ -230,3 +233,60 @@ class QueueReset(Struct, frozen=True, kw_only=True):
     def is_move(self) -> bool:
         """Whether that is another place."""
         return self.committed_offset != self.target_offset
+
+
+class MessagesFound(Struct, frozen=True, kw_only=True):
+    """Messages that a search found.
+
+    Attributes:
+        messages: The messages, by the time at which they were stored.
+        failures: Brokers whose messages are missing, and why.
+        is_cut: Whether there are more than were asked for.
+
+    Example:
+        >>> late = ReceivedMessage(topic="T", raw_body=b"2", store_timestamp_ms=9)
+        >>> soon = ReceivedMessage(topic="T", raw_body=b"1", store_timestamp_ms=4)
+        >>> found = MessagesFound.of([[late], [soon]], {}, max_messages=1)
+        >>> [each.body for each in found.messages], found.is_cut
+        ([b'1'], True)
+    """
+
+    messages: list[ReceivedMessage]
+    failures: dict[str, RoquetError] = field(default_factory=dict)
+    is_cut: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        parts: Iterable[list[ReceivedMessage]],
+        failures: dict[str, RoquetError],
+        *,
+        max_messages: int | None = None,
+    ) -> MessagesFound:
+        """Sort what brokers gave, and cut what is too much.
+
+        Example:
+            >>> MessagesFound.of([], {}).messages
+            []
+        """
+        messages = sorted(
+            (each for part in parts for each in part),
+            key=lambda each: (each.store_timestamp_ms, each.queue, each.queue_offset),
+        )
+        is_cut = max_messages is not None and len(messages) > max_messages
+        return cls(messages=messages[:max_messages], failures=failures, is_cut=is_cut)
+
+    def check_complete(self, what: str) -> None:
+        """Raise if some brokers did not answer.
+
+        Args:
+            what: What was asked, as the error is to say it.
+
+        Raises:
+            RoquetError: One failed.
+            BrokersFailed: Several failed.
+
+        Example:
+            >>> MessagesFound(messages=[]).check_complete("Searching")
+        """
+        Gathered[None](answers={}, failures=self.failures).complete(what)

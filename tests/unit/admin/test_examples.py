@@ -10,7 +10,8 @@ from types import FunctionType
 from typing import cast
 
 import roquet.admin
-from roquet.admin import Admin
+from roquet.admin import Admin, StatsName
+from roquet.model.message_queue import MessageQueue
 from roquet.testing.broker import RunningBroker
 from tests.unit.admin.admin_kit import prepared
 
@@ -34,12 +35,16 @@ def test_every_public_name_has_an_example() -> None:
 
 
 async def test_every_example_runs(server: RunningBroker, admin: Admin) -> None:
-    await prepared(server, admin)
+    sent = await prepared(server, admin)
     for title, code in sorted(RUN.items(), key=lambda each: "close" in each[0]):
         compiled = compile(code, title, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         names: dict[str, object] = {
             "Admin": Admin,
+            "MessageQueue": MessageQueue,
+            "StatsName": StatsName,
             "admin": admin,
+            "message_id": sent.message_id,
+            "offset_message_id": sent.offset_message_id,
             "namesrv": server.namesrv,
             "print": lambda *words: None,  # noqa: ARG005 - what is printed is not looked at
         }

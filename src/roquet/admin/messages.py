@@ -1,0 +1,312 @@
+"""Messages: by id, by key, by time, by place in a queue.
+
+Owns :class:`Messages`. Nothing is consumed by looking.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from roquet.admin.calls import Calls, queues_by_address, targets_of
+from roquet.admin.queues import Queues, received
+from roquet.admin.results import MessagesFound
+from roquet.client import ReceivedMessage
+from roquet.errors import ConfigError, NotFound, ProtocolError
+from roquet.model.message_id import OffsetMessageId
+from roquet.model.message_queue import MessageQueue
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.offset import QueryConsumeQueueResponseBody
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers.admin import (
+    QueryConsumeQueueRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from roquet.remoting.headers.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+
+__all__ = ["Messages"]
+
+LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
+UNIQUE_ID_MATCHES_MAX = 32
+PULL_MESSAGES_MAX = 32
+QUERY_TIMEOUT_FACTOR = 3
+"""A search by key may touch all of a broker's disk; Java's tools give it as much."""
+
+_OR_NOT_FOUND = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
+
+
+class _UniqueKeyQueryHeader(QueryMessageRequestHeader, kw_only=True):
+    """A search whose key is a unique id."""
+
+    is_unique_key: bool = field(default=True, name="_UNIQUE_KEY_QUERY")
+
+
+class Messages:
+    """Messages; ``admin.messages``.
+
+    Example:
+        found = await admin.messages.by_key("Orders", "17")
+    """
+
+    def __init__(self, calls: Calls, queues: Queues) -> None:
+        self._calls = calls
+        self._queues = queues
+
+    # ----------------------------------------------------------------------------------- ids
+
+    async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
+        """The message that has an id: the one its producer gave it, or where it is stored.
+
+        Raises:
+            NotFound: There is none.
+            NoRoute: No broker has the topic.
+            BrokersFailed: It was not found, and some brokers do not answer.
+
+        Example:
+            message = await admin.messages.by_id("Orders", message_id)
+        """
+        header = _UniqueKeyQueryHeader(
+            topic=topic,
+            key=message_id,
+            max_num=UNIQUE_ID_MATCHES_MAX,
+            begin_timestamp_ms=0,
+            end_timestamp_ms=LONG_MAX,
+        )
+        found = await self._query(topic, header)
+        for message in found.messages:
+            if message.message_id == message_id:
+                return message
+        try:
+            return await self.by_offset_id(message_id)
+        except (NotFound, ProtocolError):
+            found.check_complete(f"Looking for {message_id}")
+            raise NotFound(
+                f"There is no message {message_id} in {topic}",
+                hint="It may have expired, or be in another topic.",
+            ) from None
+
+    async def by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
+        """The message at the place that an id says.
+
+        The id names a broker's address; one that is not of the cluster is not asked.
+
+        Raises:
+            ProtocolError: It is no such id.
+            NotFound: No broker of the cluster has that address, or has nothing there.
+
+        Example:
+            message = await admin.messages.by_offset_id(offset_message_id)
+        """
+        place = OffsetMessageId.parse(offset_message_id)
+        address = str(place.store_host)
+        brokers = {each.address: each.name for each in await self._calls.brokers()}
+        if address not in brokers:
+            raise NotFound(
+                f"No broker of the cluster is at {address}, which the id names",
+                detail=f"known: {', '.join(brokers)}",
+            )
+        header = ViewMessageRequestHeader(physical_offset=place.physical_offset)
+        accept = _OR_NOT_FOUND | {int(ResponseCode.SYSTEM_ERROR)}
+        code = RequestCode.VIEW_MESSAGE_BY_ID
+        answer = await self._calls.ask(address, code, header, accept=accept)
+        messages = received(answer.body, brokers[address])
+        if answer.code != ResponseCode.SUCCESS or not messages:
+            raise NotFound(
+                f"There is no message {offset_message_id}",
+                detail=answer.remark,
+                hint="It may have expired.",
+            )
+        return messages[0]
+
+    # ---------------------------------------------------------------------------------- keys
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = LONG_MAX,
+    ) -> MessagesFound:
+        """Messages of a topic that have a key, oldest first.
+
+        Args:
+            topic: The topic.
+            key: One of the keys of the messages.
+            max_messages: How many each broker may give.
+            begin_ms: Stored at or after this time, in milliseconds since the epoch.
+            end_ms: Stored at or before this time.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            BrokersFailed: No broker answers.
+
+        Example:
+            found = await admin.messages.by_key("Orders", "17", max_messages=10)
+            print([each.body for each in found.messages], found.failures)
+        """
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=_checked(max_messages),
+            begin_timestamp_ms=begin_ms,
+            end_timestamp_ms=end_ms,
+        )
+        found = await self._query(topic, header)
+        # The index knows hashes only, and two keys may share one.
+        messages = [each for each in found.messages if each.topic == topic and key in each.keys]
+        return MessagesFound(messages=messages, failures=found.failures)
+
+    async def _query(self, topic: str, header: QueryMessageRequestHeader) -> MessagesFound:
+        route = await self._calls.route(topic)
+        names = {each.address: each.name for each in targets_of(route)}
+
+        async def ask(address: str) -> list[ReceivedMessage]:
+            answer = await self._calls.ask(
+                address,
+                RequestCode.QUERY_MESSAGE,
+                header,
+                accept=_OR_NOT_FOUND,
+                timeout_ms=self._calls.timeout_ms * QUERY_TIMEOUT_FACTOR,
+            )
+            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                return []
+            return received(answer.body, names[address])
+
+        found = await self._calls.gather(targets_of(route), ask)
+        return MessagesFound.of(found.partial(f"Searching {topic}").values(), found.failures)
+
+    # --------------------------------------------------------------------------- time, place
+
+    async def by_time(
+        self, topic: str, begin_ms: int, end_ms: int, *, max_messages: int = 1_000
+    ) -> MessagesFound:
+        """Messages of a topic that were stored in a span of time, oldest first.
+
+        Args:
+            topic: The topic.
+            begin_ms: Stored at or after this time, in milliseconds since the epoch.
+            end_ms: Stored at or before this time.
+            max_messages: How many at most; when there are more, ``is_cut`` says so, and each queue
+                gives its oldest ones.
+
+        Raises:
+            ConfigError: The end is before the beginning.
+            NoRoute: No broker has the topic.
+            BrokersFailed: No broker answers.
+
+        Example:
+            found = await admin.messages.by_time("Orders", 0, 4_102_444_800_000, max_messages=10)
+        """
+        limit = _checked(max_messages)
+        if end_ms < begin_ms:
+            raise ConfigError("The time ends before it begins", detail=f"{begin_ms} to {end_ms}")
+        route = await self._calls.route(topic)
+        queues = queues_by_address(topic, route)
+
+        async def look(address: str) -> list[ReceivedMessage]:
+            messages: list[ReceivedMessage] = []
+            for queue in queues[address]:
+                messages += await self._of_queue(address, queue, begin_ms, end_ms, limit + 1)
+            return messages
+
+        found = await self._calls.gather(targets_of(route), look)
+        parts = found.partial(f"Looking through {topic}").values()
+        return MessagesFound.of(parts, found.failures, max_messages=limit)
+
+    async def _of_queue(
+        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int, limit: int
+    ) -> list[ReceivedMessage]:
+        bounds = await self._queues.bounds(address, queue)
+        queue_offset = max(await self._queues.search(address, queue, begin_ms), bounds.min_offset)
+        messages: list[ReceivedMessage] = []
+        while queue_offset < bounds.max_offset and len(messages) < limit:
+            count = min(PULL_MESSAGES_MAX, limit - len(messages))
+            pulled, next_offset = await self._queues.pull(address, queue, queue_offset, count)
+            # The search gives the nearest message, which may be a little before the time.
+            messages += [each for each in pulled if begin_ms <= each.store_timestamp_ms <= end_ms]
+            is_past = any(each.store_timestamp_ms > end_ms for each in pulled)
+            if is_past or next_offset <= queue_offset:
+                break
+            queue_offset = next_offset
+        return messages
+
+    async def at(
+        self, queue: MessageQueue, queue_offset: int, *, max_messages: int = 1
+    ) -> list[ReceivedMessage]:
+        """The messages of a queue from an offset on; fewer, or none, if there are no more.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+
+        Example:
+            messages = await admin.messages.at(MessageQueue("Orders", "dev", 0), 0, max_messages=5)
+        """
+        limit = _checked(max_messages)
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        messages: list[ReceivedMessage] = []
+        while len(messages) < limit:
+            count = min(PULL_MESSAGES_MAX, limit - len(messages))
+            pulled, next_offset = await self._queues.pull(address, queue, queue_offset, count)
+            messages += pulled
+            if not pulled or next_offset <= queue_offset:
+                break
+            queue_offset = next_offset
+        return messages
+
+    async def queue_entries(
+        self, queue: MessageQueue, queue_offset: int, *, count: int = 10, group: str | None = None
+    ) -> QueryConsumeQueueResponseBody:
+        """The entries of a queue as they are on disk, and whether a group's filter takes them.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it, or the queue has no such offset.
+
+        Example:
+            entries = await admin.messages.queue_entries(MessageQueue("Orders", "dev", 0), 0)
+        """
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        header = QueryConsumeQueueRequestHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            index=queue_offset,
+            count=_checked(count),
+            consumer_group=group,
+        )
+        answer = await self._calls.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        if not answer.body:
+            raise NotFound(f"The queue has no offset {queue_offset}", detail=answer.remark)
+        return decode_body(QueryConsumeQueueResponseBody, answer.body)
+
+    async def resume_check(self, message: ReceivedMessage) -> None:
+        """Have a broker ask again about a half message of which it had given up.
+
+        Args:
+            message: A message of the topic ``TRANS_CHECK_MAX_TIME_TOPIC``.
+
+        Raises:
+            NotFound: Its broker is not in the cluster.
+            BrokerRefused: It is no half message.
+
+        Example:
+            given_up = await admin.messages.by_time("TRANS_CHECK_MAX_TIME_TOPIC", 0, 1)
+            for message in given_up.messages:
+                await admin.messages.resume_check(message)
+        """
+        header = ResumeCheckHalfMessageRequestHeader(
+            topic=message.topic, msg_id=message.offset_message_id
+        )
+        code = RequestCode.RESUME_CHECK_HALF_MESSAGE
+        told = await self._calls.gather(
+            await self._calls.masters(broker=message.broker_name),
+            lambda address: self._calls.ask(address, code, header),
+        )
+        told.complete("Resuming the check")
+
+
+def _checked(count: int) -> int:
+    if count < 1:
+        raise ConfigError(f"{count} messages are asked for", hint="Ask for one or more.")
+    return count

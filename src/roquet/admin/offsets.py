@@ -1,0 +1,452 @@
+"""Offsets: how far groups are in their queues, and moving them.
+
+Owns :class:`Offsets`. A group is moved by the broker, which tells the group's clients; if they are
+not there, its committed offsets are set. An offset that is merely set while clients run would be
+overwritten by what they commit next, so that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from roquet.admin.calls import Calls, queues_by_address, targets_of
+from roquet.admin.queues import Queues
+from roquet.admin.results import Gathered, GroupProgress, QueueOffsets, QueueReset
+from roquet.errors import BrokerRefused, ConfigError, NotFound
+from roquet.model.message_queue import MessageQueue
+from roquet.model.properties_text import parse_properties
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.offset import (
+    ConsumeStats,
+    ConsumeStatsList,
+    GetConsumerStatusBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueTimeSpan,
+    ResetOffsetBody,
+)
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.headers import offset as headers
+from roquet.remoting.headers.admin import (
+    GetConsumeStatsInBrokerRequestHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+)
+from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.client import GetConsumerConnectionListRequestHeader
+
+__all__ = ["Offsets", "Place"]
+
+Place: TypeAlias = int | Literal["earliest", "latest"]
+"""Where a group is to go on: a time in milliseconds since the epoch, or one of the ends."""
+
+END_OF_QUEUE_MS = -1
+NOT_COMMITTED = -1
+SERVER_SIDE_RESET = "useServerSideResetOffset"
+CLIENT_TIMEOUT_MS = 15_000
+"""Brokers wait up to ten seconds for clients that they ask."""
+
+_OR_NOT_FOUND = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
+_OR_OFFLINE = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.CONSUMER_NOT_ONLINE)})
+
+
+class Offsets:
+    """Offsets of queues and groups; ``admin.offsets``.
+
+    Example:
+        progress = await admin.offsets.progress("billing")
+    """
+
+    def __init__(self, calls: Calls, queues: Queues) -> None:
+        self._calls = calls
+        self._queues = queues
+
+    # --------------------------------------------------------------------------------- queues
+
+    async def bounds(self, queue: MessageQueue) -> QueueOffsets:
+        """The first and the next offset of a queue.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+
+        Example:
+            bounds = await admin.offsets.bounds(MessageQueue("Orders", "dev", 0))
+        """
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        return await self._queues.bounds(address, queue)
+
+    async def at_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
+        """The offset of the message that was stored at a time, or of the next one.
+
+        Args:
+            queue: The queue.
+            timestamp_ms: The time, in milliseconds since the epoch.
+            upper: Of several messages of one time, the last one rather than the first.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+
+        Example:
+            queue_offset = await admin.offsets.at_time(MessageQueue("Orders", "dev", 0), 0)
+        """
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        return await self._queues.search(address, queue, timestamp_ms, upper=upper)
+
+    async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
+        """When the first message of a queue was stored; -1 if it has none.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+
+        Example:
+            stored_ms = await admin.offsets.earliest_store_time_ms(MessageQueue("Orders", "dev", 0))
+        """
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        header = headers.GetEarliestMsgStoretimeRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id
+        )
+        answer = await self._calls.ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        kind = headers.GetEarliestMsgStoretimeResponseHeader
+        return decode_header(kind, answer.ext_fields).timestamp_ms
+
+    # ------------------------------------------------------------------------------- progress
+
+    async def progress(self, group: str, topic: str | None = None) -> GroupProgress:
+        """How far a group is, in one topic or in all of which it committed offsets.
+
+        Raises:
+            BrokersFailed: No broker answers.
+
+        Example:
+            progress = await admin.offsets.progress("billing", "Orders")
+            print(progress.lag, progress.failures)
+        """
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        code = RequestCode.GET_CONSUME_STATS
+        targets = (
+            await self._calls.masters()
+            if topic is None
+            else await self._calls.brokers_of_topic(topic)
+        )
+        found = await self._calls.gather(
+            targets, lambda address: self._calls.ask_body(ConsumeStats, address, code, header)
+        )
+        stats = found.partial(f"Looking at the group {group}").values()
+        queues = {queue: each for part in stats for queue, each in part.offset_table.items()}
+        return GroupProgress(
+            group=group,
+            queues={queue: queues[queue] for queue in sorted(queues)},
+            consume_tps=sum(part.consume_tps for part in stats),
+            failures=found.failures,
+        )
+
+    async def all_progress(
+        self, *, ordered_only: bool = False, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[ConsumeStatsList]:
+        """How far all groups are, on each broker.
+
+        Example:
+            found = await admin.offsets.all_progress()
+            lag = sum(each.total_diff for each in found.answers.values())
+        """
+        code = RequestCode.GET_BROKER_CONSUME_STATS
+        header = GetConsumeStatsInBrokerRequestHeader(is_order=ordered_only)
+        targets = await self._calls.masters(cluster=cluster, broker=broker)
+        return await self._calls.gather(
+            targets, lambda address: self._calls.ask_body(ConsumeStatsList, address, code, header)
+        )
+
+    async def time_spans(self, group: str, topic: str) -> Gathered[list[QueueTimeSpan]]:
+        """When the first, the last and the next message to consume were stored, by queue.
+
+        Raises:
+            NoRoute: No broker has the topic.
+
+        Example:
+            found = await admin.offsets.time_spans("billing", "Orders")
+        """
+        header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
+
+        async def ask(address: str) -> list[QueueTimeSpan]:
+            code = RequestCode.QUERY_CONSUME_TIME_SPAN
+            found = await self._calls.ask_body(QueryConsumeTimeSpanBody, address, code, header)
+            return found.consume_time_span_set
+
+        return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
+
+    async def of_clients(
+        self, group: str, topic: str, *, client_id: str | None = None
+    ) -> Gathered[dict[str, dict[MessageQueue, int]]]:
+        """Offsets as the clients of a group have them in memory: by broker and client id.
+
+        A broker to which no client of the group is connected is a failure.
+
+        Raises:
+            NoRoute: No broker has the topic.
+
+        Example:
+            found = await admin.offsets.of_clients("billing", "Orders")
+        """
+        header = headers.GetConsumerStatusRequestHeader(
+            topic=topic, group=group, client_address=client_id
+        )
+
+        async def ask(address: str) -> dict[str, dict[MessageQueue, int]]:
+            code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+            found = await self._calls.ask_body(
+                GetConsumerStatusBody, address, code, header, timeout_ms=CLIENT_TIMEOUT_MS
+            )
+            return found.consumer_table
+
+        return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """The committed offset of a group; ``None`` if it has committed nothing there.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+
+        Example:
+            queue = MessageQueue("Orders", "dev", 0)
+            queue_offset = await admin.offsets.committed("billing", queue)
+        """
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        found = await self._committed(address, group, queue)
+        return None if found == NOT_COMMITTED else found
+
+    async def _committed(self, address: str, group: str, queue: MessageQueue) -> int:
+        header = headers.QueryConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
+        )
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = await self._calls.ask(address, code, header, accept=_OR_NOT_FOUND)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return NOT_COMMITTED
+        return decode_header(headers.OffsetResponseHeader, answer.ext_fields).queue_offset
+
+    async def least_of_others(
+        self, topic: str, compare_group: str, *, without: Sequence[str] = ()
+    ) -> Gathered[dict[int, int]]:
+        """The least offsets that other groups committed, by queue id, on each broker.
+
+        Raises:
+            NoRoute: No broker has the topic.
+
+        Example:
+            found = await admin.offsets.least_of_others("Orders", "billing", without=["shipping"])
+        """
+        header = headers.QueryCorrectionOffsetRequestHeader(
+            filter_groups=",".join(without) or None, compare_group=compare_group, topic=topic
+        )
+
+        async def ask(address: str) -> dict[int, int]:
+            code = RequestCode.QUERY_CORRECTION_OFFSET
+            found = await self._calls.ask_body(QueryCorrectionOffsetBody, address, code, header)
+            return found.correction_offsets
+
+        return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
+
+    # --------------------------------------------------------------------------------- moving
+
+    async def plan_reset(self, group: str, topic: str, to: Place) -> list[QueueReset]:
+        """What :meth:`reset` would do now, without doing it.
+
+        Raises:
+            ConfigError: The place is none.
+            NoRoute: No broker has the topic.
+            BrokersFailed: Some brokers do not answer.
+
+        Example:
+            moves = await admin.offsets.plan_reset("billing", "Orders", "earliest")
+        """
+        _timestamp_of(to)
+        route = await self._calls.route(topic)
+        queues = queues_by_address(topic, route)
+
+        async def plan(address: str) -> list[QueueReset]:
+            return [await self._plan(address, group, queue, to) for queue in queues[address]]
+
+        found = await self._calls.gather(targets_of(route), plan)
+        return [each for part in found.complete("Planning").values() for each in part]
+
+    async def _plan(self, address: str, group: str, queue: MessageQueue, to: Place) -> QueueReset:
+        if isinstance(to, str):
+            bounds = await self._queues.bounds(address, queue)
+            target = bounds.min_offset if to == "earliest" else bounds.max_offset
+        else:
+            target = await self._queues.search(address, queue, to)
+        committed = await self._committed(address, group, queue)
+        return QueueReset(queue=queue, committed_offset=committed, target_offset=target)
+
+    async def reset(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
+        """Have a group go on somewhere else in a topic; where it does, by queue.
+
+        Its clients are told if they are there; otherwise what they committed is set.
+
+        Args:
+            group: The group.
+            topic: The topic.
+            to: A time in milliseconds since the epoch, ``"earliest"`` or ``"latest"``.
+
+        Raises:
+            ConfigError: The place is none.
+            NoRoute: No broker has the topic.
+            BrokerRefused: The only broker refused, because the group does not exist for instance.
+            BrokersFailed: Some brokers did not; on the others the group has moved.
+
+        Example:
+            moved = await admin.offsets.reset("billing", "Orders", "earliest")
+        """
+        header = headers.ResetOffsetRequestHeader(
+            topic=topic, group=group, timestamp_ms=_timestamp_of(to), force=True
+        )
+        route = await self._calls.route(topic)
+        queues = queues_by_address(topic, route)
+
+        async def move(address: str) -> dict[MessageQueue, int]:
+            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            try:
+                found = await self._calls.ask(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
+            except BrokerRefused:
+                if await self._is_online(address, group):
+                    raise
+            else:
+                return decode_body(ResetOffsetBody, found.body).offset_table
+            plans = [await self._plan(address, group, queue, to) for queue in queues[address]]
+            for each in plans:
+                await self._commit(address, group, each.queue, each.target_offset)
+            return {each.queue: each.target_offset for each in plans}
+
+        told = await self._calls.gather(targets_of(route), move)
+        moved: dict[MessageQueue, int] = {}
+        for table in told.complete(f"Moving the group {group}").values():
+            moved |= table
+        return {queue: moved[queue] for queue in sorted(moved)}
+
+    async def reset_queue(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        """Have a group go on at an offset of one queue.
+
+        Raises:
+            ConfigError: The queue has no such offset, or clients of the group run and the broker
+                does not tell them of a single queue.
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+            BrokerRefused: The broker refused.
+
+        Example:
+            await admin.offsets.reset_queue("billing", MessageQueue("Orders", "dev", 0), 0)
+        """
+        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        bounds = await self._queues.bounds(address, queue)
+        if not bounds.min_offset <= queue_offset <= bounds.max_offset:
+            raise ConfigError(
+                f"The queue has no offset {queue_offset}",
+                detail=f"{bounds.min_offset} to {bounds.max_offset}",
+            )
+        answer = await self._calls.ask(address, RequestCode.GET_BROKER_CONFIG)
+        settings = parse_properties(answer.body.decode("utf-8", "replace"))
+        if settings.get(SERVER_SIDE_RESET, "").lower() == "true":
+            header = headers.ResetOffsetRequestHeader(
+                topic=queue.topic,
+                group=group,
+                queue_id=queue.queue_id,
+                queue_offset=queue_offset,
+                timestamp_ms=0,
+                force=True,
+            )
+            await self._calls.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            return
+        # Such a broker takes the request above as one for all queues.
+        if await self._is_online(address, group):
+            raise ConfigError(
+                f"Clients of the group {group} run, and would commit their own offset again",
+                hint=f"Stop them, set {SERVER_SIDE_RESET} on the broker, or reset the whole topic.",
+            )
+        await self._commit(address, group, queue, queue_offset)
+
+    async def _commit(
+        self, address: str, group: str, queue: MessageQueue, queue_offset: int
+    ) -> None:
+        header = headers.UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=queue_offset,
+        )
+        await self._calls.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def _is_online(self, address: str, group: str) -> bool:
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        answer = await self._calls.ask(address, code, header, accept=_OR_OFFLINE)
+        return answer.code == ResponseCode.SUCCESS
+
+    async def clone(
+        self, source_group: str, target_group: str, topic: str, *, offline: bool = True
+    ) -> list[str]:
+        """Let a group go on where another one is; the brokers that did.
+
+        Args:
+            source_group: The group that is followed.
+            target_group: The group that is moved; its clients should not run.
+            topic: The topic.
+            offline: Whether the topic counts even if no client of the source subscribes to it.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: Nothing was committed by the source.
+            BrokersFailed: Some brokers did not.
+
+        Example:
+            await admin.offsets.reset("billing", "Orders", "earliest")
+            await admin.offsets.clone("billing", "auditing", "Orders")
+        """
+        progress = await self._calls.gather(
+            await self._calls.masters(), lambda address: self._topics_of(address, source_group)
+        )
+        committed = progress.complete(f"Looking at the group {source_group}")
+        if not any(topic in topics for topics in committed.values()):
+            raise NotFound(
+                f"The group {source_group} has committed nothing in {topic}",
+                hint="Look at the names of both.",
+            )
+        header = headers.CloneGroupOffsetRequestHeader(
+            source_group=source_group,
+            destination_group=target_group,
+            topic=topic,
+            offline=offline,
+        )
+        code = RequestCode.CLONE_GROUP_OFFSET
+        told = await self._calls.gather(
+            await self._calls.brokers_of_topic(topic),
+            lambda address: self._calls.ask(address, code, header),
+        )
+        return list(told.complete(f"Copying the offsets of {source_group}"))
+
+    async def _topics_of(self, address: str, group: str) -> set[str]:
+        header = GetConsumeStatsRequestHeader(consumer_group=group)
+        code = RequestCode.GET_CONSUME_STATS
+        found = await self._calls.ask_body(ConsumeStats, address, code, header)
+        return {queue.topic for queue in found.offset_table}
+
+
+def _timestamp_of(to: Place) -> int:
+    match to:
+        case "earliest":
+            return 0
+        case "latest":
+            return END_OF_QUEUE_MS
+        case int() if to >= 0:
+            return to
+    raise ConfigError(
+        f"{to!r} is no place to go on from",
+        hint='Give milliseconds since the epoch, "earliest" or "latest".',
+    )
