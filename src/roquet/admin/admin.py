@@ -18,12 +18,10 @@ from roquet.admin.groups import Groups
 from roquet.admin.kv import KvValues
 from roquet.admin.messages import Messages
 from roquet.admin.offsets import Offsets
-from roquet.admin.queues import Queues
 from roquet.admin.settings import Settings
 from roquet.admin.stats import Stats
 from roquet.admin.topics import Topics
 from roquet.client import ClientInstance, ClientOptions
-from roquet.errors import ConfigError
 from roquet.runtime.clock import Clock
 
 __all__ = ["Admin"]
@@ -41,9 +39,8 @@ class Admin:
     Topics and groups have the names that they have on the brokers, with their namespace.
 
     Args:
-        namesrv: The name servers (``host:port``, several with semicolons, or a sequence), or all
-            settings of the client, such as keys and TLS.
-        timeout_ms: How long each server may take.
+        client: The name servers (``host:port``, several with semicolons, or a sequence), or all
+            settings of the client, such as keys, TLS and how long a server may take.
         clock: The time.
 
     Attributes:
@@ -69,27 +66,23 @@ class Admin:
 
     def __init__(
         self,
-        namesrv: str | Sequence[str] | ClientOptions,
+        client: str | Sequence[str] | ClientOptions,
         *,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
         clock: Clock | None = None,
     ) -> None:
-        if not isinstance(namesrv, ClientOptions):
-            namesrv = ClientOptions(namesrv=namesrv)
-        if timeout_ms < 1:
-            raise ConfigError(f"timeout_ms is {timeout_ms}", hint="It must be 1 or more.")
-        namesrv.check()
-        self._options = namesrv
+        if not isinstance(client, ClientOptions):
+            client = ClientOptions(namesrv=client, request_timeout_ms=DEFAULT_TIMEOUT_MS)
+        client.check()
+        self._options = client
         self._clock = clock
-        self._calls = Calls(timeout_ms)
+        self._calls = Calls(client.request_timeout_ms)
         self.clusters = Clusters(self._calls)
         self.kv = KvValues(self._calls)
         self.topics = Topics(self._calls, self.kv)
         self.groups = Groups(self._calls, self.topics)
-        queues = Queues(self._calls)
-        self.offsets = Offsets(self._calls, queues)
+        self.offsets = Offsets(self._calls)
         self.clients = Clients(self._calls)
-        self.messages = Messages(self._calls, queues)
+        self.messages = Messages(self._calls)
         self.dead_letters = DeadLetters(self.topics, self.messages, self.clients)
         self.stats = Stats(self._calls)
         self.settings = Settings(self._calls)
@@ -112,9 +105,9 @@ class Admin:
             await admin.close()
         """
         if self._calls.is_attached:
-            client = self._calls.client
+            running = self._calls.client
             self._calls.attach(None)
-            await client.close()
+            await running.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

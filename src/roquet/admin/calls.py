@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import NamedTuple, TypeVar
 
 from roquet.admin.results import BrokerInfo, Gathered
-from roquet.client import ClientInstance
+from roquet.client import ClientInstance, PullApi
 from roquet.client.answers import refused
 from roquet.errors import ClientClosed, NoRoute, NotFound, RoquetError
 from roquet.model.message_queue import MessageQueue
@@ -28,6 +28,9 @@ from roquet.remoting.headers.base import Header
 __all__ = ["Calls", "Target", "queues_by_address", "targets_of"]
 
 MASTER_ID = 0
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""The group of tools, which every broker knows; nothing is committed for it."""
+
 _SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
 
 _T = TypeVar("_T")
@@ -234,6 +237,25 @@ class Calls:
         if address is None:
             raise NoRoute(f"{broker_name} has no address")
         return address
+
+    async def topic_api(self, topic: str) -> PullApi:
+        """What asks about single queues of a topic; its route is known then.
+
+        Raises:
+            NoRoute: No broker has the topic.
+        """
+        await self.client.routes.route(topic, refresh=True)
+        return PullApi(self.client, TOOLS_GROUP)
+
+    async def queue_api(self, queue: MessageQueue) -> PullApi:
+        """What asks about one queue.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            NotFound: That broker does not have it.
+        """
+        await self.broker_of(queue.topic, queue.broker_name)
+        return await self.topic_api(queue.topic)
 
 
 def targets_of(route: TopicRouteData) -> list[Target]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from msgspec import field
 
 from roquet.admin.calls import Calls, queues_by_address, targets_of
-from roquet.admin.queues import Queues, received
 from roquet.admin.results import MessagesFound
-from roquet.client import ReceivedMessage
-from roquet.errors import ConfigError, NotFound, ProtocolError
+from roquet.client import PullApi, PullResult, ReceivedMessage, subscription_of
+from roquet.client.record_reader import read_message
+from roquet.errors import ConfigError, CorruptRecord, NotFound, ProtocolError
 from roquet.model.message_id import OffsetMessageId
 from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import SUBSCRIBE_ALL
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.offset import QueryConsumeQueueResponseBody
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -47,9 +48,8 @@ class Messages:
         found = await admin.messages.by_key("Orders", "17")
     """
 
-    def __init__(self, calls: Calls, queues: Queues) -> None:
+    def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._queues = queues
 
     # ----------------------------------------------------------------------------------- ids
 
@@ -108,7 +108,7 @@ class Messages:
         accept = _OR_NOT_FOUND | {int(ResponseCode.SYSTEM_ERROR)}
         code = RequestCode.VIEW_MESSAGE_BY_ID
         answer = await self._calls.ask(address, code, header, accept=accept)
-        messages = received(answer.body, brokers[address])
+        messages = _received(answer.body, brokers[address])
         if answer.code != ResponseCode.SUCCESS or not messages:
             raise NotFound(
                 f"There is no message {offset_message_id}",
@@ -171,7 +171,7 @@ class Messages:
             )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return []
-            return received(answer.body, names[address])
+            return _received(answer.body, names[address])
 
         found = await self._calls.gather(targets_of(route), ask)
         return MessagesFound.of(found.partial(f"Searching {topic}").values(), found.failures)
@@ -202,34 +202,18 @@ class Messages:
         if end_ms < begin_ms:
             raise ConfigError("The time ends before it begins", detail=f"{begin_ms} to {end_ms}")
         route = await self._calls.route(topic)
+        api = await self._calls.topic_api(topic)
         queues = queues_by_address(topic, route)
 
         async def look(address: str) -> list[ReceivedMessage]:
             messages: list[ReceivedMessage] = []
             for queue in queues[address]:
-                messages += await self._of_queue(address, queue, begin_ms, end_ms, limit + 1)
+                messages += await _of_queue(api, queue, (begin_ms, end_ms), limit + 1)
             return messages
 
         found = await self._calls.gather(targets_of(route), look)
         parts = found.partial(f"Looking through {topic}").values()
         return MessagesFound.of(parts, found.failures, max_messages=limit)
-
-    async def _of_queue(
-        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int, limit: int
-    ) -> list[ReceivedMessage]:
-        bounds = await self._queues.bounds(address, queue)
-        queue_offset = max(await self._queues.search(address, queue, begin_ms), bounds.min_offset)
-        messages: list[ReceivedMessage] = []
-        while queue_offset < bounds.max_offset and len(messages) < limit:
-            count = min(PULL_MESSAGES_MAX, limit - len(messages))
-            pulled, next_offset = await self._queues.pull(address, queue, queue_offset, count)
-            # The search gives the nearest message, which may be a little before the time.
-            messages += [each for each in pulled if begin_ms <= each.store_timestamp_ms <= end_ms]
-            is_past = any(each.store_timestamp_ms > end_ms for each in pulled)
-            if is_past or next_offset <= queue_offset:
-                break
-            queue_offset = next_offset
-        return messages
 
     async def at(
         self, queue: MessageQueue, queue_offset: int, *, max_messages: int = 1
@@ -244,15 +228,14 @@ class Messages:
             messages = await admin.messages.at(MessageQueue("Orders", "dev", 0), 0, max_messages=5)
         """
         limit = _checked(max_messages)
-        address = await self._calls.broker_of(queue.topic, queue.broker_name)
+        api = await self._calls.queue_api(queue)
         messages: list[ReceivedMessage] = []
         while len(messages) < limit:
-            count = min(PULL_MESSAGES_MAX, limit - len(messages))
-            pulled, next_offset = await self._queues.pull(address, queue, queue_offset, count)
-            messages += pulled
-            if not pulled or next_offset <= queue_offset:
+            result = await _pull(api, queue, queue_offset, limit - len(messages))
+            messages += result.messages
+            if not result.messages or result.next_offset <= queue_offset:
                 break
-            queue_offset = next_offset
+            queue_offset = result.next_offset
         return messages
 
     async def queue_entries(
@@ -310,3 +293,47 @@ def _checked(count: int) -> int:
     if count < 1:
         raise ConfigError(f"{count} messages are asked for", hint="Ask for one or more.")
     return count
+
+
+def _received(data: bytes, broker_name: str) -> list[ReceivedMessage]:
+    """The messages of an answer, one record after the other."""
+    found: list[ReceivedMessage] = []
+    position = 0
+    while position < len(data):
+        try:
+            message = read_message(data, position, broker_name)
+        except CorruptRecord as error:
+            raise ProtocolError(
+                f"{broker_name} answered with bytes that are no message", detail=error.detail
+            ) from error
+        found.append(message)
+        position += message.store_size
+    return found
+
+
+async def _pull(
+    api: PullApi, queue: MessageQueue, queue_offset: int, max_messages: int
+) -> PullResult:
+    wanted = subscription_of(queue.topic, SUBSCRIBE_ALL, version_ms=0)
+    count = min(max_messages, PULL_MESSAGES_MAX)
+    return await api.pull(queue, queue_offset, subscription=wanted, max_messages=count)
+
+
+async def _of_queue(
+    api: PullApi, queue: MessageQueue, span_ms: tuple[int, int], limit: int
+) -> list[ReceivedMessage]:
+    begin_ms, end_ms = span_ms
+    end_offset = await api.max_offset(queue)
+    queue_offset = max(await api.search_offset(queue, begin_ms), await api.min_offset(queue))
+    messages: list[ReceivedMessage] = []
+    while queue_offset < end_offset and len(messages) < limit:
+        result = await _pull(api, queue, queue_offset, limit - len(messages))
+        # The search gives the nearest message, which may be a little before the time.
+        messages += [
+            each for each in result.messages if begin_ms <= each.store_timestamp_ms <= end_ms
+        ]
+        is_past = any(each.store_timestamp_ms > end_ms for each in result.messages)
+        if is_past or result.next_offset <= queue_offset:
+            break
+        queue_offset = result.next_offset
+    return messages

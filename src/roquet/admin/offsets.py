@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from roquet.admin.calls import Calls, queues_by_address, targets_of
-from roquet.admin.queues import Queues
 from roquet.admin.results import Gathered, GroupProgress, QueueOffsets, QueueReset
+from roquet.client import PullApi
 from roquet.errors import BrokerRefused, ConfigError, NotFound
 from roquet.model.message_queue import MessageQueue
 from roquet.model.properties_text import parse_properties
@@ -58,9 +58,8 @@ class Offsets:
         progress = await admin.offsets.progress("billing")
     """
 
-    def __init__(self, calls: Calls, queues: Queues) -> None:
+    def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._queues = queues
 
     # --------------------------------------------------------------------------------- queues
 
@@ -74,8 +73,7 @@ class Offsets:
         Example:
             bounds = await admin.offsets.bounds(MessageQueue("Orders", "dev", 0))
         """
-        address = await self._calls.broker_of(queue.topic, queue.broker_name)
-        return await self._queues.bounds(address, queue)
+        return await _bounds(await self._calls.queue_api(queue), queue)
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
         """The offset of the message that was stored at a time, or of the next one.
@@ -92,8 +90,9 @@ class Offsets:
         Example:
             queue_offset = await admin.offsets.at_time(MessageQueue("Orders", "dev", 0), 0)
         """
-        address = await self._calls.broker_of(queue.topic, queue.broker_name)
-        return await self._queues.search(address, queue, timestamp_ms, upper=upper)
+        api = await self._calls.queue_api(queue)
+        boundary = headers.BoundaryType.UPPER if upper else headers.BoundaryType.LOWER
+        return await api.search_offset(queue, timestamp_ms, boundary=boundary)
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
         """When the first message of a queue was stored; -1 if it has none.
@@ -103,15 +102,10 @@ class Offsets:
             NotFound: That broker does not have it.
 
         Example:
-            stored_ms = await admin.offsets.earliest_store_time_ms(MessageQueue("Orders", "dev", 0))
+            queue = MessageQueue("Orders", "dev", 0)
+            stored_ms = await admin.offsets.earliest_store_time_ms(queue)
         """
-        address = await self._calls.broker_of(queue.topic, queue.broker_name)
-        header = headers.GetEarliestMsgStoretimeRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id
-        )
-        answer = await self._calls.ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        kind = headers.GetEarliestMsgStoretimeResponseHeader
-        return decode_header(kind, answer.ext_fields).timestamp_ms
+        return await (await self._calls.queue_api(queue)).earliest_store_time_ms(queue)
 
     # ------------------------------------------------------------------------------- progress
 
@@ -269,20 +263,24 @@ class Offsets:
         """
         _timestamp_of(to)
         route = await self._calls.route(topic)
+        api = await self._calls.topic_api(topic)
         queues = queues_by_address(topic, route)
 
         async def plan(address: str) -> list[QueueReset]:
-            return [await self._plan(address, group, queue, to) for queue in queues[address]]
+            return [await self._plan(api, address, group, queue, to) for queue in queues[address]]
 
         found = await self._calls.gather(targets_of(route), plan)
         return [each for part in found.complete("Planning").values() for each in part]
 
-    async def _plan(self, address: str, group: str, queue: MessageQueue, to: Place) -> QueueReset:
-        if isinstance(to, str):
-            bounds = await self._queues.bounds(address, queue)
-            target = bounds.min_offset if to == "earliest" else bounds.max_offset
+    async def _plan(
+        self, api: PullApi, address: str, group: str, queue: MessageQueue, to: Place
+    ) -> QueueReset:
+        if to == "earliest":
+            target = await api.min_offset(queue)
+        elif to == "latest":
+            target = await api.max_offset(queue)
         else:
-            target = await self._queues.search(address, queue, to)
+            target = await api.search_offset(queue, to)
         committed = await self._committed(address, group, queue)
         return QueueReset(queue=queue, committed_offset=committed, target_offset=target)
 
@@ -309,6 +307,7 @@ class Offsets:
             topic=topic, group=group, timestamp_ms=_timestamp_of(to), force=True
         )
         route = await self._calls.route(topic)
+        api = await self._calls.topic_api(topic)
         queues = queues_by_address(topic, route)
 
         async def move(address: str) -> dict[MessageQueue, int]:
@@ -320,7 +319,7 @@ class Offsets:
                     raise
             else:
                 return decode_body(ResetOffsetBody, found.body).offset_table
-            plans = [await self._plan(address, group, queue, to) for queue in queues[address]]
+            plans = [await self._plan(api, address, group, queue, to) for queue in queues[address]]
             for each in plans:
                 await self._commit(address, group, each.queue, each.target_offset)
             return {each.queue: each.target_offset for each in plans}
@@ -345,7 +344,7 @@ class Offsets:
             await admin.offsets.reset_queue("billing", MessageQueue("Orders", "dev", 0), 0)
         """
         address = await self._calls.broker_of(queue.topic, queue.broker_name)
-        bounds = await self._queues.bounds(address, queue)
+        bounds = await _bounds(await self._calls.topic_api(queue.topic), queue)
         if not bounds.min_offset <= queue_offset <= bounds.max_offset:
             raise ConfigError(
                 f"The queue has no offset {queue_offset}",
@@ -436,6 +435,11 @@ class Offsets:
         code = RequestCode.GET_CONSUME_STATS
         found = await self._calls.ask_body(ConsumeStats, address, code, header)
         return {queue.topic for queue in found.offset_table}
+
+
+async def _bounds(api: PullApi, queue: MessageQueue) -> QueueOffsets:
+    first = await api.min_offset(queue)
+    return QueueOffsets(min_offset=first, max_offset=await api.max_offset(queue))
 
 
 def _timestamp_of(to: Place) -> int:

@@ -143,7 +143,7 @@ async def test_settings_of_name_servers(admin: Admin, server: RunningBroker) -> 
 
 
 async def test_an_admin_that_is_closed_says_so(server: RunningBroker) -> None:
-    admin = Admin(ClientOptions(namesrv=server.namesrv), timeout_ms=1_000)
+    admin = Admin(ClientOptions(namesrv=server.namesrv, request_timeout_ms=1_000))
     with pytest.raises(ClientClosed, match="not started"):
         await admin.clusters.names()
     async with admin:
@@ -158,7 +158,7 @@ async def test_bad_settings_are_refused_before_anything_is_asked(server: Running
     with pytest.raises(ConfigError):
         Admin("")
     with pytest.raises(ConfigError):
-        Admin(server.namesrv, timeout_ms=0)
+        Admin(ClientOptions(namesrv=server.namesrv, request_timeout_ms=0))
 
 
 async def test_no_name_server(server: RunningBroker) -> None:

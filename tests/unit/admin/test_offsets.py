@@ -68,7 +68,8 @@ async def test_progress_says_who_is_missing(
     route = await admin.topics.route(TOPIC)
     await second.stop_broker()
 
-    async def old_route(_topic: str) -> TopicRouteData:
+    async def old_route(topic: str) -> TopicRouteData:
+        assert topic == TOPIC
         return route
 
     # Registered still, as after a crash.
