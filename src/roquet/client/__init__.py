@@ -50,6 +50,7 @@ from roquet.client.queue_choice import (
 from roquet.client.request import reply
 from roquet.client.route import PublishRoute, RouteCache, TopicRoute
 from roquet.client.simple_pull import SimplePull
+from roquet.client.trace import TraceConsumeHook, TraceDispatcher, TraceSendHook
 from roquet.client.transaction import TransactionListener, TransactionResult, TransactionState
 from roquet.model.message_queue import MessageQueue
 
@@ -96,6 +97,9 @@ __all__ = [
     "SimplePull",
     "Sql",
     "TopicRoute",
+    "TraceConsumeHook",
+    "TraceDispatcher",
+    "TraceSendHook",
     "TransactionListener",
     "TransactionProducer",
     "TransactionResult",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -163,6 +163,7 @@ class EndTransactionContext(Struct, kw_only=True, eq=False):
     from_check: bool
 
 
+@runtime_checkable
 class EndTransactionHook(Protocol):
     """A hook that also sees the ends of transactions."""
 
@@ -172,11 +173,23 @@ class EndTransactionHook(Protocol):
 
 
 def run_hooks(
-    hooks: Iterable[_Hook], call: Callable[[_Hook, _Context], None], context: _Context
+    hooks: Iterable[_Hook], method: Callable[[_Hook, _Context], None], context: _Context
 ) -> None:
-    """Run one method of all hooks; one that raises is logged."""
+    """Run one method of all hooks, each its own; one that raises is logged.
+
+    Example:
+        >>> class Shout(SendHook):
+        ...     def before_send(self, context: SendContext) -> None:
+        ...         print(context.queue.topic.upper())
+        >>> queue = MessageQueue("Orders", "broker-a", 0)
+        >>> context = SendContext(
+        ...     group="g", messages=[], queue=queue, broker_address="h:1", properties={}
+        ... )
+        >>> run_hooks([Shout()], SendHook.before_send, context)
+        ORDERS
+    """
     for hook in hooks:
         try:
-            call(hook, context)
+            getattr(hook, method.__name__)(context)
         except Exception:
             log.exception("The hook %s failed", type(hook).__name__)

@@ -18,6 +18,7 @@ from roquet.client.producer_options import ProducerOptions
 from roquet.client.queue_choice import QueueSelector, select_by_hash
 from roquet.client.request import Requests
 from roquet.client.sender import Deadline, Sender
+from roquet.client.trace import TraceDispatcher, TraceSendHook
 from roquet.client.transaction import CheckTransaction, Transactions
 from roquet.errors import BadMessage, ClientError
 from roquet.model.message_queue import MessageQueue
@@ -43,6 +44,7 @@ class ProducerParts:
         sender: Sends them.
         transactions: Its transactions.
         requests: Its requests that wait for a reply.
+        trace: Tells what was sent, if it does.
         accumulator: Gathers batches, if it does.
     """
 
@@ -58,6 +60,10 @@ class ProducerParts:
         self.client = client
         self.group = client.wrap(group)
         self.outgoing = OutgoingMessages(options, client.options.namespace, client.unique_ids)
+        self.trace: TraceDispatcher | None = None
+        if options.trace:
+            self.trace = TraceDispatcher(client, group, "PRODUCE", options.trace_topic)
+            hooks = (*hooks, TraceSendHook(self.trace))
         self.sender = Sender(client, self.group, options, hooks)
         self.transactions = Transactions(client, self.group, check, hooks)
         self.requests = Requests(client)
@@ -79,6 +85,8 @@ class ProducerParts:
             self.requests.close()
             await self.sender.close()
             await self.transactions.close()
+            if self.trace is not None:
+                await self.trace.close()
             await self.client.unregister_producer(self.group)
         finally:
             await self.client.close()
@@ -146,7 +154,10 @@ class ProducerParts:
 
     def publish_topics(self) -> Collection[str]:
         """The topics whose routes are to be kept fresh."""
-        return set(self.outgoing.topics.values())
+        topics = set(self.outgoing.topics.values())
+        if self.trace is not None:
+            topics.add(self.trace.topic)
+        return topics
 
     def check_transaction(
         self,

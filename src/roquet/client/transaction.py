@@ -28,7 +28,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from roquet.client.hooks import EndTransactionContext, SendHook
+from roquet.client.hooks import EndTransactionContext, EndTransactionHook, SendHook, run_hooks
 from roquet.client.instance import ClientInstance
 from roquet.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from roquet.client.outgoing_message import is_delayed
@@ -120,7 +120,7 @@ class Transactions:
         client: The connections.
         group: The producer's group on the wire.
         check: Says what became of the work; ``None`` if nobody can say.
-        hooks: Those that have ``end_transaction`` see the ends.
+        hooks: Those that are an :class:`EndTransactionHook` too see the ends.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Transactions:
         self._client = client
         self._group = group
         self._check = check
-        self._hooks = hooks
+        self._hooks = [hook for hook in hooks if isinstance(hook, EndTransactionHook)]
         self._checks: set[asyncio.Task[None]] = set()
 
     def half(self, message: Message) -> Message:
@@ -279,13 +279,7 @@ class Transactions:
         context: EndTransactionContext,
         timeout_ms: int,
     ) -> bool:
-        for hook in self._hooks:
-            see = getattr(hook, "end_transaction", None)
-            if see is not None:
-                try:
-                    see(context)
-                except Exception:
-                    log.exception("The hook %s failed", type(hook).__name__)
+        run_hooks(self._hooks, EndTransactionHook.end_transaction, context)
         try:
             await self._client.remoting.invoke_oneway(
                 address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms
