@@ -25,7 +25,7 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header
 
-__all__ = ["Calls", "Target", "queues_by_address", "targets_of"]
+__all__ = ["Calls", "Target", "check_known", "queues_by_address", "targets_of"]
 
 MASTER_ID = 0
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -199,7 +199,7 @@ class Calls:
         """The masters of all clusters, of one, or one broker by its name or address.
 
         Raises:
-            NotFound: There is no such cluster or broker.
+            NotFound: There is no such cluster or broker, or no broker at all.
             ConfigError: The address is none.
         """
         if broker is not None and ":" in broker:
@@ -207,11 +207,17 @@ class Calls:
             return [Target(broker, broker)]
         found = await self.brokers()
         if cluster is not None:
-            _check_known("cluster", cluster, [each.cluster for each in found])
+            check_known("cluster", cluster, [each.cluster for each in found])
             found = [each for each in found if each.cluster == cluster]
         if broker is not None:
-            _check_known("broker", broker, [each.name for each in found])
+            check_known("broker", broker, [each.name for each in found])
             found = [each for each in found if each.name == broker]
+        if not found:
+            raise NotFound(
+                "No broker is registered",
+                detail=f"name servers: {', '.join(self.client.name_servers.addresses)}",
+                hint="Start a broker with these name servers.",
+            )
         masters: dict[str, str | None] = dict.fromkeys(each.name for each in found)
         masters |= {each.name: each.address for each in found if each.is_master}
         return [Target(name, address) for name, address in masters.items()]
@@ -232,7 +238,7 @@ class Calls:
             NotFound: That one does not have it.
         """
         targets = await self.brokers_of_topic(topic)
-        _check_known("broker", broker_name, [each.name for each in targets])
+        check_known("broker", broker_name, [each.name for each in targets])
         address = next(each.address for each in targets if each.name == broker_name)
         if address is None:
             raise NoRoute(f"{broker_name} has no address")
@@ -283,7 +289,12 @@ def _readable(data: BrokerData) -> str | None:
     return addresses.get(MASTER_ID, addresses[min(addresses)])
 
 
-def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not among the known ones.
+
+    Raises:
+        NotFound: It is not; the error lists those that are.
+    """
     names = sorted(set(known))
     if name not in names:
         raise NotFound(

@@ -5,7 +5,7 @@ Owns :class:`Clusters`.
 
 from __future__ import annotations
 
-from roquet.admin.calls import Calls
+from roquet.admin.calls import Calls, check_known
 from roquet.admin.results import BrokerInfo, Gathered
 from roquet.remoting.bodies.broker import EpochEntryCache, HARuntimeInfo, KVTable
 from roquet.remoting.bodies.codec import decode_body
@@ -116,11 +116,13 @@ class Clusters:
         Every name server is told. A broker that registers anew is written to again.
 
         Raises:
+            NotFound: There is no such broker.
             BrokersFailed: Some name servers were not told.
 
         Example:
             count = await admin.clusters.forbid_writes("dev")
         """
+        check_known("broker", broker_name, [each.name for each in await self.brokers()])
         code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
         header = headers.BrokerNameRequestHeader(broker_name=broker_name)
         told = (await self._calls.name_servers(code, header)).complete("Taking the permission")
@@ -131,11 +133,13 @@ class Clusters:
         """Have producers send to a broker again; how many topics.
 
         Raises:
+            NotFound: There is no such broker.
             BrokersFailed: Some name servers were not told.
 
         Example:
             count = await admin.clusters.allow_writes("dev")
         """
+        check_known("broker", broker_name, [each.name for each in await self.brokers()])
         code = RequestCode.ADD_WRITE_PERM_OF_BROKER
         header = headers.BrokerNameRequestHeader(broker_name=broker_name)
         told = (await self._calls.name_servers(code, header)).complete("Giving the permission")

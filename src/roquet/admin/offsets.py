@@ -47,6 +47,7 @@ SERVER_SIDE_RESET = "useServerSideResetOffset"
 CLIENT_TIMEOUT_MS = 15_000
 """Brokers wait up to ten seconds for clients that they ask."""
 
+_NOBODY_TO_TELL = frozenset({int(ResponseCode.CONSUMER_NOT_ONLINE), int(ResponseCode.SYSTEM_ERROR)})
 _OR_NOT_FOUND = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
 _OR_OFFLINE = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.CONSUMER_NOT_ONLINE)})
 
@@ -314,7 +315,10 @@ class Offsets:
             code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
             try:
                 found = await self._calls.ask(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
-            except BrokerRefused:
+            except BrokerRefused as error:
+                # Two refusals mean that there is no client to be told; only one has its own code.
+                if error.response_code not in _NOBODY_TO_TELL:
+                    raise
                 if await self._is_online(address, group):
                     raise
             else:

@@ -16,7 +16,7 @@ from roquet.errors import (
     NotFound,
     PermissionRefused,
 )
-from roquet.testing.broker import RunningBroker
+from roquet.testing.broker import RunningBroker, broker
 
 
 async def test_both_brokers_are_seen(
@@ -89,6 +89,37 @@ async def test_write_permission_goes_and_comes(admin: Admin, server: RunningBrok
     assert [each.perm for each in (await admin.topics.route("T")).queue_datas] == [4]
     assert await admin.clusters.allow_writes(server.name) > 0
     assert [each.perm for each in (await admin.topics.route("T")).queue_datas] == [6]
+
+
+async def test_permission_of_nobody(admin: Admin) -> None:
+    for change in (admin.clusters.forbid_writes, admin.clusters.allow_writes):
+        with pytest.raises(NotFound, match="no broker nobody"):
+            await change("nobody")
+
+
+async def test_a_cluster_without_brokers(admin: Admin, server: RunningBroker) -> None:
+    await server.stop_broker()
+    assert await admin.clusters.brokers() == []
+    assert await admin.clusters.names() == {}
+    with pytest.raises(NotFound, match="No broker is registered"):
+        await admin.topics.create("T")
+    with pytest.raises(NotFound, match="No broker is registered"):
+        await admin.groups.names()
+
+
+async def test_every_name_server_is_told(server: RunningBroker) -> None:
+    async with broker() as other:
+        both = [server.namesrv, other.namesrv]
+        async with Admin(both) as admin, Admin(other.namesrv) as there:
+            await admin.kv.set("colours", "sky", "blue")
+            assert await there.kv.get("colours", "sky") == "blue"
+            assert sorted((await admin.settings.name_servers()).answers) == sorted(both)
+            await other.stop_namesrv()
+            with pytest.raises(BrokersFailed) as failed:
+                await admin.kv.set("colours", "sky", "red")
+            assert failed.value.succeeded == (server.namesrv,)
+            assert list(failed.value.failures) == [other.namesrv]
+            assert await admin.kv.get("colours", "sky") == "red"
 
 
 async def test_replication_and_epochs(admin: Admin, server: RunningBroker) -> None:
