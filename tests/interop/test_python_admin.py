@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from roquet.admin import Admin, StatsName
+from roquet.admin import Admin, StatsName, TrackType
 from roquet.client import ClientInstance, ClientOptions, Message, Producer, SendResult
 from roquet.errors import BrokerRefused, ConfigError, NoRoute, NotFound
 from roquet.model.message_queue import MessageQueue
@@ -249,6 +249,8 @@ async def test_clients_that_run(servers: Cluster, admin: Admin, topic: str, grou
         assert [each.body for each, _ in consumer.consumed] == [b"1"]
         subscription = (await admin.groups.subscription(group, topic)).answers[name]
         assert subscription is not None
+        (track,) = await admin.messages.tracks(message)
+        assert (track.group, track.type) == (group, TrackType.CONSUMED)
         consumer.offsets[MessageQueue(topic, name, 0)] = 7
         found = (await admin.offsets.of_clients(group, topic)).complete("Looking")[name]
         assert found == {client.client_id: {MessageQueue(topic, name, 0): 7}}

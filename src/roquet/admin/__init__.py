@@ -23,6 +23,7 @@ from roquet.admin.results import (
 from roquet.admin.settings import Settings
 from roquet.admin.stats import Stats, StatsName
 from roquet.admin.topics import Topics
+from roquet.admin.tracks import MessageTrack, TrackType
 
 __all__ = [
     "Admin",
@@ -34,6 +35,7 @@ __all__ = [
     "GroupProgress",
     "Groups",
     "KvValues",
+    "MessageTrack",
     "Messages",
     "MessagesFound",
     "Offsets",
@@ -44,4 +46,5 @@ __all__ = [
     "StatsName",
     "TopicStats",
     "Topics",
+    "TrackType",
 ]

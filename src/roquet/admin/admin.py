@@ -21,6 +21,7 @@ from roquet.admin.offsets import Offsets
 from roquet.admin.settings import Settings
 from roquet.admin.stats import Stats
 from roquet.admin.topics import Topics
+from roquet.admin.tracks import Tracks
 from roquet.client import ClientInstance, ClientOptions
 from roquet.runtime.clock import Clock
 
@@ -82,7 +83,7 @@ class Admin:
         self.groups = Groups(self._calls, self.topics)
         self.offsets = Offsets(self._calls)
         self.clients = Clients(self._calls)
-        self.messages = Messages(self._calls)
+        self.messages = Messages(self._calls, Tracks(self.topics, self.clients, self.offsets))
         self.dead_letters = DeadLetters(self.topics, self.messages, self.clients)
         self.stats = Stats(self._calls)
         self.settings = Settings(self._calls)

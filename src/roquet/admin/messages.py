@@ -9,6 +9,7 @@ from msgspec import field
 
 from roquet.admin.calls import Calls, queues_by_address, targets_of
 from roquet.admin.results import MessagesFound
+from roquet.admin.tracks import MessageTrack, Tracks
 from roquet.client import PullApi, PullResult, ReceivedMessage, subscription_of
 from roquet.client.record_reader import read_message
 from roquet.errors import ConfigError, CorruptRecord, NotFound, ProtocolError
@@ -48,8 +49,9 @@ class Messages:
         found = await admin.messages.by_key("Orders", "17")
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, tracks: Tracks) -> None:
         self._calls = calls
+        self._tracks = tracks
 
     # ----------------------------------------------------------------------------------- ids
 
@@ -262,6 +264,19 @@ class Messages:
         if not answer.body:
             raise NotFound(f"The queue has no offset {queue_offset}", detail=answer.remark)
         return decode_body(QueryConsumeQueueResponseBody, answer.body)
+
+    async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
+        """What became of a message in each group that consumes its topic.
+
+        Raises:
+            NoRoute: No broker has the topic.
+            BrokersFailed: No broker answers.
+
+        Example:
+            message = await admin.messages.by_id("Orders", message_id)
+            consumed = {each.group: each.type for each in await admin.messages.tracks(message)}
+        """
+        return await self._tracks.of(message)
 
     async def resume_check(self, message: ReceivedMessage) -> None:
         """Have a broker ask again about a half message of which it had given up.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from roquet.admin import Admin, StatsName
+from roquet.admin import Admin, StatsName, TrackType
 from roquet.errors import BrokerRefused, ConfigError, NoRoute, NotFound, ProtocolError
 from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.broker import BrokerStatsData
-from roquet.remoting.bodies.client import CMResult
+from roquet.remoting.bodies.client import CMResult, ConsumerData, ConsumeType, MessageModel
 from roquet.testing.broker import RunningBroker
 from tests.unit.admin.admin_kit import GROUP, TOPIC, consuming, producing, send
 from tests.unit.client.client_kit import Consumer
@@ -117,6 +119,54 @@ async def test_only_half_messages_are_resumed(admin: Admin, server: RunningBroke
     (message,) = await admin.messages.at(MessageQueue(TOPIC, server.name, 0), 0)
     with pytest.raises(BrokerRefused):
         await admin.messages.resume_check(message)
+
+
+async def test_what_became_of_a_message(admin: Admin, server: RunningBroker) -> None:
+    await send(server, b"one")
+    (message,) = await admin.messages.at(MessageQueue(TOPIC, server.name, 0), 0)
+    assert await admin.messages.tracks(message) == []
+    server.broker.offsets.commit(GROUP, TOPIC, 0, 0)
+
+    async def track() -> TrackType:
+        (found,) = await admin.messages.tracks(message)
+        assert (found.group, found.failure) == (GROUP, None)
+        return found.type
+
+    assert await track() is TrackType.NOT_ONLINE
+    async with consuming(server, Consumer(GROUP, TOPIC)):
+        assert await track() is TrackType.NOT_CONSUMED_YET
+        server.broker.offsets.commit(GROUP, TOPIC, 0, 1)
+        assert await track() is TrackType.CONSUMED
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"message_model": MessageModel.BROADCASTING}, TrackType.CONSUME_BROADCASTING),
+        ({"consume_type": ConsumeType.CONSUME_ACTIVELY}, TrackType.PULL),
+        (
+            {
+                "subscription_data_set": [
+                    SubscriptionData(topic=TOPIC, sub_string="eu", tags_set=["eu"])
+                ]
+            },
+            TrackType.CONSUMED_BUT_FILTERED,
+        ),
+    ],
+)
+async def test_what_other_groups_did_with_it(
+    admin: Admin, server: RunningBroker, changes: dict[str, object], expected: TrackType
+) -> None:
+    class Other(Consumer):
+        def heartbeat_data(self) -> ConsumerData:
+            return structs.replace(super().heartbeat_data(), **changes)
+
+    await send(server, b"one")
+    server.broker.offsets.commit(GROUP, TOPIC, 0, 1)
+    (message,) = await admin.messages.at(MessageQueue(TOPIC, server.name, 0), 0)
+    async with consuming(server, Other(GROUP, TOPIC)):
+        (found,) = await admin.messages.tracks(message)
+        assert found.type is expected
 
 
 # ------------------------------------------------------------------------------------- clients
