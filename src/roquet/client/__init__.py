@@ -29,6 +29,8 @@ from roquet.client.hooks import (
     SendHook,
 )
 from roquet.client.instance import ClientInstance
+from roquet.client.lite_options import LitePullOptions
+from roquet.client.lite_pull import LitePullConsumer
 from roquet.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from roquet.client.offset_store import (
     LocalFileOffsetStore,
@@ -53,6 +55,7 @@ from roquet.client.simple_pull import SimplePull
 from roquet.client.trace import TraceConsumeHook, TraceDispatcher, TraceSendHook
 from roquet.client.transaction import TransactionListener, TransactionResult, TransactionState
 from roquet.model.message_queue import MessageQueue
+from roquet.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
 __all__ = [
     "AclHook",
@@ -67,15 +70,19 @@ __all__ = [
     "ClientOptions",
     "Compression",
     "ConsumeContext",
+    "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumeReturn",
     "ConsumerFace",
     "EndTransactionContext",
     "EndTransactionHook",
     "Expression",
+    "LitePullConsumer",
+    "LitePullOptions",
     "LocalFileOffsetStore",
     "Message",
     "MessageKind",
+    "MessageModel",
     "MessageQueue",
     "OffsetStore",
     "Producer",
