@@ -87,6 +87,7 @@ class Producer:
         self._hooks = tuple(hooks)
         self._running: ProducerParts | None = None
         self._is_closing = False
+        self._starting = asyncio.Lock()
 
     # ----------------------------------------------------------------------- life and death
 
@@ -97,26 +98,30 @@ class Producer:
             ConfigError: The client has another producer of the group, or other settings.
             ClientClosed: The producer was closed.
         """
-        if self._is_closing:
-            raise _closed(self.group)
-        if self._running is not None:
-            return
+        async with self._starting:
+            if self._is_closing:
+                raise _closed(self.group)
+            if self._running is None:
+                self._running = await self._open()
+
+    async def _open(self) -> ProducerParts:
         client = await ClientInstance.open(self._client_options)
         try:
-            running = ProducerParts(
+            parts = ProducerParts(
                 client, self.group, self.options, check=self._check, hooks=self._hooks
             )
-            client.register_producer(running.group, running)
+            client.register_producer(parts.group, parts)
         except BaseException:
             await client.close()
             raise
-        self._running = running
         await client.heartbeat()
+        return parts
 
     async def close(self) -> None:
         """Wait for the sends that are under way, and leave."""
         self._is_closing = True
-        running, self._running = self._running, None
+        async with self._starting:
+            running, self._running = self._running, None
         if running is not None:
             await running.close()
 
@@ -260,6 +265,8 @@ class Producer:
                 detail=", ".join(sorted(str(key) for key in keys)),
                 hint="Send one batch for each key, or give the queue.",
             )
+        for message in messages:
+            parts.outgoing.check(message)
         results: list[SendResult] = []
         for chunk in split_batch(messages, max_bytes=self.options.max_message_bytes):
             try:

@@ -5,7 +5,9 @@ Owns :class:`ProducerParts`, which is also the producer's face towards its clien
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from msgspec import structs
 
@@ -147,7 +149,9 @@ class ProducerParts:
         wire_topic = self.outgoing.wire_topic(topic)
         if wire_topic not in self._introduced:
             await self.sender.route(wire_topic, deadline)
-            await self.client.heartbeat()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline.left_ms() / 1000):
+                    await self.client.heartbeat()
             self._introduced.add(wire_topic)
 
     # ------------------------------------------------------------------- towards the client

@@ -132,8 +132,16 @@ class TraceDispatcher:
             await asyncio.wait([self._flushing])
 
     async def close(self) -> None:
-        """Send all that waits, and wait until it is done."""
-        await self.flush()
+        """Send all that waits, as far as the time of one send allows."""
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_MS / 1000):
+                await self.flush()
+        except TimeoutError:
+            log.warning("At least %d traces to %s were not sent", len(self._records), self.topic)
+            self._records.clear()
+            if self._flushing is not None:
+                self._flushing.cancel()
+                await asyncio.wait([self._flushing])
         await self._sender.close()
 
     def _begin(self) -> None:

@@ -16,6 +16,7 @@ from roquet.errors import (
     ClientError,
     ConnectFailed,
     NoRoute,
+    PartlySent,
     PermissionRefused,
     RequestTimeout,
     SendFailed,
@@ -349,3 +350,22 @@ async def test_a_deadline_counts_down(producer: Producer) -> None:
     assert deadline.left_ms() == 100
     clock.advance(101)
     assert deadline.left_ms() < 0
+
+
+async def test_a_batch_that_is_partly_stored(cluster: FakeCluster) -> None:
+    async with Producer(cluster.namesrv, group="g", max_message_bytes=300) as producer:
+        queue = MessageQueue(TOPIC, "broker-a", 0)
+        messages = [Message(TOPIC, b"x" * 50) for _ in range(5)]
+
+        async def second_is_bad(context: RequestContext) -> Answer | None:
+            if len(cluster[0].sends) < 2:
+                return None
+            return context.response(ResponseCode.MESSAGE_ILLEGAL, remark="no")
+
+        cluster[0].script = second_is_bad
+        with pytest.raises(PartlySent) as caught:
+            await producer.send_batch(messages, queue=queue)
+        assert caught.value.sent == 2
+        assert isinstance(caught.value.__cause__, BrokerRefused)
+        with pytest.raises(BrokerRefused):
+            await producer.send_batch(messages[caught.value.sent :], queue=queue)

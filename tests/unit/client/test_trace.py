@@ -116,6 +116,21 @@ async def test_traces_that_cannot_be_sent_harm_nobody() -> None:
         assert len(cluster.sent_to) == 1
 
 
+async def test_closing_does_not_wait_long_for_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_module, "SEND_TIMEOUT_MS", 50)
+    async with fake_cluster() as cluster:
+        async with Producer(cluster.namesrv, group="g", trace=True) as producer:
+            await producer.send(Message(TOPIC, b"x"))
+            dispatcher = producer._parts.trace
+            assert dispatcher is not None
+            for _ in range(100):
+                dispatcher.append(TraceRecord(TOPIC, ("id",), "x\x02"))
+            cluster.hangs = True
+            cluster.unknown.add(TRACE)
+        assert len(dispatcher._records) == 0
+        cluster.hangs = False
+
+
 async def test_traces_are_bounded() -> None:
     async with fake_cluster() as cluster, Producer(cluster.namesrv, group="g") as producer:
         dispatcher = TraceDispatcher(producer.client, "g", "PRODUCE")
