@@ -94,6 +94,12 @@ async def test_clusters(servers: Cluster, admin: Admin) -> None:
     assert await admin.clusters.names() == {broker.cluster: [broker.name]}
     members = await admin.clusters.members(broker.cluster, broker.name)
     assert members.broker_addrs == {0: broker.address}
+
+    async def has_figures() -> bool:
+        # A Java broker has none in its first second, and fails.
+        return not (await admin.clusters.runtime()).failures
+
+    await eventually(has_figures)
     runtime = (await admin.clusters.runtime()).complete("Looking")[broker.name]
     assert {"brokerVersionDesc", "putTps", "commitLogMaxOffset"} <= runtime.keys()
     replication = (await admin.clusters.replication(broker=broker.address)).answers
