@@ -1,0 +1,34 @@
+"""Commands that are clients, run inside the test against a broker in a thread."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from roquet.cli.main import roquet
+from roquet.testing.background import BackgroundBroker
+
+
+def call(broker: BackgroundBroker, *arguments: str, input: bytes | str | None = None) -> Result:  # noqa: A002 - click's name
+    """Run a command with the name server of a broker."""
+    return CliRunner().invoke(roquet, [*arguments, "-n", broker.namesrv], input=input)
+
+
+def done(broker: BackgroundBroker, *arguments: str, input: bytes | str | None = None) -> str:  # noqa: A002 - click's name
+    """Run a command that is expected to succeed; what it wrote to standard output."""
+    result = call(broker, *arguments, input=input)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """Lines of JSON."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def error_of(result: Result) -> dict[str, Any]:
+    """The error that a command with ``--json`` ended with."""
+    found: dict[str, Any] = json.loads(result.stderr.splitlines()[-1])["error"]
+    return found

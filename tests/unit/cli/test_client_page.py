@@ -1,0 +1,50 @@
+"""The page of the client commands says what they take and write."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from roquet.cli.client import EXIT_INTERRUPTED
+from roquet.cli.message_format import MARKS
+from roquet.cli.message_line import MessageLine
+from roquet.cli.send import SentLine, send
+from roquet.cli.tail import tail
+from roquet.errors import BadName, ConnectFailed, PermissionRefused
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli-client.md").read_text("utf-8")
+
+COMMANDS: dict[str, click.Command] = {"send": send, "tail": tail}
+
+
+def section(name: str) -> str:
+    match = re.search(rf"(?ms)^## (?:roquet )?{name}\b(.*?)(?=^## |\Z)", PAGE)
+    assert match is not None
+    return match[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_listed(name: str) -> None:
+    options = [each for each in COMMANDS[name].params if isinstance(each, click.Option)]
+    named = {flag for each in options if not each.hidden for flag in each.opts}
+    cells = re.findall(r"(?m)^\| (`-.*?) \| (?!the last)", section(name))
+    assert {flag for cell in cells for flag in re.findall(r"(?<![\w-])(--?[\w-]+)", cell)} == named
+
+
+def test_exit_codes_are_listed() -> None:
+    codes = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", PAGE)}
+    kinds = (BadName, ConnectFailed, PermissionRefused)
+    assert codes >= {0, 1, EXIT_INTERRUPTED, *(kind.exit_code for kind in kinds)}
+
+
+def test_every_mark_is_listed() -> None:
+    assert set(re.findall(r"(?m)^\| `(%.)` \|", PAGE)) == {*MARKS, "%%"}
+
+
+def test_every_field_is_listed() -> None:
+    text = section("Messages as lines of JSON")
+    assert set(re.findall(r"`(\w+)`", text)) >= set(MessageLine.__struct_encode_fields__)
+    assert set(re.findall(r'"(\w+)":', section("send"))) >= set(SentLine.__struct_encode_fields__)
