@@ -60,10 +60,14 @@ class Producer:
         ConfigError: A setting cannot be used.
 
     Example:
-        .. code-block:: python
-
-            async with Producer("127.0.0.1:9876", group="billing", retry_times=5) as producer:
-                result = await producer.send(Message("Orders", b"paid", keys="17"))
+        >>> from roquet.testing.broker import broker  # any RocketMQ will do
+        >>> async def main() -> str:
+        ...     async with broker() as b:
+        ...         async with Producer(b.namesrv, group="billing", retry_times=5) as producer:
+        ...             result = await producer.send(Message("Orders", b"paid", keys="17"))
+        ...     return result.status.value
+        >>> asyncio.run(main())
+        'SEND_OK'
     """
 
     def __init__(
@@ -382,21 +386,25 @@ class TransactionProducer(Producer):
         settings: As of :class:`Producer`.
 
     Example:
-        .. code-block:: python
-
-            class Payments:
-                async def execute(self, message: Message, transaction_id: str) -> TransactionState:
-                    await book(message.body, transaction_id)
-                    return TransactionState.COMMIT
-
-                async def check(self, message: ReceivedMessage) -> TransactionState:
-                    known = await is_booked(message.transaction_id)
-                    return TransactionState.COMMIT if known else TransactionState.ROLLBACK
-
-            async with TransactionProducer(
-                "127.0.0.1:9876", group="billing", listener=Payments()
-            ) as producer:
-                await producer.send_transaction(Message("Orders", b"paid"))
+        >>> from roquet.client.transaction import TransactionState
+        >>> from roquet.testing.broker import broker  # any RocketMQ will do
+        >>> class Payments:
+        ...     booked: set[str | None] = set()
+        ...     def execute(self, message: Message, transaction_id: str) -> TransactionState:
+        ...         self.booked.add(transaction_id)
+        ...         return TransactionState.COMMIT
+        ...     async def check(self, message: ReceivedMessage) -> TransactionState:
+        ...         is_booked = message.transaction_id in self.booked
+        ...         return TransactionState.COMMIT if is_booked else TransactionState.ROLLBACK
+        >>> async def main() -> str:
+        ...     async with broker() as b:
+        ...         async with TransactionProducer(
+        ...             b.namesrv, group="billing", listener=Payments()
+        ...         ) as producer:
+        ...             result = await producer.send_transaction(Message("Orders", b"paid"))
+        ...     return result.state.name
+        >>> asyncio.run(main())
+        'COMMIT'
     """
 
     def __init__(
