@@ -18,6 +18,7 @@ from roquet.client.allocate import (
 from roquet.client.compression import Compression
 from roquet.client.expression import Expression, Sql, subscription_of
 from roquet.client.faces import ConsumerFace, ProducerFace
+from roquet.client.handler import BatchHandler, ConsumeResult, Handler
 from roquet.client.hooks import (
     ConsumeContext,
     ConsumeHook,
@@ -43,6 +44,8 @@ from roquet.client.outgoing_message import split_batch
 from roquet.client.producer import Producer, TransactionProducer
 from roquet.client.producer_options import ProducerOptions
 from roquet.client.pull_api import PullApi, PullResult, PullStatus
+from roquet.client.push_consumer import PushConsumer
+from roquet.client.push_options import PushOptions
 from roquet.client.queue_choice import (
     QueueSelector,
     select_by_hash,
@@ -66,17 +69,20 @@ __all__ = [
     "AllocateByMachineRoom",
     "AllocateMachineRoomNearby",
     "AllocateStrategy",
+    "BatchHandler",
     "ClientInstance",
     "ClientOptions",
     "Compression",
     "ConsumeContext",
     "ConsumeFromWhere",
     "ConsumeHook",
+    "ConsumeResult",
     "ConsumeReturn",
     "ConsumerFace",
     "EndTransactionContext",
     "EndTransactionHook",
     "Expression",
+    "Handler",
     "LitePullConsumer",
     "LitePullOptions",
     "LocalFileOffsetStore",
@@ -92,6 +98,8 @@ __all__ = [
     "PullApi",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
+    "PushOptions",
     "QueueSelector",
     "ReadOffset",
     "ReceivedMessage",

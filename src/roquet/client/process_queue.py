@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from roquet.client.message import ReceivedMessage
 from roquet.model import properties as prop
@@ -43,6 +43,7 @@ class ProcessQueue:
         cached_bytes: How long their bodies are, as stored.
         backlog_messages: How many were behind the last pull, as the broker said.
         unlock_attempts: How often the lock was kept because a message was being consumed.
+        on_less: Called when messages were let go, by whoever waits for room.
 
     Example:
         >>> from roquet.runtime.clock import ManualClock
@@ -62,6 +63,7 @@ class ProcessQueue:
         self.cached_bytes = 0
         self.backlog_messages = 0
         self.unlock_attempts = 0
+        self.on_less: Callable[[], None] | None = None
         self._messages: dict[int, ReceivedMessage] = {}
         # The offsets in ascending order, among them some that are finished: so both ends are found
         # in constant time, and finishing in any order costs nothing.
@@ -193,6 +195,8 @@ class ProcessQueue:
             if removed is not None:
                 self.cached_messages -= 1
                 self.cached_bytes -= len(removed.raw_body)
+        if self.on_less is not None:
+            self.on_less()
         first = self.min_offset
         return self._max_offset + 1 if first is None else first
 
@@ -223,6 +227,8 @@ class ProcessQueue:
         self.cached_messages -= len(self._taken)
         self.cached_bytes -= sum(len(message.raw_body) for message in self._taken.values())
         self._taken.clear()
+        if self.on_less is not None:
+            self.on_less()
         return offset
 
     def rollback(self) -> None:

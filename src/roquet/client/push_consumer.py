@@ -1,0 +1,261 @@
+"""The push consumer: messages come to a handler as soon as they are there.
+
+Owns :class:`PushConsumer`, what users call. The parts are beside it: which queues in
+``rebalance.py``, pulling in ``pulling.py``, what is unfinished in ``process_queue.py``, calls of
+the handler in ``concurrent.py``, ``orderly.py`` and ``handler.py``, what failed in
+``send_back.py``, and all of it together in ``push_parts.py``.
+
+Invariants:
+
+* Every message reaches a handler at least once, and is committed only after the handler was done
+  with it, or after the broker took it back to deliver it again.
+* What is unfinished is bounded for each queue; a full queue is not pulled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from roquet.client.expression import Expression, subscription_of
+from roquet.client.handler import BatchHandler, Handler, HandlerCall
+from roquet.client.hooks import ConsumeHook
+from roquet.client.instance import ClientInstance
+from roquet.client.names import check_group, check_topic, wrap
+from roquet.client.options import ClientOptions
+from roquet.client.push_options import PushOptions, PushSettings
+from roquet.client.push_parts import PushParts
+from roquet.errors import ClientClosed, ConfigError
+from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import SUBSCRIBE_ALL, SubscriptionData
+from roquet.model.topic import retry_topic
+from roquet.runtime.clock import SystemClock
+
+__all__ = ["PushConsumer"]
+
+
+class PushConsumer:
+    """Consumes messages with a handler.
+
+    A handler gets one message, a batch handler a list. It is a coroutine function, or an ordinary
+    function that may block and runs in a thread. When it returns nothing or
+    ``ConsumeResult.SUCCESS`` the messages are consumed; when it raises, or returns another
+    :class:`~roquet.client.ConsumeResult`, they come again.
+
+    Args:
+        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+            all settings of the client.
+        group: The group. Its clients share the messages, and all have the same subscriptions.
+        handler: What consumes a message.
+        batch_handler: What consumes several; exactly one of both is given.
+        hooks: What runs around every call of the handler.
+        settings: The fields of :class:`~roquet.client.PushOptions`.
+
+    Raises:
+        BadName: The group cannot have this name.
+        ConfigError: A setting cannot be used, or there is not exactly one handler.
+
+    Example:
+        .. code-block:: python
+
+            async def bill(message: ReceivedMessage) -> None:
+                print(message.body)
+
+            consumer = PushConsumer("127.0.0.1:9876", group="billing", handler=bill)
+            consumer.subscribe("Orders", "paid || sent")
+            async with consumer:
+                await asyncio.Event().wait()
+    """
+
+    def __init__(
+        self,
+        client: str | Sequence[str] | ClientOptions,
+        *,
+        group: str,
+        handler: Handler | None = None,
+        batch_handler: BatchHandler | None = None,
+        hooks: Sequence[ConsumeHook] = (),
+        **settings: Unpack[PushSettings],
+    ) -> None:
+        check_group(group)
+        if not isinstance(client, ClientOptions):
+            client = ClientOptions(namesrv=client)
+        client.check()
+        if (handler is None) == (batch_handler is None):
+            raise ConfigError(
+                "A push consumer has one handler",
+                hint="Give a handler for single messages, or a batch_handler for several at once.",
+            )
+        self._client_options = client
+        self.group = group
+        self.options = PushOptions(**settings)
+        self.options.check()
+        self._handler = handler
+        self._batch_handler = batch_handler
+        self._hooks = tuple(hooks)
+        self._clock = SystemClock()
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._running: PushParts | None = None
+        self._is_closing = False
+
+    # ------------------------------------------------------------------------- subscriptions
+
+    def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
+        """Consume a topic, from the start or, when the consumer runs, soon.
+
+        Args:
+            topic: The topic.
+            expression: Which of its messages: ``*``, tags with ``||`` between, or
+                :class:`~roquet.client.Sql`. A condition that a broker cannot read is an error of
+                :meth:`start`, or is logged when the consumer runs.
+
+        Raises:
+            BadName: The topic cannot have this name.
+            BadExpression: The expression cannot be read.
+        """
+        check_topic(topic)
+        wire_topic = wrap(self._client_options.namespace, topic)
+        self._subscriptions[wire_topic] = subscription_of(
+            wire_topic, expression, version_ms=self._clock.now_ms()
+        )
+        if self._running is not None:
+            self._running.subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more."""
+        wire_topic = wrap(self._client_options.namespace, topic)
+        if self._subscriptions.pop(wire_topic, None) is not None and self._running is not None:
+            self._running.subscriptions_changed()
+
+    # ------------------------------------------------------------------------ life and death
+
+    async def start(self) -> None:
+        """Begin to consume. Name servers and brokers that are down are waited for.
+
+        Raises:
+            BadExpression: A broker cannot read an expression.
+            ConfigError: Nothing is subscribed to, or the client has another consumer of the group
+                or other settings.
+            ClientClosed: The consumer was closed.
+        """
+        if self._is_closing:
+            raise _closed(self.group)
+        if self._running is not None:
+            return
+        if not self._subscriptions:
+            raise ConfigError(
+                f"The consumer of {self.group} subscribes to nothing",
+                hint="Call subscribe before start.",
+            )
+        client = await ClientInstance.open(self._client_options)
+        call: HandlerCall | None = None
+        try:
+            group = client.wrap(self.group)
+            call = self._handler_call(client)
+            self._subscribe_retries(group)
+            running = PushParts(client, group, self.options, call, self._subscriptions)
+            client.register_consumer(group, running)
+        except BaseException:
+            if call is not None:
+                call.close()
+            await client.close()
+            raise
+        try:
+            await running.start()
+        except BaseException:
+            await running.close()
+            raise
+        self._running = running
+
+    def _handler_call(self, client: ClientInstance) -> HandlerCall:
+        return HandlerCall(
+            self.group,
+            self._handler,
+            self._batch_handler,
+            threads=self.options.concurrency,
+            timeout_ms=self.options.consume_timeout_ms,
+            clock=client.clock,
+            hooks=self._hooks,
+        )
+
+    def _subscribe_retries(self, group: str) -> None:
+        if not self.options.is_broadcasting:
+            topic = retry_topic(group)
+            self._subscriptions[topic] = subscription_of(
+                topic, SUBSCRIBE_ALL, version_ms=self._clock.now_ms()
+            )
+
+    async def close(self) -> None:
+        """Wait for the handlers that run, store the offsets, and leave."""
+        self._is_closing = True
+        running, self._running = self._running, None
+        if running is not None:
+            await running.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------------------- running
+
+    def pause(self) -> None:
+        """Pull nothing for now; what was pulled is consumed.
+
+        Raises:
+            ClientClosed: The consumer is not started, or closed.
+        """
+        self._parts.pulling.is_paused = True
+
+    def resume(self) -> None:
+        """Pull again.
+
+        Raises:
+            ClientClosed: The consumer is not started, or closed.
+        """
+        self._parts.pulling.is_paused = False
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that the consumer has now, sorted, without those of its retries.
+
+        Raises:
+            ClientClosed: The consumer is not started, or closed.
+        """
+        parts = self._parts
+        retries = retry_topic(parts.group)
+        return sorted(
+            MessageQueue(parts.client.unwrap(queue.topic), queue.broker_name, queue.queue_id)
+            for queue, process_queue in parts.rebalancer.queues.items()
+            if queue.topic != retries and not process_queue.is_dropped
+        )
+
+    @property
+    def client(self) -> ClientInstance:
+        """The client that the consumer is part of.
+
+        Raises:
+            ClientClosed: The consumer is not started, or closed.
+        """
+        return self._parts.client
+
+    @property
+    def _parts(self) -> PushParts:
+        if self._running is None:
+            raise _closed(self.group)
+        return self._running
+
+
+def _closed(group: str) -> ClientClosed:
+    return ClientClosed(
+        f"The consumer of {group} does not run",
+        hint="Use it inside `async with`, or between start and close.",
+    )

@@ -1,0 +1,320 @@
+"""A push consumer that runs: its parts together, and what its client instance asks of it.
+
+Owns :class:`PushParts`, the :class:`~roquet.client.faces.ConsumerFace` of a push consumer.
+
+Invariant: a consumer that closes first stops pulling, then waits for its handlers, then stores its
+offsets, and only then lets others have its queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+
+from roquet.client.concurrent import ConcurrentConsumption
+from roquet.client.consume_stats import ConsumeStats
+from roquet.client.handler import HandlerCall
+from roquet.client.instance import ClientInstance
+from roquet.client.message import ReceivedMessage
+from roquet.client.offset_store import (
+    LocalFileOffsetStore,
+    OffsetStore,
+    RemoteBrokerOffsetStore,
+)
+from roquet.client.orderly import OrderlyConsumption
+from roquet.client.process_queue import ProcessQueue
+from roquet.client.pull_api import PullApi
+from roquet.client.pulling import Consumption, Pulling
+from roquet.client.push_options import PushOptions
+from roquet.client.rebalance import Rebalancer
+from roquet.client.send_back import SendBack
+from roquet.errors import BadExpression, BrokerRefused, RoquetError
+from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import EXPRESSION_TYPE_TAG, SubscriptionData
+from roquet.remoting.bodies.client import (
+    CheckClientRequestBody,
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeType,
+)
+from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.codes import RequestCode, ResponseCode
+
+__all__ = ["PushParts"]
+
+log = logging.getLogger(__name__)
+
+RETRIES = 16
+RETRIES_IN_ORDER = 2**31 - 1
+
+
+class PushParts:
+    """The parts of a push consumer.
+
+    Args:
+        client: The client.
+        group: The group on the wire.
+        options: The settings.
+        call: Calls the handler.
+        subscriptions: By topic of the wire: what the consumer wants; it may change.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        options: PushOptions,
+        call: HandlerCall,
+        subscriptions: Mapping[str, SubscriptionData],
+    ) -> None:
+        self.client = client
+        self.group = group
+        self.options = options
+        self._call = call
+        self._subscriptions = subscriptions
+        self._started_ms = client.clock.now_ms()
+        self._tasks: set[asyncio.Task[None]] = set()
+        api = PullApi(client, group)
+        self.offsets: OffsetStore = (
+            LocalFileOffsetStore(client.client_id, group, folder=options.offsets_folder)
+            if options.is_broadcasting
+            else RemoteBrokerOffsetStore(api)
+        )
+        retries = options.max_reconsume_times
+        if retries < 0:
+            retries = RETRIES_IN_ORDER if options.orderly else RETRIES
+        self._back = SendBack(client, group, max_reconsume_times=retries)
+        self._stats = ConsumeStats(client.clock)
+        self.rebalancer = Rebalancer(
+            client,
+            group,
+            options,
+            subscriptions=subscriptions,
+            offsets=self.offsets,
+            api=api,
+            user=self,
+        )
+        self._orderly = self._orderly_consumption(retries) if options.orderly else None
+        self._consumption: Consumption = self._orderly or ConcurrentConsumption(
+            options,
+            call,
+            self._back,
+            self.offsets,
+            self._stats,
+            queues=self.rebalancer.queues,
+            clock=client.clock,
+        )
+        self.pulling = Pulling(
+            client,
+            group,
+            options,
+            subscriptions=subscriptions,
+            api=api,
+            offsets=self.offsets,
+            stats=self._stats,
+            consumption=self._consumption,
+            rebalancer=self.rebalancer,
+        )
+
+    def _orderly_consumption(self, retries: int) -> OrderlyConsumption:
+        return OrderlyConsumption(
+            self.options,
+            self._call,
+            self._back,
+            self.offsets,
+            self._stats,
+            clock=self.client.clock,
+            lock=self.rebalancer.lock,
+            max_reconsume_times=retries,
+        )
+
+    # ----------------------------------------------------------------------- life and death
+
+    async def start(self) -> None:
+        """Tell the brokers, and begin to share, pull and consume.
+
+        Raises:
+            BadExpression: A broker cannot read an expression.
+            RoquetError: Offsets of this machine cannot be read.
+        """
+        await self.offsets.load()
+        await self.client.routes.refresh(sorted(self._subscriptions))
+        for subscription in list(self._subscriptions.values()):
+            await self.check(subscription)
+        await self.client.heartbeat()
+        self._consumption.start()
+        self._spawn(self.rebalancer.run())
+        if self.options.is_locking:
+            self._spawn(self.rebalancer.run_locks())
+
+    async def check(self, subscription: SubscriptionData) -> None:
+        """Have a broker read an expression that is more than tags.
+
+        Raises:
+            BadExpression: It cannot.
+        """
+        if subscription.expression_type == EXPRESSION_TYPE_TAG or subscription.topic is None:
+            return
+        body = CheckClientRequestBody(
+            client_id=self.client.client_id, group=self.group, subscription_data=subscription
+        )
+        try:
+            route = await self.client.routes.route(subscription.topic)
+            for name in sorted(route.brokers):
+                address = self.client.routes.broker_address(name)
+                if address is not None:
+                    await self.client.ask(
+                        address, RequestCode.CHECK_CLIENT_CONFIG, body=encode_body(body)
+                    )
+        except BrokerRefused as error:
+            if error.response_code in {
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                ResponseCode.SYSTEM_ERROR,
+            }:
+                raise BadExpression(
+                    f"The subscription to {self.client.unwrap(subscription.topic)} cannot be used",
+                    detail=f"{subscription.sub_string}: {error.remark or error.detail}",
+                    hint="Conditions must be allowed by the broker (enablePropertyFilter=true).",
+                ) from error
+            log.warning("%s: %s (%s)", self.group, error.message, error.detail)
+        except RoquetError as error:
+            log.warning("%s: an expression was not checked: %s", self.group, error.message)
+
+    async def close(self) -> None:
+        """Stop as the module says, and leave the client."""
+        self._consumption.begin_stop()
+        try:
+            await self._stop_tasks()
+            await self.pulling.stop()
+            await self._consumption.stop(timeout_ms=self.options.stop_timeout_ms)
+            await self._back.close()
+            await self._persist_last()
+            if self.options.is_locking:
+                await self.rebalancer.unlock_all()
+            for process_queue in self.rebalancer.queues.values():
+                process_queue.is_dropped = True
+            await self.client.unregister_consumer(self.group)
+        finally:
+            self._call.close()
+            await self.client.close()
+
+    async def _stop_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _persist_last(self) -> None:
+        try:
+            await self.persist_offsets()
+        except RoquetError as error:
+            log.error(  # noqa: TRY400 - what matters is in the message
+                "%s: the last offsets were not stored, messages will come again: %s (%s)",
+                self.group,
+                error.message,
+                error.detail,
+            )
+
+    def subscriptions_changed(self) -> None:
+        """Tell the brokers, and share the queues anew."""
+        self._spawn(self._introduce())
+
+    async def _introduce(self) -> None:
+        await self.client.routes.refresh(sorted(self._subscriptions))
+        await self.client.heartbeat()
+        self.rebalancer.rebalance_soon()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -------------------------------------------------------------------- as a user of queues
+
+    def queue_added(
+        self, queue: MessageQueue, process_queue: ProcessQueue, queue_offset: int
+    ) -> None:
+        """A queue came; it is to be pulled from this offset on."""
+        self.pulling.start_queue(queue, process_queue, queue_offset)
+
+    async def wait_idle(self, queue: MessageQueue, *, timeout_ms: int) -> bool:
+        """Wait until no handler has a message of a queue; whether that is so in time."""
+        if self._orderly is None:
+            return True
+        return await self._orderly.wait_idle(queue, timeout_ms=timeout_ms)
+
+    def queues_changed(self, topic: str, queues: Iterable[MessageQueue]) -> None:
+        """The consumer has these queues of a topic now."""
+        self.pulling.share_limits(topic, queues)
+
+    # -------------------------------------------------------------------------- as a consumer
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What brokers are told: the group, its kind and its subscriptions."""
+        return ConsumerData(
+            consume_from_where=self.options.consume_from,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            group_name=self.group,
+            message_model=self.options.message_model,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def rebalance_now(self) -> None:
+        """The group changed: share the queues anew, soon."""
+        self.rebalancer.rebalance_soon()
+
+    async def persist_offsets(self) -> None:
+        """Store how far the consumer is."""
+        await self.offsets.persist(list(self.rebalancer.queues))
+
+    def reset_offsets(self, topic: str, queue_offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these offsets."""
+        for queue, process_queue in self.rebalancer.queues.items():
+            queue_offset = queue_offsets.get(queue)
+            if queue.topic == topic and queue_offset is not None:
+                process_queue.is_dropped = True
+                process_queue.clear()
+                self.offsets.update_and_freeze(queue, queue_offset)
+                self._spawn(self.rebalancer.drop(queue, process_queue))
+
+    def status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """How far the consumer is in each queue that it has of a topic."""
+        return self.offsets.offsets(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How the consumer is, for people."""
+        noted = self.offsets.offsets()
+        options = self.options
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CLIENT_VERSION": "V5_4_0",
+                "PROP_CONSUMEORDERLY": "true" if options.orderly else "false",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.value,
+                "PROP_NAMESERVER_ADDR": ";".join(self.client.options.namesrv_addresses),
+                "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
+                "consumeMessageBatchMaxSize": str(options.consume_batch_max),
+                "consumeFromWhere": options.consume_from.value,
+                "consumerGroup": self.group,
+                "messageModel": options.message_model.value,
+                "pullBatchSize": str(options.pull_batch_max),
+                "pullThresholdForQueue": str(options.cached_messages_max),
+            },
+            queues={
+                queue: process_queue.info(noted.get(queue, -1))
+                for queue, process_queue in self.rebalancer.queues.items()
+            },
+            subscription_set=list(self._subscriptions.values()),
+            status_table={topic: self._stats.status(topic) for topic in self._subscriptions},
+        )
+
+    async def consume_directly(
+        self, message: ReceivedMessage, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Have the handler consume one message now, out of turn."""
+        queue = MessageQueue(message.topic, broker_name, message.queue_id)
+        message.topic = self.client.wrap(message.topic)
+        self.pulling.restore_topic(message)
+        return await self._call.call_directly(message, queue, in_order=self.options.orderly)

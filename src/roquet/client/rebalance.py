@@ -1,0 +1,397 @@
+"""Which queues a push consumer has: it shares those of its topics with the others of its group.
+
+Owns :class:`Rebalancer`: the queues, the loop that shares them anew every 20 seconds and when a
+broker says that the group changed, the locks of queues that are consumed in order, and the offset
+at which a queue is begun.
+
+Invariants:
+
+* A queue is begun only with an offset that its store gave, or said not to have: while that cannot
+  be asked, the queue is not begun.
+* A queue that is taken away is marked as dropped first, then its offset is stored, then another
+  client may have it.
+* While the members of the group or the queues cannot be asked, everything stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from roquet.client.instance import ClientInstance
+from roquet.client.offset_store import OffsetStore, ReadOffset
+from roquet.client.process_queue import ProcessQueue
+from roquet.client.pull_api import PullApi
+from roquet.client.push_options import PushOptions
+from roquet.errors import NoRoute, RoquetError
+from roquet.model.message_queue import MessageQueue
+from roquet.model.subscription import SubscriptionData
+from roquet.model.topic import is_retry_topic
+from roquet.remoting.bodies.client import (
+    ConsumeFromWhere,
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.remoting.codes import RequestCode
+from roquet.remoting.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    LockBatchMqRequestHeader,
+    UnlockBatchMqRequestHeader,
+)
+
+__all__ = ["QueueUser", "Rebalancer"]
+
+log = logging.getLogger(__name__)
+
+REBALANCE_MS = 20_000
+REBALANCE_AGAIN_MS = 1_000
+LOCK_FIRST_MS = 1_000
+LOCK_MS = 20_000
+LOCK_TIMEOUT_MS = 1_000
+HANDLER_WAIT_MS = 500
+HALF_HOUR_MS = 30 * 60_000
+_NS_PER_MS = 1_000_000
+
+
+class QueueUser(Protocol):
+    """Who does something with the queues."""
+
+    def queue_added(
+        self, queue: MessageQueue, process_queue: ProcessQueue, queue_offset: int
+    ) -> None:
+        """A queue came; it is to be pulled from this offset on."""
+        ...
+
+    async def wait_idle(self, queue: MessageQueue, *, timeout_ms: int) -> bool:
+        """Wait until no handler has a message of a queue; whether that is so in time."""
+        ...
+
+    def queues_changed(self, topic: str, queues: Iterable[MessageQueue]) -> None:
+        """The consumer has these queues of a topic now."""
+        ...
+
+
+class Rebalancer:
+    """Shares queues.
+
+    Args:
+        client: The connections and routes.
+        group: The consumer's group on the wire.
+        options: The consumer's settings.
+        subscriptions: By topic of the wire: what the consumer wants; it may change.
+        offsets: How far the consumer is.
+        api: Asks for offsets.
+        user: Who does something with the queues.
+
+    Attributes:
+        queues: The queues that the consumer has, among them some that are being taken away.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        options: PushOptions,
+        *,
+        subscriptions: Mapping[str, SubscriptionData],
+        offsets: OffsetStore,
+        api: PullApi,
+        user: QueueUser,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._options = options
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._api = api
+        self._user = user
+        self.queues: dict[MessageQueue, ProcessQueue] = {}
+        self._wanted = asyncio.Event()
+        self._busy = asyncio.Lock()
+        started_ms = client.clock.now_ms()
+        self._from_timestamp_ms = options.consume_from_timestamp_ms
+        if self._from_timestamp_ms is None:
+            self._from_timestamp_ms = started_ms - HALF_HOUR_MS
+
+    # -------------------------------------------------------------------------- what recurs
+
+    def rebalance_soon(self) -> None:
+        """Share the queues anew, at once if that was not just done."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Share the queues, again and again, until cancelled."""
+        while True:
+            # What is asked for from now on is asked for anew.
+            self._wanted.clear()
+            try:
+                is_balanced = await self.rebalance()
+            except Exception:
+                log.exception("%s: the queues were not shared", self._group)
+                is_balanced = False
+            await asyncio.sleep(REBALANCE_AGAIN_MS / 1000)
+            if is_balanced:
+                try:
+                    async with asyncio.timeout((REBALANCE_MS - REBALANCE_AGAIN_MS) / 1000):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    pass
+
+    async def run_locks(self) -> None:
+        """Renew the locks of all queues, again and again, until cancelled."""
+        await asyncio.sleep(LOCK_FIRST_MS / 1000)
+        while True:
+            try:
+                await self.lock_all()
+            except Exception:
+                log.exception("%s: the locks were not renewed", self._group)
+            await asyncio.sleep(LOCK_MS / 1000)
+
+    async def rebalance(self) -> bool:
+        """Share the queues of all topics; whether the consumer has what it should have."""
+        async with self._busy:
+            is_balanced = True
+            for topic in list(self._subscriptions):
+                try:
+                    is_balanced &= await self._rebalance_topic(topic)
+                except RoquetError as error:
+                    if isinstance(error, NoRoute) and is_retry_topic(topic):
+                        continue  # it exists when the first message was sent back
+                    log.warning(
+                        "%s: the queues of %s were not shared: %s (%s)",
+                        self._group,
+                        topic,
+                        error.message,
+                        error.detail,
+                    )
+                    is_balanced = False
+            for queue in [each for each in self.queues if each.topic not in self._subscriptions]:
+                self.queues[queue].is_dropped = True
+                await self._take_away(queue)
+            return is_balanced
+
+    # ------------------------------------------------------------------------------ sharing
+
+    async def _rebalance_topic(self, topic: str) -> bool:
+        queues = await self._client.routes.subscribe_queues(topic)
+        if self._options.is_broadcasting:
+            mine = queues
+        else:
+            members = await self._members(topic)
+            if not members:
+                return False
+            mine = self._options.allocate.allocate(
+                self._client.client_id, sorted(queues), sorted(members)
+            )
+        is_changed, is_balanced = await self._update(topic, list(dict.fromkeys(mine)))
+        if is_changed:
+            log.info("%s: has of %s now %s", self._group, topic, mine)
+            self._user.queues_changed(topic, self._working(topic))
+        return is_balanced
+
+    async def _members(self, topic: str) -> list[str]:
+        route = await self._client.routes.route(topic)
+        brokers = sorted(route.brokers)
+        if not brokers:
+            return []
+        name = brokers[self._client.randomness.randrange(len(brokers))]
+        address = self._client.routes.broker_address(name)
+        if address is None:
+            return []
+        answer = await self._client.ask(
+            address,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            GetConsumerListByGroupRequestHeader(consumer_group=self._group, broker_name=name),
+        )
+        return decode_body(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list or []
+
+    async def _update(self, topic: str, mine: list[MessageQueue]) -> tuple[bool, bool]:
+        """Take queues away and begin others; whether something changed, and all is as wanted."""
+        is_changed = False
+        for queue, process_queue in list(self.queues.items()):
+            if queue.topic != topic:
+                continue
+            if queue not in mine:
+                process_queue.is_dropped = True
+            elif process_queue.is_pull_overdue:
+                log.error("%s: nobody pulls %s; it is begun anew", self._group, queue)
+                process_queue.is_dropped = True
+            if process_queue.is_dropped and await self._take_away(queue):
+                is_changed = True
+        for queue in mine:
+            if queue not in self.queues and await self._begin(queue):
+                is_changed = True
+        return is_changed, set(mine) == set(self._working(topic))
+
+    def _working(self, topic: str) -> list[MessageQueue]:
+        return [
+            queue
+            for queue, process_queue in self.queues.items()
+            if queue.topic == topic and not process_queue.is_dropped
+        ]
+
+    async def _begin(self, queue: MessageQueue) -> bool:
+        process_queue = ProcessQueue(self._client.clock)
+        if self._options.is_locking:
+            if queue not in await self._lock([queue]):
+                log.warning("%s: %s is locked by another client", self._group, queue)
+                return False
+            process_queue.note_lock()
+        self._offsets.remove(queue)
+        self._api.forget(queue)
+        try:
+            queue_offset = await self.start_offset(queue)
+        except RoquetError as error:
+            log.warning("%s: where %s begins is not known: %s", self._group, queue, error.message)
+            return False
+        if queue.topic not in self._subscriptions:
+            return False
+        self.queues[queue] = process_queue
+        self._user.queue_added(queue, process_queue, queue_offset)
+        return True
+
+    async def _take_away(self, queue: MessageQueue) -> bool:
+        """Let a queue go that is marked as dropped; whether it is gone."""
+        process_queue = self.queues[queue]
+        await self._persist(queue)
+        if self._options.is_locking:
+            if not await self._user.wait_idle(queue, timeout_ms=HANDLER_WAIT_MS) and (
+                process_queue.is_locked
+            ):
+                # Another client that got the queue now could consume before this handler is done.
+                process_queue.unlock_attempts += 1
+                return False
+            await self._persist(queue)
+            process_queue.lose_lock()
+            await self._unlock([queue])
+        self._offsets.remove(queue)
+        if self.queues.get(queue) is process_queue:
+            del self.queues[queue]
+        return True
+
+    async def _persist(self, queue: MessageQueue) -> None:
+        try:
+            await self._offsets.persist([queue])
+        except RoquetError as error:
+            log.warning("%s: the offset of %s was not stored: %s", self._group, queue, error)
+
+    async def drop(self, queue: MessageQueue, process_queue: ProcessQueue) -> None:
+        """Take a queue away that cannot go on as it is; it is begun anew soon."""
+        async with self._busy:
+            process_queue.is_dropped = True
+            if self.queues.get(queue) is process_queue:
+                await self._take_away(queue)
+        self.rebalance_soon()
+
+    # ------------------------------------------------------------------------------ offsets
+
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Where a queue is begun.
+
+        Raises:
+            RoquetError: It cannot be asked for.
+        """
+        stored = await self._offsets.read(queue, ReadOffset.STORE)
+        if stored is not None and stored >= 0:
+            return stored
+        where = self._options.consume_from
+        is_retry = is_retry_topic(queue.topic)
+        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+            return 0  # a queue that begins later says so at the first pull
+        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            if is_retry:
+                return await self._api.max_offset(queue)
+            assert self._from_timestamp_ms is not None
+            return await self._api.search_offset(queue, self._from_timestamp_ms)
+        return 0 if is_retry else await self._api.max_offset(queue)
+
+    # -------------------------------------------------------------------------------- locks
+
+    async def lock(self, queue: MessageQueue) -> bool:
+        """Have the broker give this client a queue; whether it did."""
+        locked = queue in await self._lock([queue])
+        process_queue = self.queues.get(queue)
+        if locked and process_queue is not None:
+            process_queue.note_lock()
+        return locked
+
+    async def lock_all(self) -> None:
+        """Have the brokers give this client all its queues, again."""
+        await asyncio.gather(*(self._renew(queues) for queues in self._by_broker().values()))
+
+    async def unlock_all(self) -> None:
+        """Give all queues back."""
+        for queues in self._by_broker().values():
+            await self._unlock(queues)
+            for queue in queues:
+                self.queues[queue].lose_lock()
+
+    async def _renew(self, queues: list[MessageQueue]) -> None:
+        found = {queue: self.queues[queue] for queue in queues}
+        try:
+            locked = await self._ask_lock(queues)
+        except RoquetError as error:
+            # The lock lives on for a while; a broker that restarts is asked again before it ends.
+            log.warning("%s: locks were not renewed: %s", self._group, error.message)
+            return
+        for queue, process_queue in found.items():
+            if queue in locked:
+                process_queue.note_lock()
+            else:
+                log.warning("%s: %s is locked by another client", self._group, queue)
+                process_queue.lose_lock()
+
+    async def _lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+        try:
+            return await self._ask_lock(queues)
+        except RoquetError as error:
+            log.warning("%s: %s were not locked: %s", self._group, queues, error.message)
+            return set()
+
+    async def _ask_lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+        body = LockBatchRequestBody(
+            client_id=self._client.client_id, consumer_group=self._group, queues=queues
+        )
+        answer = await self._client.ask(
+            self._master_of(queues[0]),
+            RequestCode.LOCK_BATCH_MQ,
+            LockBatchMqRequestHeader(),
+            body=encode_body(body),
+            timeout_ms=LOCK_TIMEOUT_MS,
+        )
+        return set(decode_body(LockBatchResponseBody, answer.body).locked_queues)
+
+    async def _unlock(self, queues: list[MessageQueue]) -> None:
+        body = UnlockBatchRequestBody(
+            client_id=self._client.client_id, consumer_group=self._group, queues=queues
+        )
+        try:
+            await self._client.ask(
+                self._master_of(queues[0]),
+                RequestCode.UNLOCK_BATCH_MQ,
+                UnlockBatchMqRequestHeader(),
+                body=encode_body(body),
+                timeout_ms=LOCK_TIMEOUT_MS,
+            )
+        except RoquetError as error:
+            log.warning("%s: %s were not unlocked: %s", self._group, queues, error.message)
+
+    def _master_of(self, queue: MessageQueue) -> str:
+        name = self._client.routes.broker_name_of(queue)
+        address = self._client.routes.broker_address(name, master_only=True)
+        if address is None:
+            raise NoRoute(f"No master of the broker {name} is known")
+        return address
+
+    def _by_broker(self) -> dict[str, list[MessageQueue]]:
+        found: dict[str, list[MessageQueue]] = {}
+        for queue, process_queue in self.queues.items():
+            if not process_queue.is_dropped:
+                name = self._client.routes.broker_name_of(queue)
+                found.setdefault(name, []).append(queue)
+        return found
