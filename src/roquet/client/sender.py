@@ -218,7 +218,11 @@ class Sender:
         brokers: list[str] = []
         while attempts_left > 0:
             attempts_left -= 1
-            route = await self.route(topic, deadline)
+            try:
+                route = await self.route(topic, deadline)
+            except ClientError as error:
+                failure = failure or error  # an attempt that failed says more
+                break
             after = brokers[-1] if brokers else None
             queue = self._round.choose(topic, route.queues, after_broker=after)
             left_ms = deadline.left_ms()
