@@ -20,8 +20,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from roquet.client.group_share import share_of_queues, start_offset
 from roquet.client.instance import ClientInstance
-from roquet.client.offset_store import OffsetStore, ReadOffset
+from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
 from roquet.client.pull_api import PullApi
 from roquet.client.push_options import PushOptions
@@ -30,8 +31,6 @@ from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import is_retry_topic
 from roquet.remoting.bodies.client import (
-    ConsumeFromWhere,
-    GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
     UnlockBatchRequestBody,
@@ -39,7 +38,6 @@ from roquet.remoting.bodies.client import (
 from roquet.remoting.bodies.codec import decode_body, encode_body
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers.client import (
-    GetConsumerListByGroupRequestHeader,
     LockBatchMqRequestHeader,
     UnlockBatchMqRequestHeader,
 )
@@ -55,7 +53,6 @@ LOCK_MS = 20_000
 LOCK_TIMEOUT_MS = 1_000
 HANDLER_WAIT_MS = 500
 HALF_HOUR_MS = 30 * 60_000
-_NS_PER_MS = 1_000_000
 
 
 class QueueUser(Protocol):
@@ -113,10 +110,10 @@ class Rebalancer:
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._wanted = asyncio.Event()
         self._busy = asyncio.Lock()
-        started_ms = client.clock.now_ms()
-        self._from_timestamp_ms = options.consume_from_timestamp_ms
-        if self._from_timestamp_ms is None:
-            self._from_timestamp_ms = started_ms - HALF_HOUR_MS
+        from_ms = options.consume_from_timestamp_ms
+        self._from_timestamp_ms = (
+            client.clock.now_ms() - HALF_HOUR_MS if from_ms is None else from_ms
+        )
 
     # -------------------------------------------------------------------------- what recurs
 
@@ -178,37 +175,18 @@ class Rebalancer:
     # ------------------------------------------------------------------------------ sharing
 
     async def _rebalance_topic(self, topic: str) -> bool:
-        queues = await self._client.routes.subscribe_queues(topic)
+        mine: list[MessageQueue] | None
         if self._options.is_broadcasting:
-            mine = queues
+            mine = await self._client.routes.subscribe_queues(topic)
         else:
-            members = await self._members(topic)
-            if not members:
-                return False
-            mine = self._options.allocate.allocate(
-                self._client.client_id, sorted(queues), sorted(members)
-            )
+            mine = await share_of_queues(self._client, self._group, topic, self._options.allocate)
+        if mine is None:
+            return False
         is_changed, is_balanced = await self._update(topic, list(dict.fromkeys(mine)))
         if is_changed:
             log.info("%s: has of %s now %s", self._group, topic, mine)
             self._user.queues_changed(topic, self._working(topic))
         return is_balanced
-
-    async def _members(self, topic: str) -> list[str]:
-        route = await self._client.routes.route(topic)
-        brokers = sorted(route.brokers)
-        if not brokers:
-            return []
-        name = brokers[self._client.randomness.randrange(len(brokers))]
-        address = self._client.routes.broker_address(name)
-        if address is None:
-            return []
-        answer = await self._client.ask(
-            address,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            GetConsumerListByGroupRequestHeader(consumer_group=self._group, broker_name=name),
-        )
-        return decode_body(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list or []
 
     async def _update(self, topic: str, mine: list[MessageQueue]) -> tuple[bool, bool]:
         """Take queues away and begin others; whether something changed, and all is as wanted."""
@@ -245,7 +223,13 @@ class Rebalancer:
         self._offsets.remove(queue)
         self._api.forget(queue)
         try:
-            queue_offset = await self.start_offset(queue)
+            queue_offset = await start_offset(
+                queue,
+                self._offsets,
+                self._api,
+                where=self._options.consume_from,
+                timestamp_ms=self._from_timestamp_ms,
+            )
         except RoquetError as error:
             log.warning("%s: where %s begins is not known: %s", self._group, queue, error.message)
             return False
@@ -287,28 +271,6 @@ class Rebalancer:
             if self.queues.get(queue) is process_queue:
                 await self._take_away(queue)
         self.rebalance_soon()
-
-    # ------------------------------------------------------------------------------ offsets
-
-    async def start_offset(self, queue: MessageQueue) -> int:
-        """Where a queue is begun.
-
-        Raises:
-            RoquetError: It cannot be asked for.
-        """
-        stored = await self._offsets.read(queue, ReadOffset.STORE)
-        if stored is not None and stored >= 0:
-            return stored
-        where = self._options.consume_from
-        is_retry = is_retry_topic(queue.topic)
-        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0  # a queue that begins later says so at the first pull
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-            if is_retry:
-                return await self._api.max_offset(queue)
-            assert self._from_timestamp_ms is not None
-            return await self._api.search_offset(queue, self._from_timestamp_ms)
-        return 0 if is_retry else await self._api.max_offset(queue)
 
     # -------------------------------------------------------------------------------- locks
 
