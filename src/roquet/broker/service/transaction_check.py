@@ -23,8 +23,8 @@ Invariants:
   committed when the copies are on the disk. A crash may have a producer asked twice.
 * Nobody is asked before all op messages that are stored have been read, nor about an end that
   waits to be written.
-* A turn of the loop handles a bounded number of messages, and rounds take at most a tenth of the
-  loop's time, however many transactions are open.
+* A turn of the loop handles a bounded number of messages, and rounds take at most a twentieth of
+  the loop's time, however many transactions are open.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SKIPS_A_TURN = 2_000
 NO_OP_PAUSE_MS = 1_000
 REFUSED_PAUSE_MS = 100
 REST_MS_MAX = 100
-PAUSE_TO_WORK = 10
+PAUSE_TO_WORK = 20
 """How long a round rests after a turn, measured in the time that the turn took."""
 _HOUR_MS = 3_600_000
 _QUEUE_ID = 0
