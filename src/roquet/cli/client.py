@@ -20,22 +20,25 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import ParamSpec, TypeVar
 
 import click
 
+from roquet.admin import Admin
 from roquet.cli.output import print_error
 from roquet.errors import RoquetError
 from roquet.runtime.log import LineFormatter
 
 __all__ = [
     "EXIT_INTERRUPTED",
+    "administer",
     "confirm",
     "namesrv_option",
     "parse_span_ms",
     "run_client",
     "warn",
+    "warn_failures",
     "yes_option",
 ]
 
@@ -92,6 +95,30 @@ def run_client(work: Callable[[], Coroutine[None, None, T]]) -> T:
         return asyncio.run(work())
     finally:
         root.removeHandler(handler)
+
+
+def administer(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """Do something as an administrator of a cluster.
+
+    Raises:
+        RoquetError: It failed.
+        click.exceptions.Exit: SIGINT came.
+    """
+
+    async def whole() -> T:
+        async with Admin(namesrv) as admin:
+            return await work(admin)
+
+    try:
+        return run_client(whole)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+def warn_failures(failures: Mapping[str, RoquetError], *, as_json: bool) -> None:
+    """Say which servers are missing in what was found."""
+    for error in failures.values():
+        warn(error, as_json=as_json)
 
 
 def warn(error: RoquetError, *, as_json: bool) -> None:

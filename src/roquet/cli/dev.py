@@ -171,7 +171,8 @@ def _with_port_hint(error: ConfigError) -> ConfigError:
 def _next_commands(store_root: str, namesrv_address: str) -> list[str]:
     root = shlex.quote(store_root)
     return [
-        f"roquet store info {root}",
+        f"roquet send Orders hello -n {namesrv_address}",
+        f"roquet tail Orders --follow -n {namesrv_address}",
         f"roquet store dump {root} --limit 10",
         f"mqadmin clusterList -n {namesrv_address}    # Apache RocketMQ's own tool",
     ]

@@ -25,10 +25,12 @@ class LazyCommand(NamedTuple):
 COMMANDS: dict[str, LazyCommand] = {
     "broker": LazyCommand("roquet.cli.broker:broker", "Run a broker."),
     "dev": LazyCommand("roquet.cli.dev:dev", "Run a name server and a broker in one process."),
+    "group": LazyCommand("roquet.cli.group:group", "List, show and drop consumer groups."),
     "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
     "send": LazyCommand("roquet.cli.send:send", "Send messages to a topic."),
     "store": LazyCommand("roquet.cli.store:store", "Look into, check and repair a message store."),
     "tail": LazyCommand("roquet.cli.tail:tail", "Show the messages of a topic."),
+    "topic": LazyCommand("roquet.cli.topic:topic", "List, show, make and drop topics."),
 }
 
 

@@ -9,15 +9,22 @@ import click
 import pytest
 
 from roquet.cli.client import EXIT_INTERRUPTED
+from roquet.cli.group import GroupFacts, GroupQueue, group
 from roquet.cli.message_format import MARKS
 from roquet.cli.message_line import MessageLine
 from roquet.cli.send import SentLine, send
 from roquet.cli.tail import tail
+from roquet.cli.topic import QueueFacts, TopicFacts, topic
 from roquet.errors import BadName, ConnectFailed, PermissionRefused
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli-client.md").read_text("utf-8")
 
-COMMANDS: dict[str, click.Command] = {"send": send, "tail": tail}
+COMMANDS: dict[str, click.Command] = {
+    "send": send,
+    "tail": tail,
+    **{f"topic {name}": each for name, each in topic.commands.items()},
+    **{f"group {name}": each for name, each in group.commands.items()},
+}
 
 
 def section(name: str) -> str:
@@ -47,4 +54,11 @@ def test_every_mark_is_listed() -> None:
 def test_every_field_is_listed() -> None:
     text = section("Messages as lines of JSON")
     assert set(re.findall(r"`(\w+)`", text)) >= set(MessageLine.__struct_encode_fields__)
-    assert set(re.findall(r'"(\w+)":', section("send"))) >= set(SentLine.__struct_encode_fields__)
+    kinds = {
+        "send": (SentLine,),
+        "topic show": (TopicFacts, QueueFacts),
+        "group show": (GroupFacts, GroupQueue),
+    }
+    for name, structs in kinds.items():
+        named = set(re.findall(r'"(\w+)":', section(name)))
+        assert named >= {each for kind in structs for each in kind.__struct_encode_fields__}

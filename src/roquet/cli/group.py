@@ -1,0 +1,211 @@
+"""``roquet group``: list, show and drop consumer groups.
+
+Owns the options and the text; the work is done by ``roquet.admin``.
+"""
+
+from __future__ import annotations
+
+import click
+from msgspec import Struct
+
+from roquet.admin import Admin
+from roquet.cli.client import administer, confirm, namesrv_option, warn_failures, yes_option
+from roquet.cli.output import format_number, format_time, json_option, print_json, print_table
+from roquet.client.names import check_group
+from roquet.errors import NotFound
+from roquet.model.subscription import SubscriptionGroupConfig
+
+__all__ = ["GroupFacts", "GroupQueue", "group"]
+
+
+class GroupQueue(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a group is in a queue, for programs."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    lag: int
+    last_consumed: int
+
+
+class GroupClient(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A client of a group, for programs."""
+
+    client_id: str
+    address: str
+    language: str
+
+
+class GroupFacts(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A group, for programs.
+
+    Attributes:
+        lag: How many messages it is behind; ``None`` if it has committed nothing.
+    """
+
+    group: str
+    lag: int | None
+    consume_tps: float
+    settings: dict[str, SubscriptionGroupConfig]
+    queues: list[GroupQueue]
+    clients: list[GroupClient]
+
+
+@click.group()
+def group() -> None:
+    """List, show and drop consumer groups."""
+
+
+@group.command("ls")
+@namesrv_option
+@click.option("--cluster", metavar="NAME", help="Only groups of this cluster.")
+@json_option
+def list_groups(*, namesrv: str, cluster: str | None, as_json: bool) -> None:
+    """List groups, those of the brokers themselves among them."""
+
+    async def work(admin: Admin) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        gathered = await admin.groups.configs(cluster=cluster)
+        found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
+        for broker_name, table in gathered.partial("Listing groups").items():
+            for name, config in table.items():
+                found.setdefault(name, {})[broker_name] = config
+        warn_failures(gathered.failures, as_json=as_json)
+        return dict(sorted(found.items()))
+
+    found = administer(namesrv, work)
+    if as_json:
+        print_json([{"group": name, "settings": parts} for name, parts in found.items()])
+        return
+    print_table(
+        f"{len(found)} groups",
+        ("group", "brokers", "may consume", "retries"),
+        [
+            (
+                name,
+                " ".join(parts),
+                "yes" if all(each.consume_enable for each in parts.values()) else "no",
+                " ".join(sorted({str(each.retry_max_times) for each in parts.values()})),
+            )
+            for name, parts in found.items()
+        ],
+        numbers=("retries",),
+    )
+
+
+async def _look(admin: Admin, name: str, *, as_json: bool) -> GroupFacts:
+    # Asked for one group by name, a broker may make it; a look must not.
+    gathered = await admin.groups.configs()
+    tables = gathered.partial(f"Looking at the group {name}")
+    settings = {broker: table[name] for broker, table in tables.items() if name in table}
+    if not settings:
+        gathered.complete(f"Looking for the group {name}")
+        raise NotFound(f"There is no group {name}", hint="roquet group ls lists the groups.")
+    progress = await admin.offsets.progress(name)
+    connected = await admin.clients.consumers(name)
+    warn_failures(progress.failures | connected.failures, as_json=as_json)
+    clients = {
+        (each.client_id or "", each.client_address or ""): each.language or ""
+        for part in connected.answers.values()
+        for each in part.connection_set
+    }
+    return GroupFacts(
+        group=name,
+        lag=progress.lag if progress.queues else None,
+        consume_tps=progress.consume_tps,
+        settings=settings,
+        queues=[
+            GroupQueue(
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                broker_offset=each.broker_offset,
+                consumer_offset=each.consumer_offset,
+                lag=each.broker_offset - each.consumer_offset,
+                last_consumed=each.last_timestamp_ms,
+            )
+            for queue, each in progress.queues.items()
+        ],
+        clients=[
+            GroupClient(client_id=client_id, address=address, language=language)
+            for (client_id, address), language in sorted(clients.items())
+        ],
+    )
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@namesrv_option
+@json_option
+def show(name: str, *, namesrv: str, as_json: bool) -> None:
+    """Show how far a group is, and its clients."""
+    found = administer(namesrv, lambda admin: _look(admin, name, as_json=as_json))
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"Group       {found.group}")
+    click.echo(f"Brokers     {' '.join(found.settings)}")
+    click.echo(f"Lag         {format_number(found.lag)}")
+    click.echo()
+    print_table(
+        "Queues",
+        ("topic", "broker", "queue", "consumed to", "of", "lag", "last consumed was stored"),
+        [
+            (
+                each.topic,
+                each.broker_name,
+                str(each.queue_id),
+                str(each.consumer_offset),
+                str(each.broker_offset),
+                str(each.lag),
+                format_time(each.last_consumed),
+            )
+            for each in found.queues
+        ],
+        numbers=("queue", "consumed to", "of", "lag"),
+    )
+    print_table(
+        "Clients",
+        ("client", "address", "language"),
+        [(each.client_id, each.address, each.language) for each in found.clients],
+    )
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@namesrv_option
+@click.option("--keep-offsets", is_flag=True, help="Leave what it has committed.")
+@click.option("--with-topics", is_flag=True, help="Its retry and dead-letter topics too.")
+@yes_option
+@json_option
+def delete(
+    name: str,
+    *,
+    namesrv: str,
+    keep_offsets: bool,
+    with_topics: bool,
+    is_sure: bool,
+    as_json: bool,
+) -> None:
+    """Drop a group and its offsets, on all brokers. There is no way back."""
+    check_group(name)
+    found = administer(namesrv, lambda admin: _look(admin, name, as_json=as_json))
+    parts = [f"Drop the group {name} on {', '.join(found.settings)}"]
+    if not keep_offsets:
+        parts.append(f"with its offsets in {len(found.queues)} queues")
+    if with_topics:
+        parts.append("with its retries and dead letters")
+    if found.clients:
+        parts.append(f"while {len(found.clients)} clients are connected")
+    confirm(f"{', '.join(parts)}?", is_sure=is_sure)
+    brokers = administer(
+        namesrv,
+        lambda admin: admin.groups.delete(
+            name, clean_offsets=not keep_offsets, with_topics=with_topics
+        ),
+    )
+    if as_json:
+        print_json({"group": name, "brokers": brokers})
+    else:
+        click.echo(f"Dropped the group {name} on {', '.join(brokers)}")

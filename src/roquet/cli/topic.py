@@ -1,0 +1,271 @@
+"""``roquet topic``: list, show, make and drop topics.
+
+Owns the options and the text; the work is done by ``roquet.admin``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+from msgspec import Struct
+
+from roquet.admin import Admin, TopicStats
+from roquet.cli.client import administer, confirm, namesrv_option, warn_failures, yes_option
+from roquet.cli.output import format_time, json_option, print_json, print_table
+from roquet.client.names import check_topic
+from roquet.errors import ClientError
+from roquet.model.topic import is_dlq_topic, is_retry_topic
+from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
+
+__all__ = ["QueueFacts", "TopicFacts", "topic"]
+
+_PERMS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
+
+
+class TopicSettings(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The settings of a topic on one broker, for programs."""
+
+    broker_name: str
+    read_queues: int
+    write_queues: int
+    perm: str
+    order: bool
+    attributes: dict[str, str]
+
+
+class QueueFacts(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One queue, for programs."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_stored: int
+
+
+class TopicFacts(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A topic, for programs."""
+
+    topic: str
+    messages: int
+    put_tps: float
+    settings: list[TopicSettings]
+    queues: list[QueueFacts]
+    groups: list[str]
+
+
+@click.group()
+def topic() -> None:
+    """List, show, make and drop topics."""
+
+
+def _settings(broker_name: str, config: TopicConfig) -> TopicSettings:
+    read = "r" if config.perm & PERM_READ else ""
+    write = "w" if config.perm & PERM_WRITE else ""
+    return TopicSettings(
+        broker_name=broker_name,
+        read_queues=config.read_queue_nums,
+        write_queues=config.write_queue_nums,
+        perm=read + write or "-",
+        order=config.order,
+        attributes=config.attributes,
+    )
+
+
+# -- looking ------------------------------------------------------------------------------------
+
+
+@topic.command("ls")
+@namesrv_option
+@click.option("--cluster", metavar="NAME", help="Only topics of this cluster.")
+@click.option("--all", "with_all", is_flag=True, help="Also system, retry and dead-letter topics.")
+@json_option
+def list_topics(*, namesrv: str, cluster: str | None, with_all: bool, as_json: bool) -> None:
+    """List topics."""
+
+    async def work(admin: Admin) -> dict[str, list[TopicSettings]]:
+        hidden = set() if with_all else set(await admin.topics.system_names())
+        gathered = await admin.topics.configs(cluster=cluster)
+        found: dict[str, list[TopicSettings]] = {}
+        for broker_name, table in gathered.partial("Listing topics").items():
+            for name, config in table.items():
+                of_group = is_retry_topic(name) or is_dlq_topic(name)
+                if with_all or not (name in hidden or of_group):
+                    found.setdefault(name, []).append(_settings(broker_name, config))
+        warn_failures(gathered.failures, as_json=as_json)
+        return dict(sorted(found.items()))
+
+    found = administer(namesrv, work)
+    if as_json:
+        print_json([{"topic": name, "settings": parts} for name, parts in found.items()])
+        return
+    print_table(
+        f"{len(found)} topics",
+        ("topic", "brokers", "queues", "perm"),
+        [
+            (
+                name,
+                " ".join(each.broker_name for each in parts),
+                str(sum(each.write_queues for each in parts)),
+                " ".join(sorted({each.perm for each in parts})),
+            )
+            for name, parts in found.items()
+        ],
+        numbers=("queues",),
+    )
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@namesrv_option
+@json_option
+def show(name: str, *, namesrv: str, as_json: bool) -> None:
+    """Show the settings, queues and groups of a topic."""
+
+    async def work(admin: Admin) -> TopicFacts:
+        stats = await admin.topics.stats(name)
+        configs = await admin.topics.config(name)
+        groups = await admin.topics.groups(name)
+        warn_failures(stats.failures | groups.failures, as_json=as_json)
+        return _facts(stats, configs.answers, groups.answers)
+
+    found = administer(namesrv, work)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"Topic       {found.topic}")
+    click.echo(f"Messages    {found.messages}")
+    click.echo(f"Groups      {' '.join(found.groups) or '-'}")
+    click.echo()
+    print_table(
+        "Settings",
+        ("broker", "read queues", "write queues", "perm", "order", "attributes"),
+        [
+            (
+                each.broker_name,
+                str(each.read_queues),
+                str(each.write_queues),
+                each.perm,
+                "yes" if each.order else "no",
+                " ".join(f"{key}={value}" for key, value in each.attributes.items()) or "-",
+            )
+            for each in found.settings
+        ],
+        numbers=("read queues", "write queues"),
+    )
+    print_table(
+        "Queues",
+        ("broker", "queue", "first", "next", "messages", "last stored"),
+        [
+            (
+                each.broker_name,
+                str(each.queue_id),
+                str(each.min_offset),
+                str(each.max_offset),
+                str(each.max_offset - each.min_offset),
+                format_time(each.last_stored),
+            )
+            for each in found.queues
+        ],
+        numbers=("queue", "first", "next", "messages"),
+    )
+
+
+def _facts(
+    stats: TopicStats, configs: Mapping[str, TopicConfig], groups: Mapping[str, list[str]]
+) -> TopicFacts:
+    return TopicFacts(
+        topic=stats.topic,
+        messages=stats.messages,
+        put_tps=stats.put_tps,
+        settings=[_settings(broker_name, config) for broker_name, config in configs.items()],
+        queues=[
+            QueueFacts(
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                min_offset=each.min_offset,
+                max_offset=each.max_offset,
+                last_stored=each.last_update_timestamp_ms,
+            )
+            for queue, each in stats.queues.items()
+        ],
+        groups=sorted({group for part in groups.values() for group in part}),
+    )
+
+
+# -- changing -----------------------------------------------------------------------------------
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@namesrv_option
+@click.option(
+    "--queues",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="How many queues it gets on each broker.",
+)
+@click.option(
+    "--perm", type=click.Choice(tuple(_PERMS)), default="rw", show_default=True, help="Permission."
+)
+@click.option("--order", is_flag=True, help="Producers keep to its queues while a broker is away.")
+@click.option("--cluster", metavar="NAME", help="The cluster that gets it.")
+@click.option("--broker", metavar="NAME", help="The one broker that gets it.")
+@json_option
+def create(
+    name: str,
+    *,
+    namesrv: str,
+    queues: int,
+    perm: str,
+    order: bool,
+    cluster: str | None,
+    broker: str | None,
+    as_json: bool,
+) -> None:
+    """Make a topic; one that is there already is left as it is, and refused."""
+    check_topic(name)
+
+    async def work(admin: Admin) -> list[str]:
+        there = (await admin.topics.config(name, cluster=cluster, broker=broker)).answers
+        if there:
+            raise ClientError(
+                f"There is a topic {name} already",
+                code="already_exists",
+                detail=f"on {', '.join(there)}",
+                hint=f"Look at it with: roquet topic show {name}",
+            )
+        return await admin.topics.create(
+            name, queues=queues, perm=_PERMS[perm], order=order, cluster=cluster, broker=broker
+        )
+
+    brokers = administer(namesrv, work)
+    if as_json:
+        print_json({"topic": name, "brokers": brokers})
+    else:
+        click.echo(f"Made {name} with {queues} queues on {', '.join(brokers)}")
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@namesrv_option
+@click.option("--cluster", metavar="NAME", help="Only in this cluster.")
+@yes_option
+@json_option
+def delete(name: str, *, namesrv: str, cluster: str | None, is_sure: bool, as_json: bool) -> None:
+    """Drop a topic with its messages and offsets, on all brokers. There is no way back."""
+    check_topic(name)
+    stats = administer(namesrv, lambda admin: admin.topics.stats(name))
+    holders = sorted({queue.broker_name for queue in stats.queues})
+    confirm(
+        f"Drop {name} with {stats.messages} messages on {', '.join(holders) or 'no broker'}"
+        + (", and whatever is on brokers that do not answer?" if stats.failures else "?"),
+        is_sure=is_sure,
+    )
+    brokers = administer(namesrv, lambda admin: admin.topics.delete(name, cluster=cluster))
+    if as_json:
+        print_json({"topic": name, "messages": stats.messages, "brokers": brokers})
+    else:
+        click.echo(f"Dropped {name} with {stats.messages} messages")
