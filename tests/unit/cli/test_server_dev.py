@@ -62,7 +62,8 @@ def test_dev_speaks_to_people(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "SYNC_FLUSH" in out
     assert str(tmp_path / "data" / "store") in out
-    assert "roquet store info" in out
+    assert "roquet send Orders" in out
+    assert "roquet store dump" in out
     assert out.endswith("Stopped; the store is clean.\n")
 
 
