@@ -2,9 +2,10 @@
 
 A sub-command's module is imported only when it is called, so that ``roquet --help`` is quick and
 an extra that is not installed disturbs nobody. A ``RoquetError`` never shows a traceback: it is
-printed on standard error and decides the exit code.
+printed on standard error and decides the exit code. The same goes for what the system refuses.
 """
 
+import errno
 import importlib
 from typing import NamedTuple
 
@@ -60,12 +61,20 @@ class RoquetGroup(click.Group):
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the sub-command; turn its ``RoquetError`` into words and an exit code."""
+        """Run the sub-command; turn its errors into words and an exit code."""
         try:
             return super().invoke(ctx)
         except RoquetError as error:
-            print_error(error, as_json=wants_json(ctx))
-            ctx.exit(error.exit_code)
+            failure = error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            place = f"{error.filename}: " if error.filename else ""
+            failure = RoquetError(
+                "The system refused to read or write.", detail=f"{place}{error.strerror or error}"
+            )
+        print_error(failure, as_json=wants_json(ctx))
+        raise click.exceptions.Exit(failure.exit_code)
 
 
 @click.group(cls=RoquetGroup, context_settings={"help_option_names": ["-h", "--help"]})

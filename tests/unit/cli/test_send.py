@@ -205,3 +205,23 @@ def test_what_is_typed_is_sent_at_once_and_an_interrupt_ends_it(
         process.kill()
         process.communicate()
     assert bodies(running, topic) == [b"first"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_an_output_that_cannot_be_written_is_told_in_words(
+    running: BackgroundBroker, topic: str, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, "send", topic, "x", "-n", running.namesrv],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(tmp_path),
+            timeout=END_TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode != 0
+    assert "The system refused to read or write." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert bodies(running, topic) == [b"x"]
