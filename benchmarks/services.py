@@ -267,14 +267,16 @@ class Bench:
 
     def _measure(self, running: Running) -> None:
         options, numbers = self._options, self.numbers
+        self._settle()
         self._load(running, options.warm)
         for _ in range(options.loads):
+            self._settle()
             numbers.plain.append(self._load(running, options.seconds))
             say(f"without them {describe(numbers.plain[-1])}")
         self._fill(running)
         with silent_producer(running.address):
             for number in range(options.loads):
-                os.sync()  # while all that was filled in is written, everything is late
+                self._settle()  # while all that was filled in is written, everything is late
                 with Probe(running.address, first=1 + number * PROBES_MAX) as probe:
                     numbers.filled.append(self._load(running, options.seconds))
                 say(f"with them {describe(numbers.filled[-1])}")
@@ -330,10 +332,13 @@ class Bench:
         say(f"{count - before:,} were due, {count - first:,} delivered at {rate:,.0f} a second")
         self.numbers.facts["due messages/s delivered"] = rate
 
-    def _load(self, running: Running, seconds: float) -> Result:
-        os.sync()  # what the load before left to write must not slow this one down
+    def _settle(self) -> None:
+        """Have everything written, so that no load is slowed down by the one before it."""
+        os.sync()
         if self._ballast is not None:
             self._ballast.fill()
+
+    def _load(self, running: Running, seconds: float) -> Result:
         return run_loadgen(
             self._program,
             running.address,

@@ -17,7 +17,7 @@ from roquet.client import (
 from roquet.client.lite_options import LitePullSettings
 from roquet.errors import OffsetOutOfRange
 from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
-from tests.interop.test_python_client_core import create_topic, opened
+from tests.interop.test_python_client_core import create_topic, eventually, opened, routed
 from tests.unit.client.client_kit import until
 
 pytestmark = pytest.mark.interop
@@ -43,6 +43,7 @@ def servers(
 async def filled(servers: Cluster) -> list[MessageQueue]:
     """The queues of a new topic, the first of which has messages, half of them tagged odd."""
     async with opened(servers) as client:
+        await eventually(lambda: routed(client, "TBW102"))  # the broker is known
         (addresses,) = (await client.routes.route("TBW102")).brokers.values()
         topic = await create_topic(client, addresses[0])
         queues = await client.routes.subscribe_queues(topic)
