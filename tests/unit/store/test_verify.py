@@ -17,6 +17,7 @@ from roquet.format.index_file import ENTRY_BYTES, HEADER_BYTES, entry_position, 
 from roquet.model import sys_flag as flags
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
+from roquet.store.inspect.queues import QueueView
 from roquet.store.inspect.report import Fault, Report
 from roquet.store.inspect.verify import verify
 from roquet.store.inspect.view import StoreView
@@ -203,6 +204,35 @@ def test_every_bit_of_a_queue_file(store: SyntheticStore) -> None:
             if not found & {name, "physicalOffset" if name == "size" else name}:
                 wrong.append(f"{name} byte {byte} bit {bit}: {report.faults}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("meanwhile", [True, False])
+def test_entries_that_a_running_broker_writes_while_it_is_looked_at(
+    store: SyntheticStore, monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
+) -> None:
+    records = [p for p in store.placed if (p.topic, p.queue_id) == ("Orders", 1)]
+    path = store.root / "consumequeue" / "Orders" / "1" / f"{0:020d}"
+    behind_the_log = UNIT.pack(1 << 20, 100, 0)
+    place = len(records) * UNIT_BYTES
+    original = QueueView.nonzero_end
+
+    def write(position: int) -> None:
+        data = bytearray(path.read_bytes())
+        data[position : position + UNIT_BYTES] = behind_the_log
+        path.write_bytes(data)
+
+    def nonzero_end(queue: QueueView) -> int:
+        end = original(queue)
+        if meanwhile:
+            write(place)
+        return end
+
+    write(place + UNIT_BYTES)
+    monkeypatch.setattr(QueueView, "nonzero_end", nonzero_end)
+    monkeypatch.setattr(StoreView, "is_running", property(lambda _: True))
+    faults = [fault.detail for fault in check(store.root).faults]
+    expected = [] if meanwhile else [f"entry {len(records)} is empty, later ones are not"]
+    assert faults == expected
 
 
 def index_field(store: SyntheticStore, byte: int, count: int) -> tuple[str, int]:

@@ -299,6 +299,8 @@ class QueueChecker:
         for queue_offset, unit in _left_over(queue, state, end):
             if unit.is_filler or any(run.start <= queue_offset < run.end for run in missing):
                 continue
+            if not unit.is_written and self._was_written_meanwhile(queue, queue_offset):
+                continue
             if unit.is_written and unit.physical_offset < self._view.min_offset:
                 self._reporter.report.counts.expired_entries += 1
             elif unit.is_written and unit.physical_offset >= log_end:
