@@ -15,23 +15,20 @@ from typing import NamedTuple, TypeVar
 
 from roquet.admin.results import BrokerInfo, Gathered
 from roquet.client import ClientInstance, PullApi
-from roquet.client.answers import refused
+from roquet.client.answers import SUCCESS_ONLY, refused
 from roquet.errors import ClientClosed, NoRoute, NotFound, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body
-from roquet.remoting.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from roquet.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
 from roquet.remoting.client import split_address
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header
 
-__all__ = ["Calls", "Target", "check_known", "queues_by_address", "targets_of"]
+__all__ = ["TOOLS_GROUP", "Calls", "Target", "check_known", "queues_by_address", "targets_of"]
 
-MASTER_ID = 0
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group of tools, which every broker knows; nothing is committed for it."""
-
-_SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
 
 _T = TypeVar("_T")
 
@@ -122,7 +119,7 @@ class Calls:
         header: Header | None = None,
         *,
         body: bytes = b"",
-        accept: Container[int] = _SUCCESS,
+        accept: Container[int] = SUCCESS_ONLY,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
         """Ask one server."""

@@ -17,14 +17,13 @@ from msgspec import Meta, Struct, field
 from roquet.model.host import Host
 from roquet.model.topic import TRACE_TOPIC
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
+from roquet.remoting.bodies.route import MASTER_ID
 
 __all__ = ["BrokerConfig", "broker_ip", "replace"]
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
-
-MASTER_ID = 0
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.config import BrokerConfig
 from roquet.broker.lane_answers import WaitingAnswers, cut_answer, ipv4_peer, sent_answer
 from roquet.broker.manager.consumer import ConsumerManager
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
@@ -28,6 +28,7 @@ from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.broker.stats.lane_counts import add_pulls, add_sends
 from roquet.errors import RoquetError
 from roquet.model.host import Host
+from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.codec import decode_command
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request, create_response

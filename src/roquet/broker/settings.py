@@ -17,10 +17,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from roquet.broker.config import MASTER_ID, BrokerConfig, replace
+from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.settings_table import IMPORTANT_KEYS, UNSUPPORTED, WITHOUT_EFFECT
 from roquet.errors import ConfigError
 from roquet.model.topic import TRACE_TOPIC, is_system_topic, topic_fault
+from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.client import split_address
 from roquet.remoting.tls import ServerTlsConfig
 from roquet.remoting.tls_settings import (

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import click
 
+from roquet.admin.calls import TOOLS_GROUP
 from roquet.cli.client import EXIT_INTERRUPTED, namesrv_option, parse_span_ms, run_client, warn
 from roquet.cli.message_format import DEFAULT_FORMAT, MessageFormat
 from roquet.cli.message_line import body_of, line_of
@@ -40,9 +41,6 @@ from roquet.remoting.headers.pull import PullFlag
 from roquet.runtime.clock import SystemClock
 
 __all__ = ["Start", "expression_of", "start_of", "tail"]
-
-GROUP = "TOOLS_CONSUMER"
-"""The group of RocketMQ's tools; every broker has it."""
 
 SUSPEND_MS = 15_000
 RETRY_S = 1.0
@@ -226,7 +224,7 @@ class _Reader:
     ) -> None:
         self._client = client
         self._topic = topic
-        self._api = PullApi(client, GROUP)
+        self._api = PullApi(client, TOOLS_GROUP)
         self._wanted = wanted
         self._start = start
         self._queue_id = queue_id

@@ -10,7 +10,10 @@ from roquet.errors import BrokerBusy, BrokerRefused, PermissionRefused
 from roquet.remoting.codes import ResponseCode, request_code_name, response_code_name
 from roquet.remoting.command import RemotingCommand
 
-__all__ = ["RETRY_RESPONSE_CODES", "refused"]
+__all__ = ["RETRY_RESPONSE_CODES", "SUCCESS_ONLY", "refused"]
+
+SUCCESS_ONLY = frozenset({int(ResponseCode.SUCCESS)})
+"""What is accepted as an answer unless a caller says otherwise."""
 
 RETRY_RESPONSE_CODES = frozenset(
     {

@@ -20,16 +20,17 @@ from weakref import WeakKeyDictionary
 
 from roquet.client import names
 from roquet.client.acl import AclHook
-from roquet.client.answers import refused
+from roquet.client.answers import SUCCESS_ONLY, refused
 from roquet.client.faces import ConsumerFace, ProducerFace
 from roquet.client.ids import UniqueIds, client_id_of
 from roquet.client.name_servers import NameServers
 from roquet.client.options import ClientOptions
 from roquet.client.requests import BrokerRequests
-from roquet.client.route import MASTER_ID, RouteCache
+from roquet.client.route import RouteCache
 from roquet.errors import ClientClosed, ConfigError, RoquetError
 from roquet.remoting.bodies.client import HeartbeatData, ProducerData
 from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.client import ClientConfig, RemotingClient
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -48,7 +49,6 @@ log = logging.getLogger(__name__)
 
 FIRST_HEARTBEAT_MS = 1_000
 FIRST_PERSIST_MS = 10_000
-_SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
 
 _Face = TypeVar("_Face")
 
@@ -262,7 +262,7 @@ class ClientInstance:
         *,
         body: bytes = b"",
         timeout_ms: int | None = None,
-        accept: Container[int] = _SUCCESS,
+        accept: Container[int] = SUCCESS_ONLY,
     ) -> RemotingCommand:
         """Ask a broker; an answer with a code that is not accepted is an error.
 

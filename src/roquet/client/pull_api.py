@@ -21,12 +21,13 @@ from msgspec import Struct, structs
 from roquet.client.instance import ClientInstance
 from roquet.client.message import ReceivedMessage
 from roquet.client.record_reader import read_message
-from roquet.client.route import MASTER_ID, vip_address
+from roquet.client.route import vip_address
 from roquet.errors import BadBody, CorruptRecord, NoRoute, ProtocolError
 from roquet.format.batch import decode_batch
 from roquet.model import sys_flag as flags
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
+from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header, decode_header

@@ -32,7 +32,7 @@ from roquet.errors import ConnectFailed, NoRoute, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC
 from roquet.remoting.bodies.codec import decode_body
-from roquet.remoting.bodies.route import TopicRouteData
+from roquet.remoting.bodies.route import MASTER_ID, TopicRouteData
 from roquet.remoting.client import split_address
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
@@ -40,8 +40,6 @@ from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
 __all__ = ["PublishRoute", "RouteCache", "TopicRoute", "vip_address"]
 
 log = logging.getLogger(__name__)
-
-MASTER_ID = 0
 
 
 class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from roquet.errors import ProtocolError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
-from roquet.remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
+from roquet.remoting.bodies.route import MASTER_ID, TopicQueueMappingInfo, TopicRouteData
 
 __all__ = [
     "QUEUES_MAX",
@@ -25,7 +25,6 @@ __all__ = [
 QUEUES_MAX = 100_000
 """How many queues a topic may have on all its brokers; a route with more is no route."""
 
-MASTER_ID = 0
 STATIC_BROKER_PREFIX = "__syslo__"
 STATIC_BROKER_NONE = "__syslo__none__"
 GLOBAL_SCOPE = "__global__"

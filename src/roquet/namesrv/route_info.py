@@ -46,8 +46,9 @@ from roquet.namesrv.registration import (
     check_names,
     is_name,
 )
-from roquet.namesrv.route_query import MASTER_ID, with_acting_masters
+from roquet.namesrv.route_query import with_acting_masters
 from roquet.remoting.bodies.route import (
+    MASTER_ID,
     BrokerData,
     BrokerMemberGroup,
     ClusterInfo,

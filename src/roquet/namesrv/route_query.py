@@ -14,11 +14,10 @@ from __future__ import annotations
 import msgspec
 
 from roquet.model.topic_config import PERM_WRITE
-from roquet.remoting.bodies.route import BrokerData, TopicRouteData
+from roquet.remoting.bodies.route import MASTER_ID, BrokerData, TopicRouteData
 
-__all__ = ["MASTER_ID", "SYNC_BROKER_MEMBER_GROUP_PREFIX", "in_zone", "with_acting_masters"]
+__all__ = ["SYNC_BROKER_MEMBER_GROUP_PREFIX", "in_zone", "with_acting_masters"]
 
-MASTER_ID = 0
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Of topics by which the brokers of a name find each other, as they really are."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.config import BrokerConfig
 from roquet.broker.processor.pull_check import Admitted
 from roquet.model.subscription import SubscriptionGroupConfig
+from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.endpoint import LogLimiter

@@ -13,6 +13,7 @@ from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import version_ordinal
 
 __all__ = [
+    "MASTER_ID",
     "BrokerData",
     "BrokerMemberGroup",
     "ClusterInfo",
@@ -24,6 +25,9 @@ __all__ = [
     "TopicRouteData",
     "encode_route",
 ]
+
+MASTER_ID = 0
+"""The id of the master among the brokers of a name."""
 
 STANDARD_JSON_VERSION = version_ordinal("V4_9_4")
 
