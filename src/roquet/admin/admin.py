@@ -7,8 +7,6 @@ Each of its areas is a module beside this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from roquet.admin.calls import Calls
 from roquet.admin.clients import Clients
@@ -23,6 +21,7 @@ from roquet.admin.stats import Stats
 from roquet.admin.topics import Topics
 from roquet.admin.tracks import Tracks
 from roquet.client import ClientInstance, ClientOptions
+from roquet.client.lifetime import Lifetime
 from roquet.runtime.clock import Clock
 
 __all__ = ["Admin"]
@@ -30,7 +29,7 @@ __all__ = ["Admin"]
 DEFAULT_TIMEOUT_MS = 5_000
 
 
-class Admin:
+class Admin(Lifetime):
     """Administers a cluster.
 
     A call that goes to several servers asks all of them at once. One that looks gives what was
@@ -109,15 +108,3 @@ class Admin:
             running = self._calls.client
             self._calls.attach(None)
             await running.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import Lifetime
 from roquet.client.lite_options import LitePullOptions, LitePullSettings
 from roquet.client.lite_parts import LiteParts
 from roquet.client.lite_queue import LiteBatch, LiteQueue
@@ -39,7 +40,7 @@ BROADCASTING_INSTANCE = "DEFAULT"
 """Java's name; the file of local offsets is found again by it."""
 
 
-class LitePullConsumer:
+class LitePullConsumer(Lifetime):
     """Gives messages to whoever asks.
 
     Either :meth:`subscribe` to topics, whose queues the clients of the group share, or
@@ -117,10 +118,6 @@ class LitePullConsumer:
         running, self._running = self._running, None
         if running is not None:
             await running.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self,

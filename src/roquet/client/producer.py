@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from msgspec import structs
 
 from roquet.client.hooks import SendHook
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import Lifetime
 from roquet.client.message import Message, ReceivedMessage, SendResult
 from roquet.client.names import check_group
 from roquet.client.options import ClientOptions
@@ -44,7 +44,7 @@ from roquet.model.message_queue import MessageQueue
 __all__ = ["Producer", "TransactionProducer"]
 
 
-class Producer:
+class Producer(Lifetime):
     """Sends messages.
 
     Args:
@@ -128,18 +128,6 @@ class Producer:
             running, self._running = self._running, None
         if running is not None:
             await running.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def client(self) -> ClientInstance:

@@ -15,13 +15,13 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.handler import BatchHandler, Handler, HandlerCall
 from roquet.client.hooks import ConsumeHook
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import Lifetime
 from roquet.client.names import check_group, check_topic, wrap
 from roquet.client.options import ClientOptions
 from roquet.client.push_options import PushOptions, PushSettings
@@ -35,7 +35,7 @@ from roquet.runtime.clock import SystemClock
 __all__ = ["PushConsumer"]
 
 
-class PushConsumer:
+class PushConsumer(Lifetime):
     """Consumes messages with a handler.
 
     A handler gets one message, a batch handler a list. It is a coroutine function, or an ordinary
@@ -192,18 +192,6 @@ class PushConsumer:
         running, self._running = self._running, None
         if running is not None:
             await running.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # ------------------------------------------------------------------------------- running
 

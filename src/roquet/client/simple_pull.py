@@ -7,11 +7,10 @@ queues with it, and brokers list it nowhere.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
-from typing import Self
 
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import Lifetime
 from roquet.client.message import ReceivedMessage
 from roquet.client.names import check_group, check_topic
 from roquet.client.options import ClientOptions
@@ -24,7 +23,7 @@ from roquet.remoting.headers.pull import PullFlag
 __all__ = ["SimplePull"]
 
 
-class SimplePull:
+class SimplePull(Lifetime):
     """Reads one queue.
 
     Args:
@@ -91,18 +90,6 @@ class SimplePull:
         running, self._running = self._running, None
         if running is not None:
             await running.client.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _not_running(self) -> ClientClosed:
         return ClientClosed(
