@@ -16,11 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.route import ClusterInfo
+from roquet.remoting.codec import decode_command, encode_command
+from roquet.remoting.codes import RequestCode
+from roquet.remoting.command import create_request
+from roquet.remoting.frame import FrameDecoder
 from tests.interop import javabuild
 from tests.interop.agent import Agent, AgentError, wait_until
 from tests.interop.javabroker import JavaBroker, JavaNamesrv, start_broker, start_namesrv
 from tests.interop.oracle import PATIENT
-from tests.interop.process import ChildProcess, find_free_port
+from tests.interop.process import ChildProcess, Listening, find_free_port
 
 APACHE = "apache"
 ROQUET = "roquet"
@@ -219,16 +225,14 @@ class Cluster:
     def start_broker(self) -> None:
         """Starts the broker, again on the port of the one before."""
         store = self.folder / "store"
-        if self._broker is None:
-            port = find_free_port(-2, 1)
-        else:
-            port = int(self._broker.address.rpartition(":")[2])
+        port = None if self._broker is None else _port_of(self._broker)
         if self.broker_side == APACHE:
             config = {**BROKER_CONFIG, **self.broker_settings}
             self._broker = start_broker(
                 javabuild.build(), self.folder, self._namesrv, store, config, port=port
             )
         else:
+            port = find_free_port(-2, 1) if port is None else port
             self._broker = RoquetBroker(
                 self.folder / "broker", self.namesrv, store, port, self.broker_settings
             )
@@ -242,9 +246,23 @@ class Cluster:
 
     def restart_namesrv(self) -> None:
         """Kills the name server and starts it on the same port, knowing nothing."""
-        port = int(self._namesrv.address.rpartition(":")[2])
+        port = _port_of(self._namesrv)
         self._namesrv.kill()
         self._namesrv = self._start_namesrv(port)
+
+    def is_registered(self) -> bool:
+        """Whether the name server knows the broker."""
+        request = encode_command(create_request(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=1))
+        decoder = FrameDecoder()
+        with socket.create_connection(("127.0.0.1", _port_of(self._namesrv)), timeout=10) as asking:
+            asking.sendall(request)
+            while (frame := decoder.next_frame()) is None:
+                received = asking.recv(1 << 16)
+                if not received:
+                    return False
+                decoder.feed(received)
+        info = decode_body(ClusterInfo, decode_command(frame).body)
+        return self.broker_name in (info.broker_addr_table or {})
 
     def create_topic(self, agent: Agent, name: str, *, queues: int) -> str:
         """Makes a topic with the client's own call and waits until it can be routed."""
@@ -270,6 +288,12 @@ class Cluster:
         return True
 
     def __enter__(self) -> Self:
+        try:
+            wait_until(self.is_registered, lambda: self.broker.error("did not register"))
+        except BaseException:
+            self.broker.kill()
+            self._namesrv.kill()
+            raise
         return self
 
     def __exit__(
@@ -281,3 +305,7 @@ class Cluster:
         if self._broker is not None:
             self._broker.__exit__(kind, error, trace)
         self._namesrv.__exit__(kind, error, trace)
+
+
+def _port_of(server: Listening) -> int:
+    return int(server.address.rpartition(":")[2])

@@ -125,6 +125,4 @@ def twins(
             Side(each, tool, agents.get(JAVA), folder / f"{each.broker_side}-files")
             for each in clusters
         ]
-        for side in sides:
-            side.wait_registered()
         yield sides

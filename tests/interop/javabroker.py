@@ -17,11 +17,14 @@ from pathlib import Path
 
 from tests.interop.javabuild import JavaToolkit
 from tests.interop.javaprocess import QUICK_JVM, JavaProcess
-from tests.interop.process import Listening, find_free_port
+from tests.interop.process import Listening, ProcessError, find_free_port
 
 NAMESRV_CLASS = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_CLASS = "org.apache.rocketmq.broker.BrokerStartup"
 START_TIMEOUT_S = 60
+
+# Somebody may take a port between the moment it was found free and the broker's start.
+START_TRIES = 3
 
 
 class JavaNamesrv(JavaProcess):
@@ -113,9 +116,18 @@ def start_broker(
         config: Keys of `broker.conf` beyond names, addresses and paths.
         port: Where to listen, when it must be the one of a broker before.
     """
-    broker = JavaBroker(toolkit, folder, namesrv, store, config, port=port)
-    _wait_started(broker, f"The broker[{broker.broker_name}, {broker.address}] boot success")
-    return broker
+    tries = START_TRIES if port is None else 1
+    while True:
+        broker = JavaBroker(toolkit, folder, namesrv, store, config, port=port)
+        tries -= 1
+        try:
+            started = f"The broker[{broker.broker_name}, {broker.address}] boot success"
+            _wait_started(broker, started)
+        except ProcessError:
+            if tries == 0 or "Address already in use" not in broker.log_text():
+                raise
+        else:
+            return broker
 
 
 def _wait_started(process: JavaProcess, text: str) -> None:

@@ -110,18 +110,3 @@ class Side:
             return all(text in printed for text in texts)
 
         wait_until(is_there, lambda: AssertionError(f"{words} does not print {texts}"))
-
-    def wait_registered(self) -> None:
-        """Waits until the name server knows the broker.
-
-        A Java broker whose first registration failed tries again after ten seconds; a change of its
-        permission, to what it is, makes it register at once.
-        """
-
-        def is_registered() -> bool:
-            if BROKER_NAME in self.run(["clusterList"]).printed:
-                return True
-            self.run(["updateBrokerConfig", "-b", "{broker}", "-k", "brokerPermission", "-v", "6"])
-            return False
-
-        wait_until(is_registered, lambda: self.cluster.broker.error("did not register"))
