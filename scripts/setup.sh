@@ -2,7 +2,8 @@
 # Make .venv and install Roquet into it for development.
 #
 # Needs Python 3.11 or newer. As root on a machine with apt it also installs what is missing to make
-# a virtual environment and to compile the fast lane; anywhere else it says what is missing.
+# a virtual environment, to compile the fast lane and to run Spark; anywhere else it says what is
+# missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -54,12 +55,19 @@ else
     fi
 fi
 
+# Spark, and nothing else, runs on Java.
+if ! command -v java >/dev/null && [ ! -x "${JAVA_HOME:-/none}/bin/java" ]; then
+    apt_install openjdk-17-jre-headless ||
+        say "Java is missing, which Spark needs: install a JRE of version 17 or newer" \
+            "(Debian: openjdk-17-jre-headless)"
+fi
+
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' 2>/dev/null ||
     "$python" -m venv --clear "$venv"
 
 rm -f src/roquet/_*.so
 [ "$lane" = fast ] || export ROQUET_PURE=1
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs,spark]'
 
 if [ -e src/roquet/_wire.pyx ] && [ "$lane" = fast ] && ! ls src/roquet/_wire.*.so >/dev/null 2>&1; then
     say "the fast lane could not be compiled: the pure Python lane runs" \

@@ -14,6 +14,10 @@
     │   ├── NotAStore
     │   └── FlushFailed
     ├── AuthError
+    ├── SparkError
+    │   ├── SparkOptionError
+    │   ├── SparkSchemaError
+    │   └── DataLost
     └── ClientError
         ├── ConnectFailed
         ├── SendFailed
@@ -55,6 +59,7 @@ __all__ = [
     "ConfigError",
     "ConnectFailed",
     "CorruptRecord",
+    "DataLost",
     "DiskFull",
     "FlushFailed",
     "MessageTooLarge",
@@ -68,6 +73,9 @@ __all__ = [
     "RequestTimeout",
     "RoquetError",
     "SendFailed",
+    "SparkError",
+    "SparkOptionError",
+    "SparkSchemaError",
     "StoreClosed",
     "StoreDamaged",
     "StoreError",
@@ -194,6 +202,32 @@ class AuthError(RoquetError):
 
     default_code = "auth"
     exit_code = 4
+
+
+class SparkError(RoquetError):
+    """A Spark source, sink or pipeline cannot do what was asked."""
+
+    default_code = "spark"
+
+
+class SparkOptionError(SparkError):
+    """An option of a source or sink is unknown, or has a value that cannot be used."""
+
+    default_code = "spark_option"
+    exit_code = 2
+
+
+class SparkSchemaError(SparkError):
+    """A source or sink has no such column, or not of that type."""
+
+    default_code = "spark_schema"
+    exit_code = 2
+
+
+class DataLost(SparkError):
+    """Messages that were to be read are not there any more."""
+
+    default_code = "data_lost"
 
 
 class ClientError(RoquetError):
