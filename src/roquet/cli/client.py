@@ -1,4 +1,4 @@
-"""What the commands that are clients of a cluster share: name servers, the loop, times and spans.
+"""What the commands that are clients of a cluster share: the loop, the administrator, questions.
 
 Exit codes, which scripts may rely on:
 
@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import click
 
 from roquet.admin import Admin
+from roquet.cli.connection import Connection
 from roquet.cli.output import print_error
 from roquet.errors import RoquetError
 from roquet.runtime.log import LineFormatter
@@ -33,55 +33,19 @@ from roquet.runtime.log import LineFormatter
 __all__ = [
     "EXIT_INTERRUPTED",
     "administer",
-    "confirm",
-    "namesrv_option",
-    "parse_span_ms",
     "run_client",
     "warn",
     "warn_failures",
-    "yes_option",
 ]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
-DEFAULT_NAMESRV = "127.0.0.1:9876"
+ADMIN_TIMEOUT_MS = 5_000
 EXIT_INTERRUPTED = 130
 
-_SPAN = re.compile(r"(?a)(\d+)(ms|s|m|h|d)")
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-
-def namesrv_option(command: Callable[P, T]) -> Callable[P, T]:
-    """Give a command the flag ``--namesrv``."""
-    return click.option(
-        "-n",
-        "--namesrv",
-        metavar="ADDRESSES",
-        envvar="NAMESRV_ADDR",
-        default=DEFAULT_NAMESRV,
-        show_default=True,
-        help="Name servers, with semicolons between; or the variable NAMESRV_ADDR.",
-    )(command)
-
-
-def yes_option(command: Callable[P, T]) -> Callable[P, T]:
-    """Give a command that cannot be undone the flag ``--yes``, which it receives as ``is_sure``."""
-    return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
-
-
-def confirm(question: str, *, is_sure: bool) -> None:
-    """Ask once before something that cannot be undone, unless the answer was given already.
-
-    Raises:
-        click.Abort: The answer is no, or there is nobody to answer.
-    """
-    if not is_sure:
-        click.confirm(question, abort=True, err=True)
-
-
-def run_client(work: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run a client until it is done; what it logs goes to standard error.
+def run_client(connection: Connection, work: Callable[[], Coroutine[None, None, T]]) -> T:
+    """Run a client of a cluster until it is done; what it logs goes to standard error.
 
     Raises:
         RoquetError: It failed.
@@ -93,24 +57,27 @@ def run_client(work: Callable[[], Coroutine[None, None, T]]) -> T:
     root.addHandler(handler)
     try:
         return asyncio.run(work())
+    except RoquetError as error:
+        raise connection.explained(error) from error
     finally:
         root.removeHandler(handler)
 
 
-def administer(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
+def administer(connection: Connection, work: Callable[[Admin], Awaitable[T]]) -> T:
     """Do something as an administrator of a cluster.
 
     Raises:
         RoquetError: It failed.
         click.exceptions.Exit: SIGINT came.
     """
+    options = connection.options(default_timeout_ms=ADMIN_TIMEOUT_MS)
 
     async def whole() -> T:
-        async with Admin(namesrv) as admin:
+        async with Admin(options) as admin:
             return await work(admin)
 
     try:
-        return run_client(whole)
+        return run_client(connection, whole)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
@@ -127,14 +94,3 @@ def warn(error: RoquetError, *, as_json: bool) -> None:
         print_error(error, as_json=True)
     else:
         click.echo(f"Warning: {error}", err=True)
-
-
-def parse_span_ms(text: str) -> int | None:
-    """A span such as ``90s`` in milliseconds; ``None`` if the text is none.
-
-    Example:
-        >>> parse_span_ms("90s"), parse_span_ms("2h"), parse_span_ms("250ms"), parse_span_ms("7")
-        (90000, 7200000, 250, None)
-    """
-    match = _SPAN.fullmatch(text)
-    return None if match is None else int(match[1]) * _UNIT_MS[match[2]]

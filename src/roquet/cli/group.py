@@ -9,8 +9,18 @@ import click
 from msgspec import Struct
 
 from roquet.admin import Admin
-from roquet.cli.client import administer, confirm, namesrv_option, warn_failures, yes_option
-from roquet.cli.output import format_number, format_time, json_option, print_json, print_table
+from roquet.cli.client import administer, warn_failures
+from roquet.cli.connection import Connection, connection_options
+from roquet.cli.output import (
+    confirm,
+    format_number,
+    format_time,
+    json_option,
+    plural,
+    print_json,
+    print_table,
+    yes_option,
+)
 from roquet.client.names import check_group
 from roquet.errors import NotFound
 from roquet.model.subscription import SubscriptionGroupConfig
@@ -59,10 +69,10 @@ def group() -> None:
 
 
 @group.command("ls")
-@namesrv_option
+@connection_options
 @click.option("--cluster", metavar="NAME", help="Only groups of this cluster.")
 @json_option
-def list_groups(*, namesrv: str, cluster: str | None, as_json: bool) -> None:
+def list_groups(*, connection: Connection, cluster: str | None, as_json: bool) -> None:
     """List groups, those of the brokers themselves among them."""
 
     async def work(admin: Admin) -> dict[str, dict[str, SubscriptionGroupConfig]]:
@@ -70,16 +80,17 @@ def list_groups(*, namesrv: str, cluster: str | None, as_json: bool) -> None:
         found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
         for broker_name, table in gathered.partial("Listing groups").items():
             for name, config in table.items():
-                found.setdefault(name, {})[broker_name] = config
+                if connection.wrap(name) == name:  # otherwise it is of another namespace
+                    found.setdefault(name, {})[broker_name] = config
         warn_failures(gathered.failures, as_json=as_json)
         return dict(sorted(found.items()))
 
-    found = administer(namesrv, work)
+    found = administer(connection, work)
     if as_json:
         print_json([{"group": name, "settings": parts} for name, parts in found.items()])
         return
     print_table(
-        f"{len(found)} groups",
+        plural(len(found), "group"),
         ("group", "brokers", "may consume", "retries"),
         [
             (
@@ -136,11 +147,12 @@ async def _look(admin: Admin, name: str, *, as_json: bool) -> GroupFacts:
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@namesrv_option
+@connection_options
 @json_option
-def show(name: str, *, namesrv: str, as_json: bool) -> None:
+def show(name: str, *, connection: Connection, as_json: bool) -> None:
     """Show how far a group is, and its clients."""
-    found = administer(namesrv, lambda admin: _look(admin, name, as_json=as_json))
+    name = connection.wrap(name)
+    found = administer(connection, lambda admin: _look(admin, name, as_json=as_json))
     if as_json:
         print_json(found)
         return
@@ -174,7 +186,7 @@ def show(name: str, *, namesrv: str, as_json: bool) -> None:
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@namesrv_option
+@connection_options
 @click.option("--keep-offsets", is_flag=True, help="Leave what it has committed.")
 @click.option("--with-topics", is_flag=True, help="Its retry and dead-letter topics too.")
 @yes_option
@@ -182,7 +194,7 @@ def show(name: str, *, namesrv: str, as_json: bool) -> None:
 def delete(
     name: str,
     *,
-    namesrv: str,
+    connection: Connection,
     keep_offsets: bool,
     with_topics: bool,
     is_sure: bool,
@@ -190,17 +202,18 @@ def delete(
 ) -> None:
     """Drop a group and its offsets, on all brokers. There is no way back."""
     check_group(name)
-    found = administer(namesrv, lambda admin: _look(admin, name, as_json=as_json))
+    name = connection.wrap(name)
+    found = administer(connection, lambda admin: _look(admin, name, as_json=as_json))
     parts = [f"Drop the group {name} on {', '.join(found.settings)}"]
     if not keep_offsets:
-        parts.append(f"with its offsets in {len(found.queues)} queues")
+        parts.append(f"with its offsets in {plural(len(found.queues), 'queue')}")
     if with_topics:
         parts.append("with its retries and dead letters")
     if found.clients:
-        parts.append(f"while {len(found.clients)} clients are connected")
+        parts.append(f"with {plural(len(found.clients), 'client')} connected")
     confirm(f"{', '.join(parts)}?", is_sure=is_sure)
     brokers = administer(
-        namesrv,
+        connection,
         lambda admin: admin.groups.delete(
             name, clean_offsets=not keep_offsets, with_topics=with_topics
         ),

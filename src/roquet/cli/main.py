@@ -12,6 +12,7 @@ from typing import NamedTuple
 import click
 
 from roquet import __version__
+from roquet.cli.connection import global_connection_options
 from roquet.cli.output import print_error, wants_json
 from roquet.errors import RoquetError
 
@@ -25,6 +26,7 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: dict[str, LazyCommand] = {
     "broker": LazyCommand("roquet.cli.broker:broker", "Run a broker."),
+    "context": LazyCommand("roquet.cli.context:context", "Name clusters, and choose among them."),
     "dev": LazyCommand("roquet.cli.dev:dev", "Run a name server and a broker in one process."),
     "group": LazyCommand("roquet.cli.group:group", "List, show and drop consumer groups."),
     "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
@@ -78,9 +80,15 @@ class RoquetGroup(click.Group):
 
 
 @click.group(cls=RoquetGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@global_connection_options
 @click.version_option(__version__, prog_name="roquet", message="%(prog)s %(version)s")
 def roquet() -> None:
-    """Roquet, a RocketMQ-compatible message broker."""
+    """Roquet, a RocketMQ-compatible message broker.
+
+    The options below say which cluster a command is for, and how to reach it. They may stand after
+    the command too. Without them it is the current context (roquet context), or the cluster of the
+    variable NAMESRV_ADDR, or 127.0.0.1:9876.
+    """
 
 
 def main() -> None:

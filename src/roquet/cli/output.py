@@ -6,6 +6,7 @@ command comes out in the form that was asked for. Tables, times and sizes look t
 command; ``rich`` is imported only for a terminal.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _META_KEY = "roquet.json"
+_SPAN = re.compile(r"(?a)(\d+)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _remember(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's callback signature
@@ -33,6 +36,7 @@ def json_option(command: Callable[P, T]) -> Callable[P, T]:
         "--json",
         "as_json",
         is_flag=True,
+        is_eager=True,
         callback=_remember,
         help="Print JSON for programs instead of text for people.",
     )(command)
@@ -41,6 +45,21 @@ def json_option(command: Callable[P, T]) -> Callable[P, T]:
 def wants_json(context: click.Context) -> bool:
     """Tell whether the running command was given ``--json``."""
     return bool(context.meta.get(_META_KEY, False))
+
+
+def yes_option(command: Callable[P, T]) -> Callable[P, T]:
+    """Give a command that cannot be undone the flag ``--yes``, which it receives as ``is_sure``."""
+    return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
+
+
+def confirm(question: str, *, is_sure: bool) -> None:
+    """Ask once before something that cannot be undone, unless the answer was given already.
+
+    Raises:
+        click.Abort: The answer is no, or there is nobody to answer.
+    """
+    if not is_sure:
+        click.confirm(question, abort=True, err=True)
 
 
 def print_error(error: RoquetError, *, as_json: bool) -> None:
@@ -127,6 +146,16 @@ def format_number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """A number of things.
+
+    Example:
+        >>> plural(1, "message"), plural(0, "message"), plural(2, "body", "bodies")
+        ('1 message', '0 messages', '2 bodies')
+    """
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
+
+
 def format_bytes(size_bytes: int) -> str:
     """A size in plain units, exact below a kibibyte."""
     size = float(size_bytes)
@@ -164,3 +193,14 @@ def parse_time(
         )
         raise click.BadParameter(message) from None
     return round(moment.timestamp() * 1000)
+
+
+def parse_span_ms(text: str) -> int | None:
+    """A span such as ``90s`` in milliseconds; ``None`` if the text is none.
+
+    Example:
+        >>> parse_span_ms("90s"), parse_span_ms("2h"), parse_span_ms("250ms"), parse_span_ms("7")
+        (90000, 7200000, 250, None)
+    """
+    match = _SPAN.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNIT_MS[match[2]]

@@ -16,10 +16,11 @@ from copy import copy
 import click
 from msgspec import Struct
 
-from roquet.cli.client import EXIT_INTERRUPTED, namesrv_option, parse_span_ms, run_client
+from roquet.cli.client import EXIT_INTERRUPTED, run_client
+from roquet.cli.connection import Connection, connection_options
 from roquet.cli.input_lines import input_lines
 from roquet.cli.message_line import message_of
-from roquet.cli.output import json_option, parse_time, print_json
+from roquet.cli.output import json_option, parse_span_ms, parse_time, plural, print_json
 from roquet.client import Message, Producer, SendResult, SendStatus
 from roquet.client.names import check_topic
 from roquet.errors import RoquetError
@@ -108,7 +109,7 @@ def _parse_delay(
 @click.command()
 @click.argument("topic")
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
-@namesrv_option
+@connection_options
 @click.option("--jsonl", "from_json", is_flag=True, help="Each body or line is a JSON object.")
 @click.option(
     "-k", "--key", "keys", multiple=True, help="A key to find the message by; repeatable."
@@ -156,7 +157,7 @@ def send(
     topic: str,
     bodies: tuple[str, ...],
     *,
-    namesrv: str,
+    connection: Connection,
     keys: tuple[str, ...],
     tag: str | None,
     properties: dict[str, str],
@@ -194,13 +195,15 @@ def send(
         rate=rate,
     )
     report = _Report(topic, as_json=as_json)
+    options = connection.options()
 
     async def work() -> None:
-        async with Producer(namesrv, group=GROUP) as producer:
+        timeout_ms = options.request_timeout_ms
+        async with Producer(options, group=GROUP, send_timeout_ms=timeout_ms) as producer:
             await _Sender(producer, plan, report).run(bodies)
 
     try:
-        run_client(work)
+        run_client(connection, work)
     except KeyboardInterrupt:
         context.exit(EXIT_INTERRUPTED)
     finally:
@@ -242,10 +245,11 @@ class _Report:
     def end(self) -> None:
         """All that was sent is reported."""
         if self.empty:
-            text = f"{self.empty} empty bodies were left out: a message has at least one byte."
+            left_out = plural(self.empty, "empty body", "empty bodies")
+            text = f"Left out {left_out}: a message has at least one byte."
             click.echo(f"Warning: {text}", err=True)
         for status, number in self._less_safe.items():
-            text = f"{number} messages are stored less safely than configured: {status}."
+            text = f"Stored less safely than configured: {plural(number, 'message')}, {status}."
             click.echo(f"Warning: {text}", err=True)
         if self._as_json:
             return
@@ -255,7 +259,7 @@ class _Report:
             click.echo(f"Sent {self._last.message_id} to {self._topic}: {place}")
         else:
             failed = f", {self.failed} failed" if self.failed else ""
-            click.echo(f"Sent {self._stored} messages to {self._topic}{failed}")
+            click.echo(f"Sent {plural(self._stored, 'message')} to {self._topic}{failed}")
 
 
 class _Sender:

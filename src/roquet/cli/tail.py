@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from datetime import datetime
 from enum import Enum
@@ -20,13 +20,13 @@ from typing import NamedTuple
 import click
 
 from roquet.admin.calls import TOOLS_GROUP
-from roquet.cli.client import EXIT_INTERRUPTED, namesrv_option, parse_span_ms, run_client, warn
+from roquet.cli.client import EXIT_INTERRUPTED, run_client, warn
+from roquet.cli.connection import Connection, connection_options
 from roquet.cli.message_format import DEFAULT_FORMAT, MessageFormat
 from roquet.cli.message_line import body_of, line_of
-from roquet.cli.output import json_option, print_json
+from roquet.cli.output import json_option, parse_span_ms, print_json
 from roquet.client import (
     ClientInstance,
-    ClientOptions,
     Expression,
     MessageQueue,
     PullApi,
@@ -114,7 +114,7 @@ def expression_of(text: str) -> Expression:
 
 @click.command()
 @click.argument("topic")
-@namesrv_option
+@connection_options
 @click.option(
     "--from",
     "start_text",
@@ -146,7 +146,7 @@ def tail(
     context: click.Context,
     topic: str,
     *,
-    namesrv: str,
+    connection: Connection,
     start_text: str,
     filter_text: str,
     format_text: str | None,
@@ -170,18 +170,20 @@ def tail(
         message = "--format and --json exclude each other."
         raise click.UsageError(message)
     start = start_of(start_text, SystemClock().now_ms())
-    wanted = subscription_of(topic, expression_of(filter_text), version_ms=0)
-    show = _Printer(format_text or DEFAULT_FORMAT, count, as_json=as_json)
+    options = connection.options()
+    wire_topic = connection.wrap(topic)
+    wanted = subscription_of(wire_topic, expression_of(filter_text), version_ms=0)
+    show = _Printer(format_text or DEFAULT_FORMAT, count, connection.unwrap, as_json=as_json)
 
     async def work() -> None:
-        async with await ClientInstance.open(ClientOptions(namesrv=namesrv)) as client:
-            reader = _Reader(client, topic, wanted, start, queue_id=queue_id)
+        async with await ClientInstance.open(options) as client:
+            reader = _Reader(client, wire_topic, wanted, start, queue_id=queue_id)
             await reader.past(show)
             if follow and not show.is_done:
                 await reader.follow(show, as_json=as_json)
 
     try:
-        run_client(work)
+        run_client(connection, work)
     except KeyboardInterrupt:
         context.exit(0 if follow else EXIT_INTERRUPTED)
 
@@ -189,14 +191,23 @@ def tail(
 class _Printer:
     """Writes messages until there are enough."""
 
-    def __init__(self, format_text: str, count: int | None, *, as_json: bool) -> None:
+    def __init__(
+        self,
+        format_text: str,
+        count: int | None,
+        unwrap: Callable[[str], str],
+        *,
+        as_json: bool,
+    ) -> None:
         self._format = MessageFormat(format_text, for_terminal=sys.stdout.isatty())
         self._as_json = as_json
         self._left = count
+        self._unwrap = unwrap
         self.is_done = False
 
     def __call__(self, message: ReceivedMessage) -> bool:
         """Write a message; whether there are enough now."""
+        message.topic = self._unwrap(message.topic)
         if self._as_json:
             print_json(line_of(message))
         else:

@@ -11,8 +11,17 @@ import click
 from msgspec import Struct
 
 from roquet.admin import Admin, TopicStats
-from roquet.cli.client import administer, confirm, namesrv_option, warn_failures, yes_option
-from roquet.cli.output import format_time, json_option, print_json, print_table
+from roquet.cli.client import administer, warn_failures
+from roquet.cli.connection import Connection, connection_options
+from roquet.cli.output import (
+    confirm,
+    format_time,
+    json_option,
+    plural,
+    print_json,
+    print_table,
+    yes_option,
+)
 from roquet.client.names import check_topic
 from roquet.errors import ClientError
 from roquet.model.topic import is_dlq_topic, is_retry_topic
@@ -77,11 +86,13 @@ def _settings(broker_name: str, config: TopicConfig) -> TopicSettings:
 
 
 @topic.command("ls")
-@namesrv_option
+@connection_options
 @click.option("--cluster", metavar="NAME", help="Only topics of this cluster.")
 @click.option("--all", "with_all", is_flag=True, help="Also system, retry and dead-letter topics.")
 @json_option
-def list_topics(*, namesrv: str, cluster: str | None, with_all: bool, as_json: bool) -> None:
+def list_topics(
+    *, connection: Connection, cluster: str | None, with_all: bool, as_json: bool
+) -> None:
     """List topics."""
 
     async def work(admin: Admin) -> dict[str, list[TopicSettings]]:
@@ -91,17 +102,19 @@ def list_topics(*, namesrv: str, cluster: str | None, with_all: bool, as_json: b
         for broker_name, table in gathered.partial("Listing topics").items():
             for name, config in table.items():
                 of_group = is_retry_topic(name) or is_dlq_topic(name)
+                if connection.wrap(name) != name:
+                    continue  # it is of another namespace
                 if with_all or not (name in hidden or of_group):
                     found.setdefault(name, []).append(_settings(broker_name, config))
         warn_failures(gathered.failures, as_json=as_json)
         return dict(sorted(found.items()))
 
-    found = administer(namesrv, work)
+    found = administer(connection, work)
     if as_json:
         print_json([{"topic": name, "settings": parts} for name, parts in found.items()])
         return
     print_table(
-        f"{len(found)} topics",
+        plural(len(found), "topic"),
         ("topic", "brokers", "queues", "perm"),
         [
             (
@@ -118,10 +131,11 @@ def list_topics(*, namesrv: str, cluster: str | None, with_all: bool, as_json: b
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@namesrv_option
+@connection_options
 @json_option
-def show(name: str, *, namesrv: str, as_json: bool) -> None:
+def show(name: str, *, connection: Connection, as_json: bool) -> None:
     """Show the settings, queues and groups of a topic."""
+    name = connection.wrap(name)
 
     async def work(admin: Admin) -> TopicFacts:
         stats = await admin.topics.stats(name)
@@ -130,7 +144,7 @@ def show(name: str, *, namesrv: str, as_json: bool) -> None:
         warn_failures(stats.failures | groups.failures, as_json=as_json)
         return _facts(stats, configs.answers, groups.answers)
 
-    found = administer(namesrv, work)
+    found = administer(connection, work)
     if as_json:
         print_json(found)
         return
@@ -199,7 +213,7 @@ def _facts(
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@namesrv_option
+@connection_options
 @click.option(
     "--queues",
     type=click.IntRange(min=1),
@@ -217,7 +231,7 @@ def _facts(
 def create(
     name: str,
     *,
-    namesrv: str,
+    connection: Connection,
     queues: int,
     perm: str,
     order: bool,
@@ -227,6 +241,7 @@ def create(
 ) -> None:
     """Make a topic; one that is there already is left as it is, and refused."""
     check_topic(name)
+    name = connection.wrap(name)
 
     async def work(admin: Admin) -> list[str]:
         there = (await admin.topics.config(name, cluster=cluster, broker=broker)).answers
@@ -241,31 +256,35 @@ def create(
             name, queues=queues, perm=_PERMS[perm], order=order, cluster=cluster, broker=broker
         )
 
-    brokers = administer(namesrv, work)
+    brokers = administer(connection, work)
     if as_json:
         print_json({"topic": name, "brokers": brokers})
     else:
-        click.echo(f"Made {name} with {queues} queues on {', '.join(brokers)}")
+        click.echo(f"Made {name} with {plural(queues, 'queue')} on {', '.join(brokers)}")
 
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@namesrv_option
+@connection_options
 @click.option("--cluster", metavar="NAME", help="Only in this cluster.")
 @yes_option
 @json_option
-def delete(name: str, *, namesrv: str, cluster: str | None, is_sure: bool, as_json: bool) -> None:
+def delete(
+    name: str, *, connection: Connection, cluster: str | None, is_sure: bool, as_json: bool
+) -> None:
     """Drop a topic with its messages and offsets, on all brokers. There is no way back."""
     check_topic(name)
-    stats = administer(namesrv, lambda admin: admin.topics.stats(name))
+    name = connection.wrap(name)
+    stats = administer(connection, lambda admin: admin.topics.stats(name))
     holders = sorted({queue.broker_name for queue in stats.queues})
+    messages = plural(stats.messages, "message")
     confirm(
-        f"Drop {name} with {stats.messages} messages on {', '.join(holders) or 'no broker'}"
+        f"Drop {name} with {messages} on {', '.join(holders) or 'no broker'}"
         + (", and whatever is on brokers that do not answer?" if stats.failures else "?"),
         is_sure=is_sure,
     )
-    brokers = administer(namesrv, lambda admin: admin.topics.delete(name, cluster=cluster))
+    brokers = administer(connection, lambda admin: admin.topics.delete(name, cluster=cluster))
     if as_json:
         print_json({"topic": name, "messages": stats.messages, "brokers": brokers})
     else:
-        click.echo(f"Dropped {name} with {stats.messages} messages")
+        click.echo(f"Dropped {name} with {messages}")

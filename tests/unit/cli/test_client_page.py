@@ -9,7 +9,9 @@ import click
 import pytest
 
 from roquet.cli.client import EXIT_INTERRUPTED
+from roquet.cli.context import context
 from roquet.cli.group import GroupFacts, GroupQueue, group
+from roquet.cli.main import roquet
 from roquet.cli.message_format import MARKS
 from roquet.cli.message_line import MessageLine
 from roquet.cli.send import SentLine, send
@@ -39,6 +41,18 @@ def test_every_option_is_listed(name: str) -> None:
     named = {flag for each in options if not each.hidden for flag in each.opts}
     cells = re.findall(r"(?m)^\| (`-.*?) \| (?!the last)", section(name))
     assert {flag for cell in cells for flag in re.findall(r"(?<![\w-])(--?[\w-]+)", cell)} == named
+
+
+def test_every_flag_of_a_connection_is_listed() -> None:
+    options = [each for each in roquet.params if isinstance(each, click.Option)]
+    named = {flag for each in options for flag in each.opts} - {"--version"}
+    cells = re.findall(r"(?m)^\| (`-.*?) \|", section("Which cluster"))
+    assert {flag for cell in cells for flag in re.findall(r"(?<![\w-])(--?[\w-]+)", cell)} == named
+    text = section("context")
+    for name, command in context.commands.items():
+        assert f"roquet context {name}" in text
+        own = {flag for each in command.params for flag in each.opts if flag.startswith("--")}
+        assert all(flag in text for flag in own - named - {"--json"})
 
 
 def test_exit_codes_are_listed() -> None:

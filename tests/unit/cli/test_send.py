@@ -48,7 +48,7 @@ def test_each_line_of_standard_input_is_a_message(running: BackgroundBroker, top
     result = call(running, "send", topic, input=b"one\n\n\xff\x00two\r\n last")
     assert sorted(bodies(running, topic)) == sorted([b"one", b"\xff\x00two\r", b" last"])
     assert result.stdout == f"Sent 3 messages to {topic}\n"
-    assert "1 empty bodies were left out" in result.stderr
+    assert "Left out 1 empty body" in result.stderr
     assert result.exit_code == 0
 
 

@@ -73,7 +73,7 @@ def test_a_topic_is_kept_unless_the_answer_is_yes(running: BackgroundBroker, ans
     done(running, "send", topic, "a")
     result = call(running, "topic", "delete", topic, input=answer)
     assert result.exit_code == 1
-    assert f"Drop {topic} with 1 messages on {running.name}?" in result.stderr
+    assert f"Drop {topic} with 1 message on {running.name}?" in result.stderr
     assert len(running.messages(topic)) == 1
     assert topic in topics(running)
 
