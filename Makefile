@@ -2,7 +2,7 @@
 # make test    lint, types, layers, then all tests in both lanes
 # make lint    ruff, mypy, import-linter
 # make demo    start a broker, send and pull messages, crash it, recover, look into its files
-# make bench   the benchmarks of the store, of the broker and of its services
+# make bench   the benchmarks of the store, of the broker, of its services and of the client
 # make clean   remove what the other targets made, except .venv itself
 
 SHELL := /bin/bash
@@ -46,6 +46,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.services
+	$(BIN)/python -m benchmarks.client
 
 clean:
 	rm -rf build dist src/*.egg-info src/roquet/_*.c src/roquet/*.so $(STAMP)

@@ -1,4 +1,4 @@
-"""What the broker's benchmark must reach, and how it says whether it did.
+"""What the benchmarks must reach, and how it says whether it did.
 
 Owns the goals (a ratio to the other side, or a bound of its own), the lines of the table and their
 two forms: text for people, one JSON object for programs.
@@ -29,6 +29,7 @@ class Kind(Enum):
     TIMES = "times the other side, at least"
     SHARE = "part of the other side, at most"
     BOUND = "its own bound, at most"
+    LEAST = "its own bound, at least"
     NONE = "no goal"
 
 
@@ -52,6 +53,8 @@ class Goal:
                 return f"<= 1/{self.number:g}"
             case Kind.BOUND:
                 return f"<= {self.number:g}"
+            case Kind.LEAST:
+                return f">= {self.number:,.0f}"
         return ""
 
     def is_reached(self, other: float | None, ours: float | None) -> bool | None:
@@ -60,6 +63,8 @@ class Goal:
             return None
         if self.kind is Kind.BOUND:
             return ours <= self.number
+        if self.kind is Kind.LEAST:
+            return ours >= self.number
         if not other:
             return None
         if self.kind is Kind.TIMES:

@@ -36,12 +36,14 @@ class Running:
 
     Attributes:
         address: Where the broker listens.
+        namesrv_address: Where the name server does.
         start_s: From nothing to the first message.
     """
 
     namesrv: ChildProcess
     broker: ChildProcess
     address: str
+    namesrv_address: str
     start_s: float
 
     @property
@@ -186,7 +188,7 @@ def _wait_started(
     except BaseException:
         namesrv.kill()
         raise
-    return Running(namesrv, broker, address, time.monotonic() - begin)
+    return Running(namesrv, broker, address, namesrv_address, time.monotonic() - begin)
 
 
 def _wait(process: ChildProcess, condition: Callable[[], bool]) -> None:
