@@ -1,6 +1,9 @@
 """Consumption in any order: many calls of the handler at once.
 
-Owns :class:`ConcurrentConsumption`. A fixed number of workers take messages as they were pulled. A
+Owns :class:`ConcurrentConsumption`. A fixed number of workers take messages as they were pulled. No
+more of them are awake than it takes: a worker that begins has the next one look, in the loop's next
+turn, whether something is left, so that one worker does all the work of a handler that never waits,
+and a handler that waits has all workers within a few turns. A
 message whose handler failed is given back to its broker, which delivers it again later; one that
 cannot be given back stays here and is tried again after 5 seconds. In broadcasting nobody delivers
 again: what failed is logged and passed over, as in Apache RocketMQ's client.
@@ -10,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from roquet.client.consume_stats import ConsumeStats
-from roquet.client.handler import HandlerCall
+from roquet.client.handler import ConsumeResult, HandlerCall
 from roquet.client.message import ReceivedMessage
 from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
@@ -33,7 +38,12 @@ OVERDUE_AT_ONCE = 16
 CALLS_PER_TURN = 32
 """A handler that never waits would keep the loop from everybody else."""
 
+UNSETTLED = "Messages of %s were not settled"
+"""It was not the handler: they stay unfinished, so that nothing is committed past them, and whoever
+gets the queue next gets them again."""
+
 _Work = tuple[list[ReceivedMessage], ProcessQueue, MessageQueue]
+_PlainWork = tuple[ReceivedMessage, ProcessQueue, MessageQueue]
 
 
 class ConcurrentConsumption:
@@ -68,17 +78,21 @@ class ConcurrentConsumption:
         self._queues = queues
         self._clock = clock
         self._batch_max = options.consume_batch_max if call.takes_batches else 1
-        self._ready: asyncio.Queue[_Work] = asyncio.Queue()
+        self._ready: deque[_Work] = deque()
+        # Single messages for a handler that is called without anything around it.
+        self._ready_plain: deque[_PlainWork] = deque()
         self._workers: list[asyncio.Task[None]] = []
-        self._busy: set[asyncio.Task[None]] = set()
+        self._idle: dict[asyncio.Task[None], asyncio.Future[None]] = {}
+        self._watcher: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._is_stopping = False
 
     def start(self) -> None:
         """Begin to consume."""
         loop = asyncio.get_running_loop()
-        self._workers = [loop.create_task(self._work()) for _ in range(self._options.concurrency)]
-        self._workers.append(loop.create_task(self._watch()))
+        work = self._work if self._call.plain is None else self._work_plainly
+        self._workers = [loop.create_task(work()) for _ in range(self._options.concurrency)]
+        self._watcher = loop.create_task(self._watch())
 
     def take_in(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
@@ -90,9 +104,31 @@ class ConcurrentConsumption:
     def _submit(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        step = self._batch_max
-        for start in range(0, len(messages), step):
-            self._ready.put_nowait((messages[start : start + step], process_queue, queue))
+        if self._call.plain is not None:
+            self._ready_plain += zip(messages, repeat(process_queue), repeat(queue))
+        else:
+            step = self._batch_max
+            for start in range(0, len(messages), step):
+                self._ready.append((messages[start : start + step], process_queue, queue))
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake one worker, if there is something to do."""
+        while self._idle and (self._ready or self._ready_plain):
+            _, turn = self._idle.popitem()
+            if not turn.done():
+                turn.set_result(None)
+                break
+
+    async def _wait(self) -> None:
+        """Wait for something to do; before it is done, the next worker is told to look."""
+        loop = asyncio.get_running_loop()
+        me = asyncio.current_task()
+        assert me is not None
+        turn = self._idle[me] = loop.create_future()
+        await turn
+        if self._idle:
+            loop.call_soon(self._wake)
 
     def begin_stop(self) -> None:
         """Begin no more calls."""
@@ -104,33 +140,67 @@ class ConcurrentConsumption:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        for worker in self._workers:
-            if worker not in self._busy:
-                worker.cancel()
-        if self._busy and timeout_ms:
-            await asyncio.wait(list(self._busy), timeout=timeout_ms / 1000)
-        for worker in self._workers:
+        if self._watcher is not None:
+            self._watcher.cancel()
+        busy = [worker for worker in self._workers if worker not in self._idle]
+        for worker in self._idle:
             worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        if busy and timeout_ms:
+            await asyncio.wait(busy, timeout=timeout_ms / 1000)
+        for worker in busy:
+            worker.cancel()
+        ended = [*self._workers, *([] if self._watcher is None else [self._watcher])]
+        await asyncio.gather(*ended, return_exceptions=True)
 
     # ----------------------------------------------------------------------------- consuming
 
     async def _work(self) -> None:
-        me = asyncio.current_task()
-        assert me is not None
         calls = 0
         while not self._is_stopping:
-            messages, process_queue, queue = await self._ready.get()
-            self._busy.add(me)
+            if not self._ready:
+                await self._wait()
+                continue
+            messages, process_queue, queue = self._ready.popleft()
             try:
-                if not process_queue.is_dropped and not self._is_stopping:
+                if not process_queue.is_dropped:
                     await self._consume(messages, process_queue, queue)
             except Exception:
-                # Not the handler's: the messages stay unfinished, so nothing is committed past
-                # them, and whoever gets the queue next gets them again.
-                log.exception("Messages of %s were not settled", queue)
-            finally:
-                self._busy.discard(me)
+                log.exception(UNSETTLED, queue)
+            calls += 1
+            if calls % CALLS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _work_plainly(self) -> None:
+        """The same as :meth:`_work`, for single messages and a handler with nothing around it."""
+        handle = self._call.plain
+        assert handle is not None
+        clock = self._clock
+        calls = 0
+        while not self._is_stopping:
+            if not self._ready_plain:
+                await self._wait()
+                continue
+            message, process_queue, queue = self._ready_plain.popleft()
+            if process_queue.is_dropped:
+                continue
+            messages = (message,)
+            try:
+                started_ns = clock.monotonic_ns()
+                process_queue.begin(messages, started_ns)
+                try:
+                    answer = await handle(message)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the message is retried
+                    result = self._call.result_of_failure(messages, queue, error)
+                    await self._settle(list(messages), result, started_ns, process_queue, queue)
+                else:
+                    if answer is None and not process_queue.is_dropped:
+                        self._stats.consumed(queue.topic, 1, failed=0, started_ns=started_ns)
+                        self._finish(messages, process_queue, queue)
+                    else:
+                        result = self._call.result_of(answer)
+                        await self._settle(list(messages), result, started_ns, process_queue, queue)
+            except Exception:
+                log.exception(UNSETTLED, queue)
             calls += 1
             if calls % CALLS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -138,9 +208,19 @@ class ConcurrentConsumption:
     async def _consume(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        process_queue.begin(messages)
         started_ns = self._clock.monotonic_ns()
+        process_queue.begin(messages, started_ns)
         result, _ = await self._call.call(messages, queue)
+        await self._settle(messages, result, started_ns, process_queue, queue)
+
+    async def _settle(
+        self,
+        messages: list[ReceivedMessage],
+        result: ConsumeResult,
+        started_ns: int,
+        process_queue: ProcessQueue,
+        queue: MessageQueue,
+    ) -> None:
         if process_queue.is_dropped:
             log.warning(
                 "%s was taken away while %d messages were consumed; others may get them again",
@@ -152,26 +232,16 @@ class ConcurrentConsumption:
         self._stats.consumed(
             queue.topic, consumed, failed=len(messages) - consumed, started_ns=started_ns
         )
-        await self._settle(messages, consumed, result.delay_level, process_queue, queue)
-
-    async def _settle(
-        self,
-        messages: list[ReceivedMessage],
-        consumed: int,
-        delay_level: int,
-        process_queue: ProcessQueue,
-        queue: MessageQueue,
-    ) -> None:
         done = messages
         if consumed < len(messages):
-            kept = await self._give_back(messages[consumed:], delay_level, process_queue)
+            kept = await self._give_back(messages[consumed:], result.delay_level, process_queue)
             if kept:
                 done = [each for each in messages if each not in kept]
                 self._submit_later(kept, process_queue, queue)
         self._finish(done, process_queue, queue)
 
     def _finish(
-        self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
+        self, messages: Sequence[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
         queue_offset = process_queue.finish(messages)
         if queue_offset is not None and not process_queue.is_dropped:

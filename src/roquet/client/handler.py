@@ -22,7 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from roquet.client.hooks import ConsumeContext, ConsumeHook, ConsumeReturn, run_hooks
 from roquet.client.message import ReceivedMessage
@@ -117,6 +117,11 @@ class HandlerCall:
         clock: The time.
         hooks: What runs around each call.
 
+    Attributes:
+        plain: The handler itself, when there is nothing to do around it: a coroutine function of
+            one message, without hooks. What it returns goes to :meth:`result_of`, what it raises
+            to :meth:`result_of_failure`.
+
     Raises:
         ConfigError: No handler is given, or two.
     """
@@ -145,8 +150,11 @@ class HandlerCall:
         self._hooks = hooks
         called = handler if handler is not None else batch_handler
         self._threads: ThreadPoolExecutor | None = None
+        self.plain: Callable[[ReceivedMessage], Awaitable[object]] | None = None
         if not _is_coroutine_function(called):
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"consume-{group[:100]}")
+        elif handler is not None and not hooks:
+            self.plain = cast("Callable[[ReceivedMessage], Awaitable[object]]", handler)
 
     @property
     def takes_batches(self) -> bool:
@@ -176,17 +184,11 @@ class HandlerCall:
         error: Exception | None = None
         try:
             answer = await self._answer(messages)
-        except Exception as raised:
-            log.warning(
-                "%s: the handler failed on %s of %s",
-                self._group,
-                ", ".join(each.message_id for each in messages),
-                queue,
-                exc_info=raised,
-            )
-            error, result, returned = raised, ConsumeResult.RETRY, ConsumeReturn.EXCEPTION
+        except Exception as raised:  # noqa: BLE001 - it is logged, and the messages are retried
+            result = self.result_of_failure(messages, queue, raised)
+            error, returned = raised, ConsumeReturn.EXCEPTION
         else:
-            result = self._checked(answer)
+            result = self.result_of(answer)
             if not result.is_success:
                 returned = ConsumeReturn.FAILED
         if context is not None:
@@ -231,7 +233,21 @@ class HandlerCall:
         assert self._handler is not None
         return self._handler(messages[0])
 
-    def _checked(self, answer: object) -> ConsumeResult:
+    def result_of_failure(
+        self, messages: Sequence[ReceivedMessage], queue: MessageQueue, error: Exception
+    ) -> ConsumeResult:
+        """What an exception of the handler means."""
+        log.warning(
+            "%s: the handler failed on %s of %s",
+            self._group,
+            ", ".join(each.message_id for each in messages),
+            queue,
+            exc_info=error,
+        )
+        return ConsumeResult.RETRY
+
+    def result_of(self, answer: object) -> ConsumeResult:
+        """What the handler's answer means."""
         if answer is None:
             return ConsumeResult.SUCCESS
         if isinstance(answer, ConsumeResult):

@@ -29,6 +29,7 @@ LOCK_LIVES_MS = 30_000
 PULL_IDLE_MS_MAX = 120_000
 _NS_PER_MS = 1_000_000
 _MIB = 1024 * 1024
+_MAX_OFFSET = prop.MAX_OFFSET.encode()
 
 
 class ProcessQueue:
@@ -76,7 +77,7 @@ class ProcessQueue:
         now_ms, now_ns = clock.now_ms(), clock.monotonic_ns()
         self._locked_at_ms, self._locked_at_ns = now_ms, now_ns
         self._pulled_at_ms, self._pulled_at_ns = now_ms, now_ns
-        self._consumed_at_ms = now_ms
+        self._consumed_at_ns = now_ns
 
     # ------------------------------------------------------------------------ what is cached
 
@@ -87,13 +88,19 @@ class ProcessQueue:
             Whether somebody has to begin to consume in order: there is something, and nobody is
             at it.
         """
+        known, order = self._messages, self._order
         for message in messages:
             offset = message.queue_offset
-            if offset not in self._messages and offset not in self._taken:
-                self.cached_messages += 1
-                self.cached_bytes += len(message.raw_body)
-                self._messages[offset] = message
-                self._append(offset)
+            if offset in known or offset in self._taken:
+                continue
+            known[offset] = message
+            if order and order[-1] >= offset:
+                order = self._order = deque(sorted(known))
+            else:
+                order.append(offset)
+            self.cached_messages += 1
+            self.cached_bytes += len(message.raw_body)
+            self._max_offset = max(self._max_offset, offset)
         if messages:
             self._note_backlog(messages[-1])
         if not self._messages or self._is_consuming:
@@ -101,17 +108,9 @@ class ProcessQueue:
         self._is_consuming = True
         return True
 
-    def _append(self, offset: int) -> None:
-        order = self._order
-        if order and order[-1] >= offset:
-            self._order = deque(sorted(self._messages))
-        else:
-            order.append(offset)
-        self._max_offset = max(self._max_offset, offset)
-
     def _note_backlog(self, last: ReceivedMessage) -> None:
         # Only brokers of the cloud write it; most messages do not have it.
-        if prop.MAX_OFFSET.encode() in last.properties_data:
+        if _MAX_OFFSET in last.properties_data:
             text = last.properties.get(prop.MAX_OFFSET, "")
             behind = int(text) - last.queue_offset if text.isdecimal() else 0
             if behind > 0:
@@ -160,9 +159,8 @@ class ProcessQueue:
 
     # --------------------------------------------------------------------- in any order
 
-    def begin(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Note that the handler gets these now."""
-        now_ns = self._clock.monotonic_ns()
+    def begin(self, messages: Iterable[ReceivedMessage], now_ns: int) -> None:
+        """Note that the handler gets these now, on the monotonic clock."""
         for message in messages:
             self._started_ns[message.queue_offset] = now_ns
 
@@ -185,26 +183,28 @@ class ProcessQueue:
         Returns:
             The offset to commit: all before it are finished. ``None`` if there was nothing.
         """
-        self._consumed_at_ms = self._clock.now_ms()
-        if not self._messages:
+        self._consumed_at_ns = self._clock.monotonic_ns()
+        known, order = self._messages, self._order
+        if not known:
             return None
         for message in messages:
             offset = message.queue_offset
             self._started_ns.pop(offset, None)
-            removed = self._messages.pop(offset, None)
+            removed = known.pop(offset, None)
             if removed is not None:
                 self.cached_messages -= 1
                 self.cached_bytes -= len(removed.raw_body)
         if self.on_less is not None:
             self.on_less()
-        first = self.min_offset
-        return self._max_offset + 1 if first is None else first
+        while order and order[0] not in known:
+            order.popleft()
+        return order[0] if order else self._max_offset + 1
 
     # -------------------------------------------------------------------------- in order
 
     def take(self, count: int) -> list[ReceivedMessage]:
         """The next messages in order; none ends the turn of whoever consumes."""
-        self._consumed_at_ms = self._clock.now_ms()
+        self._consumed_at_ns = self._clock.monotonic_ns()
         taken: list[ReceivedMessage] = []
         while len(taken) < count and (offset := self.min_offset) is not None:
             self._order.popleft()
@@ -277,6 +277,7 @@ class ProcessQueue:
         Args:
             commit_offset: How far the group is in this queue.
         """
+        consumed_ns_ago = self._clock.monotonic_ns() - self._consumed_at_ns
         return ProcessQueueInfo(
             cached_msg_count=len(self._messages),
             cached_msg_min_offset=self.min_offset or 0,
@@ -284,7 +285,7 @@ class ProcessQueue:
             cached_msg_size_in_mib=self.cached_bytes // _MIB,
             commit_offset=commit_offset,
             dropped=self.is_dropped,
-            last_consume_timestamp_ms=self._consumed_at_ms,
+            last_consume_timestamp_ms=self._clock.now_ms() - consumed_ns_ago // _NS_PER_MS,
             last_lock_timestamp_ms=self._locked_at_ms,
             last_pull_timestamp_ms=self._pulled_at_ms,
             locked=self._is_locked,

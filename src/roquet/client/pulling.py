@@ -221,8 +221,9 @@ class Pulling:
         messages = result.messages
         if messages:
             self._stats.pulled(queue.topic, len(messages), started_ns=started_ns)
-            for message in messages:
-                self.restore_topic(message)
+            if queue.topic == self._retry_topic or self._client.options.namespace:
+                for message in messages:
+                    self.restore_topic(message)
             self._consumption.take_in(messages, process_queue, queue)
             if options.pull_interval_ms:
                 await asyncio.sleep(options.pull_interval_ms / 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class MessageQueue(Struct, frozen=True, order=True, rename="camel"):
+class MessageQueue(Struct, frozen=True, order=True, cache_hash=True, rename="camel"):
     """One queue of a topic on one broker; upstream sorts by topic, broker and queue, so do we."""
 
     topic: str

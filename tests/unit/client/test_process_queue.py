@@ -149,7 +149,7 @@ def test_the_first_message_is_overdue_when_its_handler_hangs(
     batch = messages(1, 2)
     queue.put(batch)
     assert queue.overdue(1_000) is None
-    queue.begin(batch)
+    queue.begin(batch, clock.monotonic_ns())
     clock.advance(1_000)
     assert queue.overdue(1_000) is None
     clock.advance(1)

@@ -115,6 +115,29 @@ async def test_every_message_comes_once_and_is_committed_at_the_end(
     assert again.bodies == [b"new"]
 
 
+async def test_handlers_that_wait_run_at_once_as_many_as_allowed(
+    a_broker: RunningBroker, producer: Producer
+) -> None:
+    await send(producer, *(b"%d" % number for number in range(12)))
+    running = most = done = 0
+    go_on = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal running, most, done
+        del message
+        running += 1
+        most = max(most, running)
+        await go_on.wait()
+        running -= 1
+        done += 1
+
+    async with consumer_of(a_broker, handle, concurrency=5):
+        await until(lambda: running == 5)
+        go_on.set()
+        await until(lambda: done == 12)
+    assert most == 5
+
+
 async def test_what_fails_comes_again_with_its_topic_and_count(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
