@@ -18,6 +18,7 @@
     │   ├── SparkOptionError
     │   ├── SparkSchemaError
     │   └── DataLost
+    ├── WrongThread
     └── ClientError
         ├── ConnectFailed
         ├── SendFailed
@@ -80,6 +81,7 @@ __all__ = [
     "StoreDamaged",
     "StoreError",
     "StoreLocked",
+    "WrongThread",
 ]
 
 
@@ -228,6 +230,15 @@ class DataLost(SparkError):
     """Messages that were to be read are not there any more."""
 
     default_code = "data_lost"
+
+
+class WrongThread(RoquetError):
+    """A blocking call was made where nothing could answer it.
+
+    That is on the thread of the event loop itself, or in a process forked from the one that has it.
+    """
+
+    default_code = "wrong_thread"
 
 
 class ClientError(RoquetError):

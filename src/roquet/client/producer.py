@@ -118,7 +118,11 @@ class Producer(Lifetime):
         except BaseException:
             await client.close()
             raise
-        await client.heartbeat()
+        try:
+            await client.heartbeat()
+        except BaseException:
+            await parts.close()
+            raise
         return parts
 
     async def close(self) -> None:

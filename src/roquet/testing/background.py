@@ -11,16 +11,14 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from roquet.client.message import ReceivedMessage
 from roquet.errors import RoquetError
+from roquet.runtime.background_loop import BackgroundLoop
 from roquet.testing.broker import Options, RunningBroker, broker
 
 __all__ = ["BackgroundBroker", "background_broker"]
@@ -40,7 +38,7 @@ class BackgroundBroker:
         folder: Where the data lie.
     """
 
-    def __init__(self, running: RunningBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, running: RunningBroker, loop: BackgroundLoop) -> None:
         self.running = running
         self.namesrv = running.namesrv
         self.address = running.address
@@ -85,16 +83,16 @@ class BackgroundBroker:
         """Run a coroutine function on the broker's loop, and wait for what it returns.
 
         Raises:
+            WrongThread: This is the broker's own thread.
             RoquetError: The broker's block has ended.
         """
-        if self._loop.is_closed():
-            raise RoquetError("The broker is gone.", hint="Use it inside its block only.")
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+        return self._running_loop.run(work)
 
     def call(self, work: Callable[[], _T]) -> _T:
         """Run a function on the broker's loop, and wait for what it returns.
 
         Raises:
+            WrongThread: This is the broker's own thread.
             RoquetError: The broker's block has ended.
 
         Example:
@@ -103,11 +101,13 @@ class BackgroundBroker:
             ...     b.call(lambda: b.running.store.max_offset_in_queue("Orders", 0))
             0
         """
+        return self._running_loop.call(work)
 
-        async def called() -> _T:
-            return work()
-
-        return self.run(called)
+    @property
+    def _running_loop(self) -> BackgroundLoop:
+        if not self._loop.is_open:
+            raise RoquetError("The broker is gone.", hint="Use it inside its block only.")
+        return self._loop
 
 
 @contextmanager
@@ -130,32 +130,14 @@ def background_broker(
         ConfigError: An option is unknown or its value cannot be used.
         StoreError: The folder holds a store that cannot be opened.
     """
-    ready: Future[BackgroundBroker] = Future()
-    ended: Future[None] = Future()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async with broker(options, namesrv=namesrv, folder=folder, proxied=proxied) as running:
-            ready.set_result(BackgroundBroker(running, asyncio.get_running_loop()))
-            await stop.wait()
-
-    def thread_main() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:  # noqa: BLE001 - for the thread that waits, whatever it is
-            (ended if ready.done() else ready).set_exception(error)
-        else:
-            ended.set_result(None)
-
-    # A daemon, so that a test that is killed does not keep the program from ending.
-    thread = threading.Thread(target=thread_main, name="roquet-broker", daemon=True)
-    thread.start()
+    loop = BackgroundLoop("roquet-broker")
+    loop.start()
     try:
-        made = ready.result()
+        made = broker(options, namesrv=namesrv, folder=folder, proxied=proxied)
+        running = loop.run(made.__aenter__)
         try:
-            yield made
+            yield BackgroundBroker(running, loop)
         finally:
-            made.call(stop.set)
-            ended.result()
+            loop.run(lambda: made.__aexit__(None, None, None))
     finally:
-        thread.join()
+        loop.close()

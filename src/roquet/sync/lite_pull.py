@@ -1,0 +1,150 @@
+"""The consumer that is asked for messages, without asyncio.
+
+Owns the blocking :class:`LitePullConsumer`. One thread at a time polls; any thread may close it,
+commit or seek.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, Unpack
+
+from roquet import client as aio
+from roquet.client.lite_options import LitePullOptions, LitePullSettings
+from roquet.client.message import ReceivedMessage
+from roquet.client.options import ClientOptions
+from roquet.model.message_queue import MessageQueue
+from roquet.sync.face import LifetimeFace, blocking, on_loop
+
+__all__ = ["LitePullConsumer"]
+
+
+class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
+    """Gives messages to whoever asks.
+
+    Either :meth:`subscribe` to topics, whose queues the clients of the group share, or
+    :meth:`assign` queues; both before or after the start.
+
+    What :meth:`poll` or the iteration gave counts as consumed when the caller comes back for more,
+    commits it, or leaves the ``with`` without an error.
+
+    Args:
+        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+            all settings of the client.
+        group: The group.
+        settings: The fields of :class:`~roquet.client.LitePullOptions`.
+
+    Raises:
+        BadName: The group cannot have this name.
+        ConfigError: A setting cannot be used.
+
+    Example:
+        with LitePullConsumer(
+            namesrv, group="readers", consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        ) as reader:
+            reader.subscribe("Orders", "paid || sent")
+            for message in reader:
+                print(message.body)
+                break
+    """
+
+    def __init__(
+        self,
+        client: str | Sequence[str] | ClientOptions,
+        *,
+        group: str,
+        **settings: Unpack[LitePullSettings],
+    ) -> None:
+        super().__init__(aio.LitePullConsumer(client, group=group, **settings))
+        self._unseen: list[ReceivedMessage] = []
+
+    @property
+    def group(self) -> str:
+        """The group.
+
+        Example:
+            assert consumer.group == "examples"
+        """
+        return self._inner.group
+
+    @property
+    def options(self) -> LitePullOptions:
+        """The settings.
+
+        Example:
+            assert consumer.options.auto_commit
+        """
+        return self._inner.options
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now.
+
+        Raises:
+            ClientClosed: The consumer is not started, or closed.
+
+        Example:
+            assert queue in consumer.assignment
+        """
+        return _assignment(self)
+
+    subscribe = blocking(aio.LitePullConsumer.subscribe)
+    unsubscribe = blocking(aio.LitePullConsumer.unsubscribe)
+    assign = blocking(aio.LitePullConsumer.assign)
+    queues = blocking(aio.LitePullConsumer.queues)
+    commit = blocking(aio.LitePullConsumer.commit)
+    commit_soon = on_loop(aio.LitePullConsumer.commit_soon)
+    committed = blocking(aio.LitePullConsumer.committed)
+    seek = blocking(aio.LitePullConsumer.seek)
+    seek_to_begin = blocking(aio.LitePullConsumer.seek_to_begin)
+    seek_to_end = blocking(aio.LitePullConsumer.seek_to_end)
+    seek_to_time = blocking(aio.LitePullConsumer.seek_to_time)
+    pause = on_loop(aio.LitePullConsumer.pause)
+    resume = on_loop(aio.LitePullConsumer.resume)
+
+    def poll(self, timeout_ms: int = 5_000) -> list[ReceivedMessage]:
+        """The next messages, all of one queue; an empty list if none come in time.
+
+        Messages that came when the thread was interrupted, as by control-C, are given by the next
+        call.
+
+        Raises:
+            ClientClosed: The consumer is not started, or closed.
+            NoRoute: A subscribed topic has no broker.
+            BrokerRefused: A broker refuses to give messages.
+            ProtocolError: A broker gives bytes that are no messages.
+
+        Example:
+            for message in consumer.poll(timeout_ms=1_000):
+                print(message.queue_offset, message.body)
+        """
+
+        async def polled() -> None:
+            self._unseen = await self._inner.poll(timeout_ms)
+
+        if not self._unseen:
+            self._runner.run(polled)
+        messages, self._unseen = self._unseen, []
+        return messages
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        """The next message; the one before it counts as consumed. Ends when this is closed."""
+
+        async def one() -> None:
+            message = await anext(self._inner, None)
+            if message is not None:
+                self._unseen = [message]
+
+        if not self._unseen:
+            self._runner.run(one)
+        if not self._unseen:
+            raise StopIteration
+        return self._unseen.pop(0)
+
+
+@on_loop
+def _assignment(consumer: aio.LitePullConsumer) -> list[MessageQueue]:
+    return consumer.assignment
