@@ -53,6 +53,12 @@ __all__ = ["Connection"]
 
 log = logging.getLogger(__name__)
 
+TURN_NS = 5_000_000
+"""How long a connection is read before everything else on the loop has its turn."""
+
+_LARGE_READ_BYTES = 128 << 10
+"""After a shorter read, no more is waiting."""
+
 _GO_AWAY_SINCE = version_ordinal("V5_3_1")
 """Clients after this version understand that they are to go away."""
 
@@ -91,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._writable: asyncio.Future[None] | None = None
         self._activity_ns = 0
+        self._turn_began_ns = 0
         self._unwritten_seen = 0
 
     def __repr__(self) -> str:
@@ -181,12 +188,32 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop: a read brought bytes."""
-        self._activity_ns = self._endpoint.clock.monotonic_ns()
+        began_ns = self._activity_ns = self._endpoint.clock.monotonic_ns()
         if self.is_closed:
             return
         self._decoder.feed(data)
         self.pump()
         self._endpoint.held(self)
+        if len(data) < _LARGE_READ_BYTES:
+            self._turn_began_ns = 0
+        else:
+            self._end_long_turn(self._turn_began_ns or began_ns)
+
+    def _end_long_turn(self, began_ns: int) -> None:
+        """Have everything else go on as well, when a peer sends as fast as it is served.
+
+        A loop may read the same socket dozens of times in a row, each time a quarter of a MiB, with
+        timers and other connections waiting.
+        """
+        transport = self._transport
+        if self._endpoint.clock.monotonic_ns() - began_ns < TURN_NS:
+            self._turn_began_ns = began_ns
+            return
+        self._turn_began_ns = 0
+        if transport is not None and not (self._reading_paused or transport.is_closing()):
+            self._reading_paused = True
+            transport.pause_reading()
+            self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
         """Take frames as far as the limits allow, then write the answers that are ready."""

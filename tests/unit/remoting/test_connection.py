@@ -9,9 +9,10 @@ from roquet.remoting.client import RemotingClient
 from roquet.remoting.codec import encode_command
 from roquet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from roquet.remoting.command import create_response
-from roquet.remoting.connection import Connection
+from roquet.remoting.connection import TURN_NS, Connection
 from roquet.remoting.endpoint import RemotingLimits
 from roquet.remoting.server import RemotingServer
+from roquet.runtime.clock import ManualClock
 from tests.unit.remoting.net_kit import (
     BIG,
     ECHO,
@@ -195,3 +196,33 @@ async def test_answers_that_get_ready_together_share_a_write(
         for _ in range(50):
             await peer.answer()
     assert max(flushed) == 50
+
+
+async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
+    """Each request takes longer than a turn; a loop reads many of them in one go if it is let."""
+    clock = ManualClock()
+    turn = 0
+    seen: list[int] = []
+
+    def tick() -> None:
+        nonlocal turn, ticking
+        turn += 1
+        ticking = loop.call_soon(tick)
+
+    loop = asyncio.get_running_loop()
+    async with serving(clock=clock) as up, peer_of(up) as peer:
+        ticking = loop.call_soon(tick)
+
+        def burst_ended() -> None:
+            seen.append(turn)
+            clock.advance(TURN_NS // 1_000_000)
+
+        up.server.add_burst_listener(burst_ended)
+        request = peer.frame(ECHO, body=bytes(300_000))
+        peer.writer.write(request * 20)
+        for _ in range(20):
+            await peer.answer()
+        ticking.cancel()
+    large_reads = 20 * len(request) // 256_000
+    assert len(set(seen)) >= large_reads
+    assert up.server.statistics.reading_paused == 0
