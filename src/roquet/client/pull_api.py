@@ -29,7 +29,6 @@ from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header, decode_header
 from roquet.remoting.headers.offset import (
     BoundaryType,
@@ -48,7 +47,7 @@ from roquet.remoting.headers.pull import (
     PullMessageResponseHeader,
 )
 
-__all__ = ["PullApi", "PullResult", "PullStatus", "decode_messages"]
+__all__ = ["PullApi", "PullResult", "PullStatus", "PulledRecords", "decode_messages"]
 
 PULL_TIMEOUT_MS = 10_000
 """How long an answer may take, besides the time that the broker may wait for a message."""
@@ -98,6 +97,26 @@ class PullResult(Struct, frozen=True, kw_only=True):
     min_offset: int
     max_offset: int
     messages: list[ReceivedMessage]
+
+
+class PulledRecords(Struct, frozen=True, kw_only=True):
+    """The answer to a pull, with its records as they came.
+
+    Attributes:
+        status: What it came to.
+        next_offset: Where to go on.
+        min_offset: The first offset of the queue.
+        max_offset: The next offset that the queue gives to a message.
+        offset_delta: What a static topic adds to the offsets in the records.
+        data: Records as a commit log has them, one behind the other.
+    """
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int
+    data: bytes
 
 
 class PullApi:
@@ -155,6 +174,40 @@ class PullApi:
             ClientError: The broker did not answer, or refused.
             ProtocolError: The answer cannot be read.
         """
+        found = await self.pull_records(
+            queue,
+            queue_offset,
+            subscription=subscription,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            sys_flag=sys_flag,
+            suspend_ms=suspend_ms,
+            commit_offset=commit_offset,
+            timeout_ms=timeout_ms,
+        )
+        return _result(queue, found, subscription)
+
+    async def pull_records(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        subscription: SubscriptionData,
+        max_messages: int = 32,
+        max_bytes: int = PULL_BYTES_MAX,
+        sys_flag: int = PullFlag.SUBSCRIPTION,
+        suspend_ms: int = 0,
+        commit_offset: int = 0,
+        timeout_ms: int | None = None,
+    ) -> PulledRecords:
+        """As :meth:`pull`, without reading the records.
+
+        The caller compares tags itself: brokers compare hashes only.
+
+        Raises:
+            NoRoute: No broker of this name is known.
+            ClientError: The broker did not answer, or refused.
+        """
         address, is_slave = await self._read_address(queue)
         if is_slave:
             sys_flag &= ~PullFlag.COMMIT_OFFSET
@@ -182,29 +235,15 @@ class PullApi:
         answer = await self._client.ask(
             address, code, header, timeout_ms=timeout_ms, accept=_STATUS
         )
-        return self._result(queue, answer, subscription)
-
-    def _result(
-        self, queue: MessageQueue, answer: RemotingCommand, subscription: SubscriptionData
-    ) -> PullResult:
-        header = decode_header(PullMessageResponseHeader, answer.ext_fields)
-        self._broker_ids[queue] = header.suggest_which_broker_id
-        status = _STATUS[answer.code]
-        next_offset = header.next_begin_offset
-        messages: list[ReceivedMessage] = []
-        if status is PullStatus.FOUND:
-            delta = header.offset_delta or 0
-            messages, is_whole = decode_messages(answer.body, queue, offset_delta=delta)
-            if not is_whole:
-                next_offset = messages[-1].queue_offset + 1
-            if subscription.tags_set and not subscription.class_filter_mode:
-                messages = [each for each in messages if each.tags in subscription.tags_set]
-        return PullResult(
-            status=status,
-            next_offset=next_offset,
-            min_offset=header.min_offset,
-            max_offset=header.max_offset,
-            messages=messages,
+        answered = decode_header(PullMessageResponseHeader, answer.ext_fields)
+        self._broker_ids[queue] = answered.suggest_which_broker_id
+        return PulledRecords(
+            status=_STATUS[answer.code],
+            next_offset=answered.next_begin_offset,
+            min_offset=answered.min_offset,
+            max_offset=answered.max_offset,
+            offset_delta=answered.offset_delta or 0,
+            data=answer.body,
         )
 
     def forget(self, queue: MessageQueue) -> None:
@@ -361,6 +400,26 @@ class PullApi:
             detail="no master is known" if master_only else None,
             hint="It may be down, or registered at other name servers.",
         )
+
+
+def _result(
+    queue: MessageQueue, pulled: PulledRecords, subscription: SubscriptionData
+) -> PullResult:
+    next_offset = pulled.next_offset
+    messages: list[ReceivedMessage] = []
+    if pulled.status is PullStatus.FOUND:
+        messages, is_whole = decode_messages(pulled.data, queue, offset_delta=pulled.offset_delta)
+        if not is_whole:
+            next_offset = messages[-1].queue_offset + 1
+        if subscription.tags_set and not subscription.class_filter_mode:
+            messages = [each for each in messages if each.tags in subscription.tags_set]
+    return PullResult(
+        status=pulled.status,
+        next_offset=next_offset,
+        min_offset=pulled.min_offset,
+        max_offset=pulled.max_offset,
+        messages=messages,
+    )
 
 
 def decode_messages(
