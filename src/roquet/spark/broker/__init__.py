@@ -1,0 +1,4 @@
+"""The data source ``rocketmq``: topics of a running cluster as DataFrames, and the way back.
+
+Everything goes through :mod:`roquet.client`, so the cluster may be Roquet's or Apache RocketMQ's.
+"""

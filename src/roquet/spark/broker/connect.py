@@ -1,0 +1,87 @@
+"""How the source and the sink reach a cluster: the options that both have.
+
+Owns the names of these options and the way from them to the settings of a client.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roquet.client.options import ClientOptions
+from roquet.errors import ConfigError, SparkOptionError
+from roquet.remoting.tls import ClientTlsConfig, client_context
+from roquet.spark.options import Options
+
+__all__ = ["CONNECT_ALIASES", "CONNECT_OPTIONS", "client_options"]
+
+CONNECT_OPTIONS = (
+    "namesrv",
+    "namespace",
+    "accessKey",
+    "secretKey",
+    "securityToken",
+    "tls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+    "tlsKeyPassword",
+    "tlsVerify",
+    "requestTimeoutMs",
+)
+
+CONNECT_ALIASES = {"nameServer": "namesrv"}
+
+_REQUEST_TIMEOUT_MS = 3_000
+
+
+def client_options(options: Options) -> ClientOptions:
+    """The settings of the client.
+
+    Raises:
+        SparkOptionError: An option is missing, or its value cannot be used.
+    """
+    made = ClientOptions(
+        namesrv=options.required("namesrv", "Write host:port, several with semicolons between."),
+        namespace=options.text("namespace", "") or "",
+        access_key=options.text("accessKey", "") or "",
+        secret_key=options.text("secretKey", "") or "",
+        security_token=options.text("securityToken", "") or "",
+        tls=_tls(options),
+        request_timeout_ms=options.integer("requestTimeoutMs", _REQUEST_TIMEOUT_MS, minimum=1)
+        or _REQUEST_TIMEOUT_MS,
+    )
+    try:
+        made.check()
+    except ConfigError as error:
+        raise SparkOptionError(error.message, detail=error.detail, hint=error.hint) from None
+    return made
+
+
+def _tls(options: Options) -> ClientTlsConfig | None:
+    if not options.boolean("tls", default=False):
+        extra = [name for name in CONNECT_OPTIONS if name.startswith("tls") and name in options]
+        extra = [name for name in extra if name != "tls"]
+        if extra:
+            raise SparkOptionError(
+                f"The option {extra[0]!r} of {options.source} is given, but TLS is off.",
+                hint="Set tls to true.",
+            )
+        return None
+    made = ClientTlsConfig(
+        ca_file=_path(options, "tlsCaFile"),
+        verify=options.boolean("tlsVerify", default=True),
+        certificate_file=_path(options, "tlsCertFile"),
+        key_file=_path(options, "tlsKeyFile"),
+        key_password=options.text("tlsKeyPassword", "") or "",
+    )
+    try:
+        client_context(made)
+    except ConfigError as error:
+        hint = error.hint or "The file must be there on the driver and on every executor."
+        raise SparkOptionError(error.message, detail=error.detail, hint=hint) from None
+    return made
+
+
+def _path(options: Options, name: str) -> Path | None:
+    text = options.text(name)
+    return None if text is None else Path(text)
