@@ -1,0 +1,218 @@
+"""What the driver asks a cluster: topics, queues and offsets.
+
+Owns these requests and their retries. A broker that restarts is out of reach for seconds, and out
+of the route for as long; what was known before is asked for again until it is back or the retries
+are used up.
+
+Topics and queues are those of the user, without the namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from roquet.client.expression import subscription_of
+from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import Lifetime
+from roquet.client.pull_api import PullApi
+from roquet.errors import ClientError, NoRoute, SparkOptionError
+from roquet.model.message_queue import MessageQueue
+from roquet.model.topic import is_dlq_topic, is_retry_topic, is_system_topic
+from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.topic import TopicList
+from roquet.remoting.codes import RequestCode
+from roquet.spark.broker.offsets import QueueOffsets, named, queue_text
+from roquet.spark.broker.read_options import ReadOptions
+
+__all__ = ["Cluster"]
+
+log = logging.getLogger(__name__)
+
+REQUESTS_AT_ONCE = 64
+RETRIES_AT_FIRST = 4
+
+_T = TypeVar("_T")
+
+
+class Cluster(Lifetime):
+    """The cluster that a source reads from.
+
+    Args:
+        options: What to read, and how.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._running: tuple[ClientInstance, PullApi] | None = None
+        self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    async def start(self) -> None:
+        """Begin; nobody is asked yet."""
+        client = await ClientInstance.open(self._options.client)
+        self._running = client, PullApi(client, client.wrap(self._options.group))
+
+    async def close(self) -> None:
+        """Leave."""
+        running, self._running = self._running, None
+        if running is not None:
+            await running[0].close()
+
+    @property
+    def _client(self) -> ClientInstance:
+        assert self._running is not None
+        return self._running[0]
+
+    @property
+    def _api(self) -> PullApi:
+        assert self._running is not None
+        return self._running[1]
+
+    # -------------------------------------------------------------------------------- queues
+
+    async def queues(self, *, known: Iterable[MessageQueue] = ()) -> list[MessageQueue]:
+        """The queues that there are now, sorted.
+
+        Args:
+            known: Queues that there were; while one is missing, its broker may be restarting.
+
+        Raises:
+            SparkOptionError: A topic or an assigned queue does not exist.
+            ClientError: The cluster cannot be reached.
+        """
+        wanted = set(known)
+        attempt = 0
+        while True:
+            found = await self._retried(self._queues_now, is_known=bool(wanted))
+            gone = wanted.difference(found)
+            if not gone or attempt >= self._options.offset_retries:
+                return found
+            attempt += 1
+            log.info("Waiting for %s", named(gone))
+            await asyncio.sleep(self._options.offset_retry_ms / 1000)
+
+    async def _queues_now(self) -> list[MessageQueue]:
+        options = self._options
+        topics: Iterable[str] = options.topics
+        if options.topic_pattern is not None:
+            topics = await self._matching()
+        elif options.assigned:
+            topics = dict.fromkeys(queue.topic for queue in options.assigned)
+        found = [queue for topic in topics for queue in await self._queues_of(topic)]
+        if options.assigned:
+            missing = set(options.assigned).difference(found)
+            if missing:
+                raise SparkOptionError(
+                    f"The cluster does not have {named(missing)}.",
+                    hint=f"It has: {named(found)}." if found else "Look at the names in assign.",
+                )
+            return list(options.assigned)
+        return sorted(found)
+
+    async def _queues_of(self, topic: str) -> list[MessageQueue]:
+        client = self._client
+        queues = await client.routes.subscribe_queues(client.wrap(topic), refresh=True)
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in queues]
+
+    async def _matching(self) -> list[str]:
+        client, pattern = self._client, self._options.topic_pattern
+        assert pattern is not None
+        answer = await client.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        names = sorted(decode_body(TopicList, answer.body).topic_list)
+        own = [
+            client.unwrap(name)
+            for name in names
+            if name == client.wrap(client.unwrap(name)) and not _is_internal(client.unwrap(name))
+        ]
+        found = [name for name in own if pattern.fullmatch(name)]
+        if not found:
+            raise SparkOptionError(
+                f"No topic matches {pattern.pattern!r}.",
+                hint=f"There are: {', '.join(own[:10])}." if own else "The cluster has no topic.",
+            )
+        return found
+
+    # ------------------------------------------------------------------------------- offsets
+
+    async def first_offsets(self, queues: Iterable[MessageQueue]) -> QueueOffsets:
+        """By queue: the offset of the first message that is still there."""
+        return await self._each(queues, self._api.min_offset)
+
+    async def latest_offsets(self, queues: Iterable[MessageQueue]) -> QueueOffsets:
+        """By queue: the offset that the next message will get."""
+        return await self._each(queues, self._api.max_offset)
+
+    async def offsets_at(self, times_ms: dict[MessageQueue, int]) -> QueueOffsets:
+        """By queue: the offset of the first message stored at a time or after it."""
+        wire = {self._on_wire(queue): time_ms for queue, time_ms in times_ms.items()}
+        return await self._each(times_ms, lambda queue: self._api.search_offset(queue, wire[queue]))
+
+    async def probe(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Pull once, so that a refusal is known before tasks run into it.
+
+        Raises:
+            BrokerRefused: The broker does not give messages to this group, or with this filter.
+        """
+        wire = self._on_wire(queue)
+        subscription = subscription_of(wire.topic, self._options.expression, version_ms=0)
+
+        async def pull() -> None:
+            await self._api.pull_records(
+                wire, queue_offset, subscription=subscription, max_messages=1
+            )
+
+        await self._retried(pull, is_known=True)
+
+    async def _each(
+        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
+    ) -> QueueOffsets:
+        ordered = sorted(queues)
+
+        async def one(queue: MessageQueue) -> int:
+            async with self._room:
+                return await self._retried(lambda: ask(self._on_wire(queue)), is_known=True)
+
+        found = await asyncio.gather(*(one(queue) for queue in ordered), return_exceptions=True)
+        offsets: QueueOffsets = {}
+        for queue, offset in zip(ordered, found, strict=True):
+            if isinstance(offset, ClientError):
+                raise type(offset)(
+                    f"The offsets of {queue_text(queue)} are not to be had: {offset.message}",
+                    detail=offset.detail,
+                    hint=offset.hint,
+                ) from offset
+            if isinstance(offset, BaseException):
+                raise offset
+            offsets[queue] = offset
+        return offsets
+
+    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._client.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    async def _retried(self, work: Callable[[], Awaitable[_T]], *, is_known: bool) -> _T:
+        """Work, done again while brokers do not answer.
+
+        Args:
+            work: What to do.
+            is_known: Whether the topic was there before, so that a missing route is no answer.
+        """
+        left = self._options.offset_retries
+        if not is_known:
+            # An address or a name that is wrong should not take long to say so.
+            left = min(left, RETRIES_AT_FIRST)
+        while True:
+            try:
+                return await work()
+            except ClientError as error:
+                is_absent = isinstance(error, NoRoute)
+                if left <= 0 or not (error.retriable or (is_absent and is_known)):
+                    raise
+                log.info("Trying again: %s", error.message)
+            left -= 1
+            await asyncio.sleep(self._options.offset_retry_ms / 1000)
+
+
+def _is_internal(topic: str) -> bool:
+    return is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic)

@@ -1,0 +1,115 @@
+"""Reading from brokers in one go: ``spark.read.format("rocketmq")``.
+
+Owns the batch reader, and what a task does, which is the same in a stream. The offsets are fixed
+when the query is planned, on the driver; a task reads exactly its part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from roquet.spark.broker.cluster import Cluster
+from roquet.spark.broker.fetch import Fetch
+from roquet.spark.broker.planning import QueueRange, split_ranges
+from roquet.spark.broker.positions import Ends, batch_ranges
+from roquet.spark.broker.read_options import ReadOptions
+from roquet.spark.broker.rows import RowMaker
+from roquet.spark.plain_errors import plain_errors
+from roquet.spark.schema import COLUMNS, arrow_schema, asked_columns
+
+__all__ = ["BrokerReader", "RangePartition", "partitions_of", "read_range"]
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        wanted: A part of a queue.
+    """
+
+    wanted: QueueRange
+
+
+class BrokerReader(DataSourceReader):
+    """Reads queues between two offsets.
+
+    Args:
+        options: What to read, and how.
+        schema: The columns.
+
+    Raises:
+        SparkSchemaError: There is no such column.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        asked_columns(schema, tuple(COLUMNS))
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan: on the driver, once."""
+        with plain_errors():
+            ranges = asyncio.run(self._ranges())
+            return partitions_of(ranges, self._options)
+
+    async def _ranges(self) -> list[QueueRange]:
+        options = self._options
+        async with Cluster(options) as cluster:
+            ends = await Ends.of(cluster, await cluster.queues())
+            ranges = await batch_ranges(cluster, options, ends)
+            for each in ranges:
+                if each.count > 0:
+                    await cluster.probe(each.queue, each.start_offset)
+                    break
+            return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read: in a worker, for each task."""
+        return read_range(self._options, self._schema, partition)
+
+
+def partitions_of(ranges: Sequence[QueueRange], options: ReadOptions) -> list[InputPartition]:
+    """The tasks of a batch; the same for the same ranges."""
+    parts = split_ranges(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+    return [RangePartition(part) for part in parts]
+
+
+def read_range(
+    options: ReadOptions, schema: StructType, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a task.
+
+    Args:
+        options: How to read.
+        schema: The columns.
+        partition: The part; Spark makes an empty one when there is nothing to read.
+    """
+    if not isinstance(partition, RangePartition):
+        return
+    wanted = partition.wanted
+    rows = RowMaker(
+        wanted.queue, arrow_schema(schema), options.expression, decompress=options.decompress
+    )
+    with plain_errors(), asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        fetch = Fetch(options, wanted)
+        loop.run_until_complete(fetch.start())
+        try:
+            while (pieces := loop.run_until_complete(fetch.next())) is not None:
+                if pieces:
+                    batch = rows.batch(pieces)
+                    if batch.num_rows:
+                        yield batch
+        finally:
+            loop.run_until_complete(fetch.close())

@@ -1,0 +1,49 @@
+"""The data source ``rocketmq``.
+
+Owns what Spark calls first: names, columns and options. Options are checked when a DataFrame is
+made, before anything is planned.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from roquet.spark.broker.read_options import SOURCE, read_options
+from roquet.spark.broker.reader import BrokerReader
+from roquet.spark.plain_errors import plain_errors
+from roquet.spark.schema import COLUMNS, choose_columns, ddl
+
+__all__ = ["RocketMQSource"]
+
+
+class RocketMQSource(DataSource):
+    """Topics of a cluster.
+
+    Example:
+        .. code-block:: python
+
+            orders = (
+                spark.read.format("rocketmq")
+                .option("namesrv", "127.0.0.1:9876")
+                .option("subscribe", "Orders")
+                .load()
+            )
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return SOURCE
+
+    def schema(self) -> str:
+        """All columns, or those of the option ``columns``."""
+        with plain_errors():
+            options = read_options(self.options)
+            known = tuple(COLUMNS)
+            return ddl(choose_columns(options.columns or known, known))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read in one go."""
+        with plain_errors():
+            return BrokerReader(read_options(self.options), schema)
