@@ -17,6 +17,7 @@ raises                     the messages are retried; the exception is logged
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -184,6 +185,11 @@ class HandlerCall:
         error: Exception | None = None
         try:
             answer = await self._answer(messages)
+        except asyncio.CancelledError:
+            if context is not None:
+                context.returned = ConsumeReturn.EXCEPTION
+                run_hooks(self._hooks, ConsumeHook.after_consume, context)
+            raise
         except Exception as raised:  # noqa: BLE001 - it is logged, and the messages are retried
             result = self.result_of_failure(messages, queue, raised)
             error, returned = raised, ConsumeReturn.EXCEPTION
@@ -220,7 +226,9 @@ class HandlerCall:
     async def _answer(self, messages: list[ReceivedMessage]) -> _Answer:
         if self._threads is not None:
             loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._threads, self._call, messages)
+            # As asyncio.to_thread does, so that the handler sees what hooks put into the context.
+            call = contextvars.copy_context().run
+            answer = await loop.run_in_executor(self._threads, call, self._call, messages)
         else:
             answer = self._call(messages)
         if inspect.isawaitable(answer):

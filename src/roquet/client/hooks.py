@@ -25,6 +25,7 @@ __all__ = [
     "MessageKind",
     "SendContext",
     "SendHook",
+    "batched",
     "run_hooks",
 ]
 
@@ -86,6 +87,14 @@ class SendHook:
         ...         self.sent += context.error is None
     """
 
+    def into_batch(self, message: Message) -> Message:
+        """Look at a message that will be part of a batch; what goes into it instead.
+
+        What :meth:`before_send` adds to a batch reaches no message: its messages are written by
+        then, each with its own properties.
+        """
+        return message
+
     def before_send(self, context: SendContext) -> None:
         """Look at a message, and maybe add properties."""
 
@@ -111,6 +120,7 @@ class ConsumeContext(Struct, kw_only=True, eq=False):
         messages: What the handler gets.
         queue: Where they are from.
         started_ms: When the call began.
+        is_polled: Whether nobody is called: a poll gives the messages to its caller.
         is_success: Whether they are consumed, after the call.
         returned: How it ended, after the call.
         notes: What hooks keep from before to after, by names of their own.
@@ -120,13 +130,18 @@ class ConsumeContext(Struct, kw_only=True, eq=False):
     messages: Sequence[ReceivedMessage]
     queue: MessageQueue
     started_ms: int = 0
+    is_polled: bool = False
     is_success: bool = False
     returned: ConsumeReturn = ConsumeReturn.SUCCESS
     notes: dict[str, object] = field(default_factory=dict)
 
 
 class ConsumeHook:
-    """Runs around every call of a handler; a subclass overrides what it needs."""
+    """Runs around every call of a handler; a subclass overrides what it needs.
+
+    Of a consumer that is polled it runs when a poll has messages, before and after at once: what
+    the caller does with them is not known.
+    """
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Look at messages before the handler gets them."""
@@ -193,3 +208,13 @@ def run_hooks(
             getattr(hook, method.__name__)(context)
         except Exception:
             log.exception("The hook %s failed", type(hook).__name__)
+
+
+def batched(hooks: Iterable[SendHook], message: Message) -> Message:
+    """What goes into a batch for a message, after all hooks; one that raises is logged."""
+    for hook in hooks:
+        try:
+            message = hook.into_batch(message)
+        except Exception:
+            log.exception("The hook %s failed", type(hook).__name__)
+    return message

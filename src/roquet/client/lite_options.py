@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from roquet.client.allocate import AllocateAveragely, AllocateStrategy
 from roquet.errors import ConfigError
+from roquet.model.topic import TRACE_TOPIC
 from roquet.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
 __all__ = ["LitePullOptions", "LitePullSettings"]
@@ -38,6 +39,8 @@ class LitePullOptions(Struct, frozen=True, kw_only=True):
         cached_mib_max: How many MiB of one queue may wait to be polled.
         span_max: How far offsets of one queue may lie apart that wait to be polled.
         offsets_folder: Where a broadcasting consumer keeps its offsets; by default Java's place.
+        trace: Whether what polls gave is told to the trace topic.
+        trace_topic: The trace topic.
 
     Example:
         >>> LitePullOptions().auto_commit
@@ -58,6 +61,8 @@ class LitePullOptions(Struct, frozen=True, kw_only=True):
     cached_mib_max: int = 100
     span_max: int = 2_000
     offsets_folder: Path | None = None
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def check(self) -> None:
         """Refuse what cannot work.
@@ -96,3 +101,5 @@ class LitePullSettings(TypedDict, total=False):
     cached_mib_max: int
     span_max: int
     offsets_folder: Path | None
+    trace: bool
+    trace_topic: str

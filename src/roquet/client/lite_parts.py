@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.group_share import share_of_queues, start_offset
+from roquet.client.hooks import ConsumeContext, ConsumeHook, run_hooks
 from roquet.client.instance import ClientInstance
 from roquet.client.lite_options import LitePullOptions
 from roquet.client.lite_queue import LiteBatch, LiteCache, LiteQueue
 from roquet.client.message import ReceivedMessage
 from roquet.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from roquet.client.pull_api import PullApi, PullResult, PullStatus
+from roquet.client.trace import traced_consumption
 from roquet.errors import BrokerRefused, NoRoute, ProtocolError, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import EXPRESSION_TYPE_TAG, SubscriptionData
@@ -66,6 +68,7 @@ class LiteParts:
         client: The client instance; closed by :meth:`close`.
         group: The group as users write it.
         options: The settings.
+        hooks: What runs when a poll has messages.
 
     Attributes:
         client: The client instance.
@@ -76,7 +79,13 @@ class LiteParts:
         api: Asks the brokers.
     """
 
-    def __init__(self, client: ClientInstance, group: str, options: LitePullOptions) -> None:
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        options: LitePullOptions,
+        hooks: Sequence[ConsumeHook] = (),
+    ) -> None:
         self.client = client
         self.group = client.wrap(group)
         self.queues: dict[MessageQueue, LiteQueue] = {}
@@ -91,6 +100,9 @@ class LiteParts:
             )
         else:
             self.offsets = RemoteBrokerOffsetStore(self.api)
+        self._hooks, self._trace = traced_consumption(
+            client, group, hooks, options.trace_topic if options.trace else None
+        )
         self._in_hand: set[LiteQueue] = set()
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._is_assigned = False
@@ -132,6 +144,8 @@ class LiteParts:
         await _end(each for each in tasks if each is not None)
         self.cache.close()
         try:
+            if self._trace is not None:
+                await self._trace.close()
             await self.persist_offsets()
         except RoquetError as error:
             log.warning("%s: not all offsets were stored: %s", self.group, error.message)
@@ -258,6 +272,20 @@ class LiteParts:
         own.pull_offset = queue_offset
         self.hand(own, queue_offset)
         self._begin(own)
+
+    def run_hooks(self, batch: LiteBatch) -> None:
+        """Run the hooks around messages that a caller gets."""
+        if self._hooks:
+            context = ConsumeContext(
+                group=self.client.unwrap(self.group),
+                messages=batch.messages,
+                queue=self.user_queue(batch.queue.queue),
+                started_ms=self.client.clock.now_ms(),
+                is_polled=True,
+            )
+            run_hooks(self._hooks, ConsumeHook.before_consume, context)
+            context.is_success = True
+            run_hooks(self._hooks, ConsumeHook.after_consume, context)
 
     def hand(self, own: LiteQueue, queue_offset: int) -> None:
         """Note how far the caller is in a queue, with what it has in hand."""

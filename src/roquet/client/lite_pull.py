@@ -21,6 +21,7 @@ from typing import Self, Unpack
 from msgspec import structs
 
 from roquet.client.expression import Expression, subscription_of
+from roquet.client.hooks import ConsumeHook
 from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import Lifetime
 from roquet.client.lite_options import LitePullOptions, LitePullSettings
@@ -50,6 +51,7 @@ class LitePullConsumer(Lifetime):
         client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
             all settings of the client.
         group: The group.
+        hooks: What runs when a poll has messages.
         settings: The fields of :class:`~roquet.client.LitePullOptions`.
 
     Raises:
@@ -70,6 +72,7 @@ class LitePullConsumer(Lifetime):
         client: str | Sequence[str] | ClientOptions,
         *,
         group: str,
+        hooks: Sequence[ConsumeHook] = (),
         **settings: Unpack[LitePullSettings],
     ) -> None:
         check_group(group)
@@ -82,6 +85,7 @@ class LitePullConsumer(Lifetime):
             client = structs.replace(client, instance_name=BROADCASTING_INSTANCE)
         self._client_options = client
         self.group = group
+        self._hooks = tuple(hooks)
         self._expressions: dict[str, Expression] = {}
         self._assigned: list[MessageQueue] | None = None
         self._running: LiteParts | None = None
@@ -103,7 +107,7 @@ class LitePullConsumer(Lifetime):
             return
         client = await ClientInstance.open(self._client_options)
         try:
-            running = LiteParts(client, self.group, self.options)
+            running = LiteParts(client, self.group, self.options, self._hooks)
             for topic, expression in self._expressions.items():
                 running.subscribe(topic, expression)
             await running.start(self._assigned)
@@ -258,6 +262,7 @@ class LitePullConsumer(Lifetime):
             batch.queue.polled_ms = parts.client.clock.now_ms()
             for message in batch.messages:
                 message.topic = parts.client.unwrap(message.topic)
+            parts.run_hooks(batch)
         return batch
 
     def _settle(self) -> None:

@@ -195,6 +195,7 @@ class Producer(Lifetime):
         to = await parts.queue_of(message, queue, selector, arg, deadline)
         accumulator = parts.accumulator
         if accumulator is not None and timeout_ms is None and accumulator.takes(message):
+            message = parts.into_batch(message)
             parts.outgoing.check(message)
             return await accumulator.send(message, to)
         return await parts.sender.send(parts.outgoing.of_message(message), deadline, to)
@@ -261,6 +262,7 @@ class Producer(Lifetime):
                 detail=", ".join(sorted(str(key) for key in keys)),
                 hint="Send one batch for each key, or give the queue.",
             )
+        messages = [parts.into_batch(message) for message in messages]
         for message in messages:
             parts.outgoing.check(message)
         results: list[SendResult] = []

@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from roquet.client.accumulator import Accumulator
-from roquet.client.hooks import SendHook
+from roquet.client.hooks import SendHook, batched
 from roquet.client.instance import ClientInstance
 from roquet.client.message import Message, ReceivedMessage, SendResult
 from roquet.client.outgoing_message import OutgoingMessage, OutgoingMessages
@@ -66,6 +66,7 @@ class ProducerParts:
         if options.trace:
             self.trace = TraceDispatcher(client, group, "PRODUCE", options.trace_topic)
             hooks = (*hooks, TraceSendHook(self.trace))
+        self._hooks = hooks
         self.sender = Sender(client, self.group, options, hooks)
         self.transactions = Transactions(client, self.group, check, hooks)
         self.requests = Requests(client)
@@ -127,6 +128,10 @@ class ProducerParts:
         return [MessageQueue(topic, each.broker_name, each.queue_id) for each in queues]
 
     # -------------------------------------------------------------------------------- batches
+
+    def into_batch(self, message: Message) -> Message:
+        """What goes into a batch for a message."""
+        return batched(self._hooks, message) if self._hooks else message
 
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None, deadline: Deadline

@@ -26,6 +26,7 @@ from roquet.client.names import check_group, check_topic, wrap
 from roquet.client.options import ClientOptions
 from roquet.client.push_options import PushOptions, PushSettings
 from roquet.client.push_parts import PushParts
+from roquet.client.trace import traced_consumption
 from roquet.errors import ClientClosed, ConfigError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL, SubscriptionData
@@ -152,9 +153,15 @@ class PushConsumer(Lifetime):
         call: HandlerCall | None = None
         try:
             group = client.wrap(self.group)
-            call = self._handler_call(client)
+            hooks, trace = traced_consumption(
+                client,
+                self.group,
+                self._hooks,
+                self.options.trace_topic if self.options.trace else None,
+            )
+            call = self._handler_call(client, hooks)
             self._subscribe_retries(group)
-            running = PushParts(client, group, self.options, call, self._subscriptions)
+            running = PushParts(client, group, self.options, call, self._subscriptions, trace=trace)
             client.register_consumer(group, running)
         except BaseException:
             if call is not None:
@@ -168,7 +175,7 @@ class PushConsumer(Lifetime):
             raise
         self._running = running
 
-    def _handler_call(self, client: ClientInstance) -> HandlerCall:
+    def _handler_call(self, client: ClientInstance, hooks: Sequence[ConsumeHook]) -> HandlerCall:
         return HandlerCall(
             self.group,
             self._handler,
@@ -176,7 +183,7 @@ class PushConsumer(Lifetime):
             threads=self.options.concurrency,
             timeout_ms=self.options.consume_timeout_ms,
             clock=client.clock,
-            hooks=self._hooks,
+            hooks=hooks,
         )
 
     def _subscribe_retries(self, group: str) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from roquet.client.allocate import AllocateAveragely, AllocateStrategy
 from roquet.errors import ConfigError
+from roquet.model.topic import TRACE_TOPIC
 from roquet.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
 __all__ = ["PushOptions", "PushSettings"]
@@ -65,6 +66,8 @@ class PushOptions(Struct, frozen=True, kw_only=True):
         subscription_in_pull: Whether each pull carries the expression.
         stop_timeout_ms: How long a consumer that stops waits for handlers that run.
         offsets_folder: Broadcasting: where offsets are kept; ``None`` is Java's place.
+        trace: Whether what is consumed is told to the trace topic.
+        trace_topic: The trace topic.
 
     Example:
         >>> PushOptions(orderly=True).max_reconsume_times
@@ -92,6 +95,8 @@ class PushOptions(Struct, frozen=True, kw_only=True):
     subscription_in_pull: bool = False
     stop_timeout_ms: int = 10_000
     offsets_folder: Path | None = None
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     @property
     def is_broadcasting(self) -> bool:
@@ -148,3 +153,5 @@ class PushSettings(TypedDict, total=False):
     subscription_in_pull: bool
     stop_timeout_ms: int
     offsets_folder: Path | None
+    trace: bool
+    trace_topic: str

@@ -29,6 +29,7 @@ from roquet.client.pulling import Consumption, Pulling
 from roquet.client.push_options import PushOptions
 from roquet.client.rebalance import Rebalancer
 from roquet.client.send_back import SendBack
+from roquet.client.trace import TraceDispatcher
 from roquet.errors import BadExpression, BrokerRefused, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import EXPRESSION_TYPE_TAG, SubscriptionData
@@ -59,6 +60,7 @@ class PushParts:
         options: The settings.
         call: Calls the handler.
         subscriptions: By topic of the wire: what the consumer wants; it may change.
+        trace: Tells what is consumed, if it does.
     """
 
     def __init__(
@@ -68,12 +70,15 @@ class PushParts:
         options: PushOptions,
         call: HandlerCall,
         subscriptions: Mapping[str, SubscriptionData],
+        *,
+        trace: TraceDispatcher | None = None,
     ) -> None:
         self.client = client
         self.group = group
         self.options = options
         self._call = call
         self._subscriptions = subscriptions
+        self._trace = trace
         self._started_ms = client.clock.now_ms()
         self._tasks: set[asyncio.Task[None]] = set()
         api = PullApi(client, group)
@@ -190,6 +195,8 @@ class PushParts:
             await self.pulling.stop()
             await self._consumption.stop(timeout_ms=self.options.stop_timeout_ms)
             await self._back.close()
+            if self._trace is not None:
+                await self._trace.close()
             await self._persist_last()
             if self.options.is_locking:
                 await self.rebalancer.unlock_all()

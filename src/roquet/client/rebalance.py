@@ -108,6 +108,7 @@ class Rebalancer:
         self._api = api
         self._user = user
         self.queues: dict[MessageQueue, ProcessQueue] = {}
+        self._beginning: set[MessageQueue] = set()
         self._wanted = asyncio.Event()
         self._busy = asyncio.Lock()
         from_ms = options.consume_from_timestamp_ms
@@ -214,11 +215,23 @@ class Rebalancer:
         ]
 
     async def _begin(self, queue: MessageQueue) -> bool:
+        if not self._options.is_locking:
+            return await self._begin_at_offset(queue)
+        # One that is closed in between gives the lock back all the same.
+        self._beginning.add(queue)
+        is_begun = False
+        if queue not in await self._lock([queue]):
+            log.warning("%s: %s is locked by another client", self._group, queue)
+        else:
+            is_begun = await self._begin_at_offset(queue)
+            if not is_begun:
+                await self._unlock([queue])
+        self._beginning.discard(queue)
+        return is_begun
+
+    async def _begin_at_offset(self, queue: MessageQueue) -> bool:
         process_queue = ProcessQueue(self._client.clock)
         if self._options.is_locking:
-            if queue not in await self._lock([queue]):
-                log.warning("%s: %s is locked by another client", self._group, queue)
-                return False
             process_queue.note_lock()
         self._offsets.remove(queue)
         self._api.forget(queue)
@@ -284,14 +297,15 @@ class Rebalancer:
 
     async def lock_all(self) -> None:
         """Have the brokers give this client all its queues, again."""
-        await asyncio.gather(*(self._renew(queues) for queues in self._by_broker().values()))
+        held = [queue for queue, each in self.queues.items() if not each.is_dropped]
+        await asyncio.gather(*(self._renew(queues) for queues in self._by_broker(held).values()))
 
     async def unlock_all(self) -> None:
-        """Give all queues back."""
-        for queues in self._by_broker().values():
-            await self._unlock(queues)
-            for queue in queues:
-                self.queues[queue].lose_lock()
+        """Give all queues back, also those that were just being begun or taken away."""
+        by_broker = self._by_broker([*self.queues, *(self._beginning - self.queues.keys())])
+        await asyncio.gather(*(self._unlock(queues) for queues in by_broker.values()))
+        for process_queue in self.queues.values():
+            process_queue.lose_lock()
 
     async def _renew(self, queues: list[MessageQueue]) -> None:
         found = {queue: self.queues[queue] for queue in queues}
@@ -350,10 +364,9 @@ class Rebalancer:
             raise NoRoute(f"No master of the broker {name} is known")
         return address
 
-    def _by_broker(self) -> dict[str, list[MessageQueue]]:
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         found: dict[str, list[MessageQueue]] = {}
-        for queue, process_queue in self.queues.items():
-            if not process_queue.is_dropped:
-                name = self._client.routes.broker_name_of(queue)
-                found.setdefault(name, []).append(queue)
+        for queue in queues:
+            name = self._client.routes.broker_name_of(queue)
+            found.setdefault(name, []).append(queue)
         return found

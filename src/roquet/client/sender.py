@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from roquet.client.answers import RETRY_RESPONSE_CODES
@@ -332,7 +332,7 @@ class Sender:
     ) -> SendMessageRequestHeaderV2:
         text = outgoing.properties_text
         if context is not None and context.properties != outgoing.properties:
-            text = prop.properties_text(context.properties)
+            text = _changed_text(context.properties) or text
         client = self._client
         return SendMessageRequestHeaderV2(
             producer_group=self._group,
@@ -402,6 +402,17 @@ class Sender:
             task = asyncio.get_running_loop().create_task(self._client.routes.refresh([topic]))
             self._refreshing[topic] = task
             task.add_done_callback(lambda _: self._refreshing.pop(topic, None))
+
+
+def _changed_text(properties: Mapping[str, str]) -> str | None:
+    """Properties that hooks changed, as one string; ``None`` if they cannot be sent like that."""
+    text = prop.properties_text(properties)
+    count = len(properties)
+    is_whole = text.count("\x01") == count and text.count("\x02") == count
+    if is_whole and len(text.encode("utf-8", "replace")) <= prop.PROPERTIES_BYTES_MAX:
+        return text
+    log.error("A hook made properties that cannot be sent; the message goes without its changes")
+    return None
 
 
 def _say_attempts(error: ClientError, brokers: Sequence[str]) -> None:

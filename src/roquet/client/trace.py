@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roquet.client.hooks import (
@@ -175,6 +175,23 @@ class TraceDispatcher:
             log.warning("A trace was not sent: %s (%s)", error.message, error.detail)
 
 
+def traced_consumption(
+    client: ClientInstance, group: str, hooks: Sequence[ConsumeHook], topic: str | None
+) -> tuple[tuple[ConsumeHook, ...], TraceDispatcher | None]:
+    """The hooks of a consumer, with one more that traces, and who sends what that tells.
+
+    Args:
+        client: The connections.
+        group: The consumer's group, without the namespace.
+        hooks: The user's hooks.
+        topic: Where traces go; ``None`` traces nothing.
+    """
+    if topic is None:
+        return tuple(hooks), None
+    dispatcher = TraceDispatcher(client, group, "CONSUME", topic)
+    return (*hooks, TraceConsumeHook(dispatcher)), dispatcher
+
+
 class TraceSendHook(SendHook):
     """Tells of every message that was sent, and of every end of a transaction.
 
@@ -246,8 +263,12 @@ class TraceConsumeHook(ConsumeHook):
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Tell which messages the handler gets."""
+        # Traces of traces would never end.
         traced = [
-            each for each in context.messages if each.properties.get(prop.TRACE_SWITCH) != "false"
+            each
+            for each in context.messages
+            if each.topic != self._dispatcher.topic
+            and each.properties.get(prop.TRACE_SWITCH) != "false"
         ]
         if not traced:
             return

@@ -8,10 +8,14 @@ import pytest
 
 from roquet.client import (
     ConsumeContext,
+    ConsumeFromWhere,
+    ConsumeHook,
     ConsumeReturn,
+    LitePullConsumer,
     Message,
     MessageQueue,
     Producer,
+    PushConsumer,
     ReceivedMessage,
     SendContext,
     SendHook,
@@ -27,7 +31,7 @@ from roquet.model.message_id import UniqueId
 from roquet.model.properties import encode_properties
 from roquet.remoting.codes import ResponseCode
 from roquet.testing.broker import RunningBroker, broker
-from tests.unit.client.client_kit import stored, stored_soon
+from tests.unit.client.client_kit import stored, stored_soon, until
 from tests.unit.client.fake_cluster import fake_cluster
 
 TOPIC = "Orders"
@@ -239,3 +243,91 @@ async def test_hooks_see_every_attempt() -> None:
             with pytest.raises(BrokerRefused):
                 await producer.send(Message(TOPIC, b"x"))
     assert [type(error).__name__ for _, error in hook.ended] == ["BrokerBusy"] * 3
+
+
+async def test_hooks_that_make_what_cannot_be_sent_change_nothing(
+    a_broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Greedy(SendHook):
+        def before_send(self, context: SendContext) -> None:
+            context.properties["baggage"] = "x" * 40_000
+
+        def into_batch(self, message: Message) -> Message:
+            raise KeyError(message.topic)
+
+    async with Producer(a_broker.namesrv, group="g", hooks=[Greedy()]) as producer:
+        await producer.send(Message(TOPIC, b"one"))
+        await producer.send_batch([Message(TOPIC, b"two"), Message(TOPIC, b"three")])
+    found = stored(a_broker, TOPIC)
+    assert [each.body for each in found] == [b"one", b"two", b"three"]
+    assert "baggage" not in found[0].properties
+    assert "cannot be sent" in caplog.text
+    assert "Greedy failed" in caplog.text
+
+
+# --------------------------------------------------------------------------------- consumers
+
+
+class Consumed(ConsumeHook):
+    """Remembers what consumers got."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, bool, bool]] = []
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        for each in context.messages:
+            body = each.body.decode()
+            self.seen.append((context.group, body, context.is_polled, context.is_success))
+
+
+async def send(running: RunningBroker, *bodies: bytes) -> list[SendResult]:
+    async with Producer(running.namesrv, group="g") as producer:
+        return [await producer.send(Message(TOPIC, body, keys="k")) for body in bodies]
+
+
+async def test_a_push_consumer_traces_and_has_hooks(a_broker: RunningBroker) -> None:
+    hook = Consumed()
+
+    async def handle(message: ReceivedMessage) -> None:
+        assert message.body
+
+    (sent,) = await send(a_broker, b"one")
+    consumer = PushConsumer(
+        a_broker.namesrv,
+        group="readers",
+        handler=handle,
+        hooks=[hook],
+        trace=True,
+        consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    )
+    consumer.subscribe(TOPIC)
+    async with consumer:
+        await until(lambda: bool(hook.seen))
+    assert hook.seen == [("readers", "one", False, True)]
+    (told,) = await stored_soon(a_broker, TRACE, 1)
+    before, after = rows(told)
+    assert [before[0], before[3], before[5]] == ["SubBefore", "readers", sent.message_id]
+    assert [after[0], after[2], after[4]] == ["SubAfter", sent.message_id, "true"]
+
+
+async def test_a_lite_pull_consumer_traces_and_has_hooks(a_broker: RunningBroker) -> None:
+    hook = Consumed()
+    first, second = await send(a_broker, b"one", b"two")
+    async with LitePullConsumer(
+        a_broker.namesrv,
+        group="readers",
+        hooks=[hook],
+        trace=True,
+        trace_topic=TRACE,
+        consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    ) as consumer:
+        await consumer.subscribe(TOPIC)
+        got = [await anext(consumer), await anext(consumer)]
+    assert [each.body for each in got] == [b"one", b"two"]
+    assert hook.seen == [("readers", "one", True, True), ("readers", "two", True, True)]
+    (told,) = await stored_soon(a_broker, TRACE, 1)
+    ids = {first.message_id, second.message_id}
+    found = rows(told)
+    assert [row[0] for row in found] == ["SubBefore"] * 2 + ["SubAfter"] * 2
+    assert {row[5] for row in found[:2]} == ids
+    assert set(told.keys) == {*ids, "k"}
