@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Self, Unpack
 
 from roquet import client as aio
+from roquet.client.hooks import ConsumeHook
 from roquet.client.lite_options import LitePullOptions, LitePullSettings
 from roquet.client.message import ReceivedMessage
 from roquet.client.options import ClientOptions
@@ -32,6 +33,7 @@ class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
         client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
             all settings of the client.
         group: The group.
+        hooks: What runs when a poll has messages, on the thread of the event loop.
         settings: The fields of :class:`~roquet.client.LitePullOptions`.
 
     Raises:
@@ -53,9 +55,10 @@ class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
         client: str | Sequence[str] | ClientOptions,
         *,
         group: str,
+        hooks: Sequence[ConsumeHook] = (),
         **settings: Unpack[LitePullSettings],
     ) -> None:
-        super().__init__(aio.LitePullConsumer(client, group=group, **settings))
+        super().__init__(aio.LitePullConsumer(client, group=group, hooks=hooks, **settings))
         self._unseen: list[ReceivedMessage] = []
 
     @property

@@ -517,6 +517,7 @@ async def test_people_are_told_how_the_consumer_is(
     seen = Seen()
     async with consumer_of(a_broker, seen, orderly=True) as consumer:
         await until(lambda: committed_in_memory(consumer) == 2)
+        await until(lambda: len(consumer.assignment) == 4)
         info = consumer._parts.running_info()
     assert info.properties["PROP_CONSUMEORDERLY"] == "true"
     assert {each.topic for each in info.subscription_set} == {TOPIC, retry_topic(GROUP)}
