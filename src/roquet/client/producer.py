@@ -190,9 +190,12 @@ class Producer(Lifetime):
             BrokerRefused: A broker said no.
         """
         parts = self._parts
-        message = _with_sharding_key(message, sharding_key)
+        if sharding_key is not None:
+            message = _with_sharding_key(message, sharding_key)
         deadline = self._deadline(timeout_ms)
-        to = await parts.queue_of(message, queue, selector, arg, deadline)
+        to = None
+        if queue is not None or selector is not None or message.sharding_key:
+            to = await parts.queue_of(message, queue, selector, arg, deadline)
         accumulator = parts.accumulator
         if accumulator is not None and timeout_ms is None and accumulator.takes(message):
             message = parts.into_batch(message)

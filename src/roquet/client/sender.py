@@ -26,7 +26,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from roquet.client.answers import RETRY_RESPONSE_CODES
+from roquet.client.answers import RETRY_RESPONSE_CODES, refused
 from roquet.client.back_pressure import InFlight
 from roquet.client.fault import LatencyFaults
 from roquet.client.hooks import SendContext, SendHook, run_hooks
@@ -36,6 +36,7 @@ from roquet.client.outgoing_message import OutgoingMessage
 from roquet.client.producer_options import ProducerOptions
 from roquet.client.queue_choice import QueueRound
 from roquet.client.route import PublishRoute, vip_address
+from roquet.client.send_template import SendTemplates, send_header
 from roquet.errors import (
     BrokerRefused,
     ClientError,
@@ -47,9 +48,9 @@ from roquet.errors import (
 )
 from roquet.model import properties as prop
 from roquet.model.message_queue import MessageQueue
-from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand
+from roquet.remoting.frame import SerializeType
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
@@ -121,6 +122,11 @@ class Sender:
         self._options = options
         self._hooks = hooks
         self._faults = LatencyFaults(client.clock) if options.send_latency_fault else None
+        self._templates: SendTemplates | None = None
+        if client.options.serialize is SerializeType.JSON:
+            self._templates = SendTemplates(
+                group, default_topic_queues=client.options.default_topic_queues
+            )
         self._round = QueueRound(client.randomness, self._faults)
         self._refreshing: dict[str, asyncio.Task[None]] = {}
         self.in_flight = InFlight(options.max_in_flight, options.max_in_flight_bytes)
@@ -145,7 +151,8 @@ class Sender:
             BrokerRefused: A broker said no.
         """
         size_bytes = len(outgoing.body)
-        await self._enter(size_bytes, deadline)
+        if not self.in_flight.try_enter(size_bytes):
+            await self._enter(size_bytes, deadline)
         try:
             if queue is not None:
                 return await self._attempt(outgoing, queue, deadline.left_ms())
@@ -218,11 +225,13 @@ class Sender:
         brokers: list[str] = []
         while attempts_left > 0:
             attempts_left -= 1
-            try:
-                route = await self.route(topic, deadline)
-            except ClientError as error:
-                failure = failure or error  # an attempt that failed says more
-                break
+            route = self._client.routes.known_publish(topic)
+            if route is None or not route.queues:
+                try:
+                    route = await self.route(topic, deadline)
+                except ClientError as error:
+                    failure = failure or error  # an attempt that failed says more
+                    break
             after = brokers[-1] if brokers else None
             queue = self._round.choose(topic, route.queues, after_broker=after)
             left_ms = deadline.left_ms()
@@ -256,20 +265,34 @@ class Sender:
         self, outgoing: OutgoingMessage, queue: MessageQueue, timeout_ms: int
     ) -> SendResult:
         clock = self._client.clock
-        name, address = await self._broker_of(queue, timeout_ms)
+        name, address = self._known_broker_of(queue)
+        if address is None:
+            name, address = await self._broker_of(queue, timeout_ms)
         context = self._before(outgoing, queue, address) if self._hooks else None
-        header = self._header(outgoing, queue, name, context)
         started_ns = clock.monotonic_ns()
         try:
-            answer = await self._client.ask(
-                address,
-                outgoing.code,
-                header,
-                body=outgoing.body,
-                timeout_ms=max(timeout_ms, 1),
-                accept=_STATUS,
-            )
-            result = self._result(answer, outgoing, queue)
+            answer = None
+            filled = None
+            if context is None and self._templates is not None and not self._client.is_closed:
+                filled = self._templates.fill(outgoing, queue, name, born_ms=clock.now_ms())
+            if filled is not None:
+                answer = await self._client.remoting.invoke_template(
+                    address,
+                    outgoing.code,
+                    *filled,
+                    body=outgoing.body,
+                    timeout_ms=max(timeout_ms, 1),
+                )
+            if answer is None:
+                answer = await self._client.ask(
+                    address,
+                    outgoing.code,
+                    self._header(outgoing, queue, name, context),
+                    body=outgoing.body,
+                    timeout_ms=max(timeout_ms, 1),
+                    accept=_STATUS,
+                )
+            result = self._result(answer, outgoing, queue, address)
         except BaseException as error:
             if isinstance(error, RoquetError) and self._faults is not None:
                 is_reachable = not isinstance(error, BrokerRefused)
@@ -304,24 +327,30 @@ class Sender:
 
     # -------------------------------------------------------------------------------- parts
 
-    async def _broker_of(self, queue: MessageQueue, timeout_ms: int) -> tuple[str, str]:
-        """Name and address of the master that has a queue."""
+    def _known_broker_of(self, queue: MessageQueue) -> tuple[str, str | None]:
+        """Name and address of the master that has a queue, as far as they are known."""
         routes = self._client.routes
         name = routes.broker_name_of(queue)
         address = routes.broker_address(name, master_only=True)
+        if address is not None and self._client.options.vip_channel:
+            address = vip_address(address)
+        return name, address
+
+    async def _broker_of(self, queue: MessageQueue, timeout_ms: int) -> tuple[str, str]:
+        """Name and address of the master that has a queue."""
+        name, address = self._known_broker_of(queue)
         if address is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_ms / 1000):
-                    await routes.publish(queue.topic, refresh=True)
-            name = routes.broker_name_of(queue)
-            address = routes.broker_address(name, master_only=True)
+                    await self._client.routes.publish(queue.topic, refresh=True)
+            name, address = self._known_broker_of(queue)
         if address is None:
             raise NoRoute(
                 f"The broker {name} is not known",
                 detail=f"queue {queue.queue_id} of {queue.topic}",
                 hint="It may be down, or have no master; or the queue is not one of this cluster.",
             )
-        return name, vip_address(address) if self._client.options.vip_channel else address
+        return name, address
 
     def _header(
         self,
@@ -334,39 +363,37 @@ class Sender:
         if context is not None and context.properties != outgoing.properties:
             text = _changed_text(context.properties) or text
         client = self._client
-        return SendMessageRequestHeaderV2(
-            producer_group=self._group,
-            topic=outgoing.topic,
-            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
-            default_topic_queue_nums=client.options.default_topic_queues,
-            queue_id=queue.queue_id,
-            sys_flag=outgoing.sys_flag,
-            born_timestamp_ms=client.clock.now_ms(),
-            flag=outgoing.flag,
-            properties=text,
-            reconsume_times=outgoing.reconsume_times,
-            unit_mode=False,
-            max_reconsume_times=outgoing.max_reconsume_times,
-            batch=outgoing.is_batch,
+        return send_header(
+            outgoing,
+            queue,
+            group=self._group,
             broker_name=broker_name,
+            default_topic_queues=client.options.default_topic_queues,
+            born_ms=client.clock.now_ms(),
+            properties=text,
         )
 
     def _result(
-        self, answer: RemotingCommand, outgoing: OutgoingMessage, queue: MessageQueue
+        self, answer: RemotingCommand, outgoing: OutgoingMessage, queue: MessageQueue, address: str
     ) -> SendResult:
-        header = decode_header(SendMessageResponseHeader, answer.ext_fields)
+        status = _STATUS.get(answer.code)
+        if status is None:
+            raise refused(answer, outgoing.code, address)
         fields = answer.ext_fields or {}
+        header = _read_quickly(fields) or decode_header(SendMessageResponseHeader, fields)
         is_inner_batch = header.batch_unique_id is not None
         unique_id = (
             outgoing.properties[prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX]
             if is_inner_batch
             else ",".join(outgoing.unique_ids)
         )
+        if queue.topic != outgoing.user_topic or queue.queue_id != header.queue_id:
+            queue = MessageQueue(outgoing.user_topic, queue.broker_name, header.queue_id)
         return SendResult(
-            status=_STATUS[answer.code],
+            status=status,
             message_id=unique_id,
             offset_message_id=header.msg_id,
-            queue=MessageQueue(outgoing.user_topic, queue.broker_name, header.queue_id),
+            queue=queue,
             queue_offset=header.queue_offset,
             transaction_id=header.transaction_id,
             region_id=fields.get(prop.MSG_REGION) or DEFAULT_REGION,
@@ -413,6 +440,30 @@ def _changed_text(properties: Mapping[str, str]) -> str | None:
         return text
     log.error("A hook made properties that cannot be sent; the message goes without its changes")
     return None
+
+
+_PLAIN_ANSWER = frozenset(
+    {"msgId", "queueId", "queueOffset", "transactionId", prop.MSG_REGION, prop.TRACE_SWITCH}
+)
+
+
+def _read_quickly(fields: Mapping[str, str]) -> SendMessageResponseHeader | None:
+    """What most answers say; ``None`` for an answer that says more, less or something odd."""
+    if not fields.keys() <= _PLAIN_ANSWER:
+        return None
+    message_id, queue_id, offset = map(fields.get, ("msgId", "queueId", "queueOffset"))
+    if message_id is None or queue_id is None or offset is None:
+        return None
+    if not (
+        queue_id.isdecimal() and offset.isdecimal() and len(queue_id) < 10 and len(offset) < 19
+    ):
+        return None
+    return SendMessageResponseHeader(
+        msg_id=message_id,
+        queue_id=int(queue_id),
+        queue_offset=int(offset),
+        transaction_id=fields.get("transactionId"),
+    )
 
 
 def _say_attempts(error: ClientError, brokers: Sequence[str]) -> None:

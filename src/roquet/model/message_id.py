@@ -68,7 +68,8 @@ class UniqueIdFactory:
 
     def __init__(self, ip: bytes, process_id: int, loader_hash: int) -> None:
         """Fix the parts that stay: address, process id and what tells apart twins in a process."""
-        self._prefix = ip + struct.pack(">Hi", process_id & 0xFFFF, loader_hash)
+        prefix = ip + struct.pack(">Hi", process_id & 0xFFFF, loader_hash)
+        self._prefix = prefix.hex().upper()
         self._counter = 0
 
     def make(self, millis_of_month: int) -> str:
@@ -77,8 +78,7 @@ class UniqueIdFactory:
         The last days of a month need all 32 bits, which Java writes as a negative number.
         """
         self._counter = (self._counter + 1) & 0xFFFF
-        tail = struct.pack(">IH", millis_of_month & 0xFFFFFFFF, self._counter)
-        return (self._prefix + tail).hex().upper()
+        return f"{self._prefix}{millis_of_month & 0xFFFFFFFF:08X}{self._counter:04X}"
 
 
 class UniqueId(NamedTuple):

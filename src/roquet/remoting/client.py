@@ -175,6 +175,41 @@ class RemotingClient:
             answer = await self._invoke_patiently(address, request, timeout_ms)
         return answer
 
+    async def invoke_template(
+        self,
+        address: str,
+        code: int,
+        template: bytes,
+        values: tuple[object, ...],
+        *,
+        body: bytes = b"",
+        timeout_ms: int,
+    ) -> RemotingCommand | None:
+        """As :meth:`invoke`, for requests that are all alike; see :meth:`Connection.begin`.
+
+        Returns:
+            The answer; ``None`` when the request has to be made with :meth:`invoke`: nothing was
+            sent, or the server said GO_AWAY and did nothing.
+
+        Raises:
+            SendFailed: The connection broke before the answer came.
+            RequestTimeout: No answer came in time.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not self._slots.take_free():
+            return None
+        try:
+            future = connection.begin(code, template, values, body, timeout_ms=timeout_ms)
+            if future is None:
+                return None
+            answer = await future
+        finally:
+            self._slots.give_back()
+        if answer.code == ResponseCode.GO_AWAY:
+            self._lost(address, connection)
+            return None
+        return answer
+
     async def _invoke_patiently(
         self, address: str, request: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:

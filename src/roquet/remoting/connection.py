@@ -33,7 +33,7 @@ from roquet.remoting.command import (
     create_request,
     create_response,
 )
-from roquet.remoting.frame import Frame, FrameDecoder, SerializeType
+from roquet.remoting.frame import Frame, FrameDecoder, SerializeType, encode_frame
 from roquet.remoting.frame_lane import ConnectionLane
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
@@ -500,6 +500,39 @@ class Connection(asyncio.Protocol):
         if self._endpoint.hooks:
             self._run_hooks(lambda hook: hook.after_response(call, response))
         return response
+
+    def begin(
+        self,
+        code: int,
+        template: bytes,
+        values: tuple[object, ...],
+        body: bytes,
+        *,
+        timeout_ms: int,
+    ) -> asyncio.Future[RemotingCommand] | None:
+        """As :meth:`invoke`, with a JSON header that is written already, but for some values.
+
+        Args:
+            code: The request code that the header says.
+            template: The header with places for the values and, last, for the opaque, in the form
+                of the operator ``%``.
+            values: The values.
+            body: The body.
+            timeout_ms: How long the answer may take.
+
+        Returns:
+            What will be the answer; ``None`` when the request has to be made in the usual way,
+            because a hook must see it or it cannot be sent now.
+        """
+        outgoing = self._outgoing
+        if self._endpoint.hooks or not self.is_writable:
+            return None
+        if len(outgoing) >= self._limits.max_outgoing:
+            return None
+        opaque = outgoing.free_opaque()
+        self._write(encode_frame(SerializeType.JSON, template % (*values, opaque), body))
+        self._endpoint.statistics.requests_sent += 1
+        return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
         """As :meth:`send_oneway`, with a request that is already made."""

@@ -1,6 +1,9 @@
 """Requests that we sent on one connection and that are not answered yet.
 
 Owns the pairing of answers with requests by their opaque, the time-outs, and how many may be open.
+
+A connection has one timer, for the request that is due first; when it fires, all are looked at.
+Most requests are answered long before they are due: a timer for each would be made for nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from roquet.remoting.command import RemotingCommand
 __all__ = ["OutgoingRequests", "Slots", "request_timeout"]
 
 _OPAQUE_MASK = 0x7FFFFFFF
+
+_Due = tuple[float, int, str, int]
+"""When a request must be answered, on the loop's clock; its code, its peer, its time-out."""
 
 
 class Slots:
@@ -70,12 +76,14 @@ class OutgoingRequests:
         loop: The event loop of the connection.
     """
 
-    __slots__ = ("_loop", "_next_opaque", "_waiting")
+    __slots__ = ("_due", "_loop", "_next_opaque", "_timer", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._next_opaque = 0
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._due: dict[int, _Due] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -97,22 +105,54 @@ class OutgoingRequests:
             RequestTimeout: It did not come in time.
             SendFailed: The connection broke.
         """
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._waiting[request.opaque] = future
-        timer = None
-        if timeout_ms is not None:
-            late = partial(request_timeout, peer, request.code, timeout_ms)
-            timer = self._loop.call_later(timeout_ms / 1000, _fail, future, late)
+        opaque = request.opaque
+        future = self.expect(opaque, request.code, peer, timeout_ms=timeout_ms)
         try:
             return await future
         finally:
-            if timer is not None:
-                timer.cancel()
-            self._waiting.pop(request.opaque, None)
+            self._waiting.pop(opaque, None)
+            self._due.pop(opaque, None)
+
+    def expect(
+        self, opaque: int, code: int, peer: str, *, timeout_ms: int | None
+    ) -> asyncio.Future[RemotingCommand]:
+        """What will be the answer to a request that was just sent; fails as :meth:`wait` does.
+
+        Whoever gives up a request with a time-out may simply cancel it.
+        """
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._waiting[opaque] = future
+        if timeout_ms is not None:
+            at_s = self._loop.time() + timeout_ms / 1000
+            self._due[opaque] = (at_s, code, peer, timeout_ms)
+            if self._timer is None or at_s < self._timer.when():
+                self._set_timer(at_s)
+        return future
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        """Fail what is overdue, forget what was given up, and wait for what is due next."""
+        self._timer = None
+        now_s = self._loop.time()
+        for opaque, (at_s, code, peer, timeout_ms) in list(self._due.items()):
+            future = self._waiting.get(opaque)
+            if future is None or future.done() or at_s <= now_s:
+                del self._due[opaque]
+                self._waiting.pop(opaque, None)
+                if future is not None:
+                    _fail(future, partial(request_timeout, peer, code, timeout_ms))
+        if self._due:
+            self._set_timer(min(due[0] for due in self._due.values()))
 
     def answered(self, response: RemotingCommand) -> bool:
         """Hand an answer to whoever waits for it; ``False`` when nobody does."""
-        future = self._waiting.pop(response.opaque, None)
+        opaque = response.opaque
+        future = self._waiting.pop(opaque, None)
+        self._due.pop(opaque, None)
         if future is None or future.done():
             return False
         future.set_result(response)
@@ -123,6 +163,10 @@ class OutgoingRequests:
         for future in self._waiting.values():
             _fail(future, make_error)
         self._waiting.clear()
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def request_timeout(peer: str, code: int, timeout_ms: int) -> RequestTimeout:

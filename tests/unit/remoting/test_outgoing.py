@@ -1,0 +1,45 @@
+"""Requests that wait for an answer: who gets it, and who is told that none came."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from roquet.errors import RequestTimeout, SendFailed
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.outgoing import OutgoingRequests
+
+
+async def test_each_request_is_failed_when_it_is_due_and_not_before() -> None:
+    waiting = OutgoingRequests(asyncio.get_running_loop())
+    late = waiting.expect(1, 10, "peer", timeout_ms=60_000)
+    soon = waiting.expect(2, 10, "peer", timeout_ms=20)
+    sooner = waiting.expect(3, 10, "peer", timeout_ms=5)
+    endless = waiting.expect(4, 10, "peer", timeout_ms=None)
+    with pytest.raises(RequestTimeout, match="peer did not answer"):
+        await sooner
+    with pytest.raises(RequestTimeout) as caught:
+        await soon
+    assert caught.value.detail == "waited 20 ms"
+    assert not late.done()
+    assert not endless.done()
+    assert len(waiting) == 2
+    assert waiting.answered(RemotingCommand(code=0, opaque=1))
+    assert (await late).opaque == 1
+    waiting.fail(lambda: SendFailed("gone"))
+    with pytest.raises(SendFailed):
+        await endless
+    assert len(waiting) == 0
+
+
+async def test_what_was_given_up_is_forgotten() -> None:
+    waiting = OutgoingRequests(asyncio.get_running_loop())
+    waiting.expect(1, 10, "peer", timeout_ms=60_000).cancel()
+    waiting.expect(2, 10, "peer", timeout_ms=1).cancel()
+    last = waiting.expect(3, 10, "peer", timeout_ms=5)
+    with pytest.raises(RequestTimeout):
+        await last
+    assert len(waiting) == 0
+    assert not waiting.answered(RemotingCommand(code=0, opaque=1))
+    waiting.fail(lambda: SendFailed("gone"))
