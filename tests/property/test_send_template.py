@@ -22,10 +22,10 @@ CODES = st.sampled_from([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MES
 @given(
     topic=NAMES,
     group=NAMES,
-    broker_name=st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8),
+    broker_name=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
     code=CODES,
     numbers=st.tuples(INTS, INTS, INTS, st.integers(0, 2**62)),
-    texts=st.lists(st.text(st.characters(exclude_categories=("Cs",))), min_size=2, max_size=2),
+    texts=st.lists(st.text(st.characters(codec="utf-8")), min_size=2, max_size=2),
 )
 @example("%RETRY%100%d", "a%b", "%s", RequestCode.SEND_MESSAGE_V2, (0, 0, 0, 1), ["", "%\x01\x02"])
 @example(
