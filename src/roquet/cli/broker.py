@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from roquet.broker.settings import BrokerSettings, broker_properties, load_broker_settings
-from roquet.cli.output import json_option, print_json
+from roquet.cli.output import even_if_nobody_reads, json_option, print_json
 from roquet.cli.server import (
     StopSignals,
     config_option,
     endpoint_options,
-    even_if_nobody_reads,
     flush_failed,
     given,
     log_level_option,

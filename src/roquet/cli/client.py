@@ -19,20 +19,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from copy import copy
 from typing import TypeVar
 
 import click
 
 from roquet.admin import Admin
 from roquet.cli.connection import Connection
+from roquet.cli.contexts import nearest
 from roquet.cli.output import print_error
-from roquet.errors import RoquetError
+from roquet.errors import NoRoute, RoquetError
 from roquet.runtime.log import LineFormatter
 
 __all__ = [
     "EXIT_INTERRUPTED",
     "administer",
+    "nearest_topic",
     "run_client",
     "warn",
     "warn_failures",
@@ -80,6 +84,24 @@ def administer(connection: Connection, work: Callable[[Admin], Awaitable[T]]) ->
         return run_client(connection, whole)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+@contextmanager
+def nearest_topic(connection: Connection, topic: str) -> Iterator[None]:
+    """Have an error that says that no broker has a topic name the topic that may be meant.
+
+    Raises:
+        NoRoute: No broker has it.
+    """
+    try:
+        yield
+    except NoRoute as error:
+        names: list[str] = []
+        with suppress(RoquetError):  # who looks for a better hint makes nothing worse
+            names = administer(connection, lambda admin: admin.topics.names())
+        found = copy(error)
+        found.hint = nearest(topic, names) or error.hint
+        raise found from error
 
 
 def warn_failures(failures: Mapping[str, RoquetError], *, as_json: bool) -> None:

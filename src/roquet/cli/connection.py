@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Connection",
     "connection_of",
+    "connection_of_flags",
     "connection_options",
     "context_of_flags",
     "global_connection_options",
@@ -352,9 +353,17 @@ def _gather(
 def _resolve(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> Connection | None:
-    if context.resilient_parsing:
-        return None
     _note(_NAMESRV)(context, parameter, text)
+    return None if context.resilient_parsing else connection_of_flags(context)
+
+
+def connection_of_flags(context: click.Context) -> Connection:
+    """The connection that the flags of a command come to.
+
+    Raises:
+        NotFound: There is no such context.
+        ConfigError: The contexts cannot be read, or a secret is not where it should be.
+    """
     return connection_of(
         settings_of_flags(context),
         context=context_of_flags(context),

@@ -19,11 +19,10 @@ import msgspec
 
 from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.settings import BrokerSettings, load_broker_settings
-from roquet.cli.output import json_option
+from roquet.cli.output import even_if_nobody_reads, json_option
 from roquet.cli.server import (
     StopSignals,
     config_option,
-    even_if_nobody_reads,
     flush_failed,
     given,
     log_level_option,

@@ -1,4 +1,4 @@
-"""``roquet group``: list, show and drop consumer groups.
+"""``roquet group``: list, show and drop consumer groups; the other verbs are in modules beside it.
 
 Owns the options and the text; the work is done by ``roquet.admin``.
 """
@@ -10,7 +10,11 @@ from msgspec import Struct
 
 from roquet.admin import Admin
 from roquet.cli.client import administer, warn_failures
+from roquet.cli.completion import complete_group
 from roquet.cli.connection import Connection, connection_options
+from roquet.cli.group_clients import group_clients
+from roquet.cli.group_set import create_group, group_configs, set_group
+from roquet.cli.offset_reset import reset
 from roquet.cli.output import (
     confirm,
     format_number,
@@ -22,7 +26,6 @@ from roquet.cli.output import (
     yes_option,
 )
 from roquet.client.names import check_group
-from roquet.errors import NotFound
 from roquet.model.subscription import SubscriptionGroupConfig
 
 __all__ = ["GroupFacts", "GroupQueue", "group"]
@@ -65,7 +68,11 @@ class GroupFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 @click.group()
 def group() -> None:
-    """List, show and drop consumer groups."""
+    """List, show, make, alter, move and drop consumer groups."""
+
+
+for each in (create_group, group_clients, reset, set_group):
+    group.add_command(each)
 
 
 @group.command("ls")
@@ -106,13 +113,7 @@ def list_groups(*, connection: Connection, cluster: str | None, as_json: bool) -
 
 
 async def _look(admin: Admin, name: str, *, as_json: bool) -> GroupFacts:
-    # Asked for one group by name, a broker may make it; a look must not.
-    gathered = await admin.groups.configs()
-    tables = gathered.partial(f"Looking at the group {name}")
-    settings = {broker: table[name] for broker, table in tables.items() if name in table}
-    if not settings:
-        gathered.complete(f"Looking for the group {name}")
-        raise NotFound(f"There is no group {name}", hint="roquet group ls lists the groups.")
+    settings = await group_configs(admin, name, as_json=as_json)
     progress = await admin.offsets.progress(name)
     connected = await admin.clients.consumers(name)
     warn_failures(progress.failures | connected.failures, as_json=as_json)
@@ -146,7 +147,7 @@ async def _look(admin: Admin, name: str, *, as_json: bool) -> GroupFacts:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @connection_options
 @json_option
 def show(name: str, *, connection: Connection, as_json: bool) -> None:
@@ -185,7 +186,7 @@ def show(name: str, *, connection: Connection, as_json: bool) -> None:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @connection_options
 @click.option("--keep-offsets", is_flag=True, help="Leave what it has committed.")
 @click.option("--with-topics", is_flag=True, help="Its retry and dead-letter topics too.")

@@ -7,14 +7,16 @@ printed on standard error and decides the exit code. The same goes for what the 
 
 import errno
 import importlib
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from roquet import __version__
 from roquet.cli.connection import global_connection_options
 from roquet.cli.output import print_error, wants_json
 from roquet.errors import RoquetError
+from roquet.runtime.process import silence_output
 
 
 class LazyCommand(NamedTuple):
@@ -27,14 +29,22 @@ class LazyCommand(NamedTuple):
 COMMANDS: dict[str, LazyCommand] = {
     "broker": LazyCommand("roquet.cli.broker:broker", "Run a broker."),
     "context": LazyCommand("roquet.cli.context:context", "Name clusters, and choose among them."),
+    "completion": LazyCommand("roquet.cli.completion:completion", "Complete commands in a shell."),
     "dev": LazyCommand("roquet.cli.dev:dev", "Run a name server and a broker in one process."),
-    "group": LazyCommand("roquet.cli.group:group", "List, show and drop consumer groups."),
+    "group": LazyCommand(
+        "roquet.cli.group:group", "Look at, make, alter and drop consumer groups."
+    ),
     "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
+    "offset": LazyCommand("roquet.cli.offset:offset", "Show how far groups are, and move them."),
     "send": LazyCommand("roquet.cli.send:send", "Send messages to a topic."),
     "store": LazyCommand("roquet.cli.store:store", "Look into, check and repair a message store."),
     "tail": LazyCommand("roquet.cli.tail:tail", "Show the messages of a topic."),
-    "topic": LazyCommand("roquet.cli.topic:topic", "List, show, make and drop topics."),
+    "topic": LazyCommand("roquet.cli.topic:topic", "Look at, make, alter and drop topics."),
 }
+
+
+SAY_BY_EXIT_CODE = frozenset({"store"})
+"""Commands whose exit code is the result, so that it must not be 0 before all was looked at."""
 
 
 class RoquetGroup(click.Group):
@@ -62,6 +72,15 @@ class RoquetGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[explicit-any]  # of click
+        """Complete the name of a sub-command without importing any of them."""
+        items = [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in sorted(COMMANDS.items())
+            if name.startswith(incomplete)
+        ]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the sub-command; turn its errors into words and an exit code."""
         try:
@@ -70,13 +89,26 @@ class RoquetGroup(click.Group):
             failure = error
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise
+                _stop_writing(ctx, error)
             place = f"{error.filename}: " if error.filename else ""
             failure = RoquetError(
                 "The system refused to read or write.", detail=f"{place}{error.strerror or error}"
             )
         print_error(failure, as_json=wants_json(ctx))
         raise click.exceptions.Exit(failure.exit_code)
+
+
+def _stop_writing(ctx: click.Context, error: OSError) -> NoReturn:
+    """End after the reader of standard output has gone, as ``head`` does when it has enough.
+
+    Raises:
+        OSError: The exit code would tell a result that was not reached.
+        click.exceptions.Exit: With 0.
+    """
+    if ctx.invoked_subcommand in SAY_BY_EXIT_CODE:
+        raise error
+    silence_output()
+    raise click.exceptions.Exit(0)
 
 
 @click.group(cls=RoquetGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from roquet.cli.output import json_option, print_json
+from roquet.cli.output import even_if_nobody_reads, json_option, print_json
 from roquet.cli.server import (
     StopSignals,
     config_option,
     endpoint_options,
-    even_if_nobody_reads,
     given,
     log_level_option,
     print_properties,

@@ -8,7 +8,8 @@ command; ``rich`` is imported only for a terminal.
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import ParamSpec, TypeVar
 
@@ -16,6 +17,7 @@ import click
 import msgspec
 
 from roquet.errors import RoquetError
+from roquet.runtime.process import silence_output
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,6 +62,15 @@ def confirm(question: str, *, is_sure: bool) -> None:
     """
     if not is_sure:
         click.confirm(question, abort=True, err=True)
+
+
+@contextmanager
+def even_if_nobody_reads() -> Iterator[None]:
+    """Go on when the reader of standard output has gone: the work is not for them only."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence_output()
 
 
 def print_error(error: RoquetError, *, as_json: bool) -> None:
@@ -193,6 +204,20 @@ def parse_time(
         )
         raise click.BadParameter(message) from None
     return round(moment.timestamp() * 1000)
+
+
+def parse_pairs(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Read an option that is repeated: names and values, with an equals sign between."""
+    found = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            message = f"{text!r} is not NAME=VALUE."
+            raise click.BadParameter(message)
+        found[name] = value
+    return found
 
 
 def parse_span_ms(text: str) -> int | None:

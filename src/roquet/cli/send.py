@@ -16,11 +16,21 @@ from copy import copy
 import click
 from msgspec import Struct
 
-from roquet.cli.client import EXIT_INTERRUPTED, run_client
+from roquet.cli.client import EXIT_INTERRUPTED, nearest_topic, run_client
+from roquet.cli.completion import complete_topic
 from roquet.cli.connection import Connection, connection_options
 from roquet.cli.input_lines import input_lines
 from roquet.cli.message_line import message_of
-from roquet.cli.output import json_option, parse_span_ms, parse_time, plural, print_json
+from roquet.cli.output import (
+    even_if_nobody_reads,
+    json_option,
+    parse_pairs,
+    parse_span_ms,
+    parse_time,
+    plural,
+    print_json,
+)
+from roquet.cli.pace import Pace
 from roquet.client import Message, Producer, SendResult, SendStatus
 from roquet.client.names import check_topic
 from roquet.errors import RoquetError
@@ -78,19 +88,6 @@ class _Plan(Struct, frozen=True, kw_only=True):
         return found
 
 
-def _parse_properties(
-    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    found = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            message = f"{text!r} is not NAME=VALUE."
-            raise click.BadParameter(message)
-        found[name] = value
-    return found
-
-
 def _parse_delay(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> tuple[int, int | None]:
@@ -107,7 +104,7 @@ def _parse_delay(
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @connection_options
 @click.option("--jsonl", "from_json", is_flag=True, help="Each body or line is a JSON object.")
@@ -121,7 +118,7 @@ def _parse_delay(
     "properties",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_parse_properties,
+    callback=parse_pairs,
     help="A property; repeatable.",
 )
 @click.option(
@@ -203,7 +200,8 @@ def send(
             await _Sender(producer, plan, report).run(bodies)
 
     try:
-        run_client(connection, work)
+        with nearest_topic(connection, connection.wrap(topic)):
+            run_client(connection, work)
     except KeyboardInterrupt:
         context.exit(EXIT_INTERRUPTED)
     finally:
@@ -229,7 +227,7 @@ class _Report:
         if result.status is not SendStatus.SEND_OK:
             self._less_safe[result.status.value] += 1
         if self._as_json:
-            print_json(
+            self._print(
                 SentLine(
                     number=number,
                     status=result.status.value,
@@ -242,6 +240,11 @@ class _Report:
                 )
             )
 
+    def _print(self, line: SentLine) -> None:
+        # What was asked to be sent is sent, whether somebody reads about it or not.
+        with even_if_nobody_reads():
+            print_json(line)
+
     def end(self) -> None:
         """All that was sent is reported."""
         if self.empty:
@@ -253,6 +256,10 @@ class _Report:
             click.echo(f"Warning: {text}", err=True)
         if self._as_json:
             return
+        with even_if_nobody_reads():
+            self._summarize()
+
+    def _summarize(self) -> None:
         if self._stored == 1 and self._last is not None:
             queue, offset = self._last.queue, self._last.queue_offset
             place = f"{queue.broker_name}, queue {queue.queue_id}, offset {offset}"
@@ -270,7 +277,7 @@ class _Sender:
         self._plan = plan
         self._report = report
         self._number = 0
-        self._begin_s = asyncio.get_running_loop().time()
+        self._pace = None if plan.rate is None else Pace(plan.rate)
         self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._under_way: asyncio.Queue[asyncio.Task[SendResult] | None] = asyncio.Queue()
 
@@ -307,7 +314,8 @@ class _Sender:
             self._report.empty += 1
             return
         for _ in range(self._plan.count):
-            await self._pace()
+            if self._pace is not None:
+                await self._pace.wait()
             await self._room.acquire()
             self._number += 1
             try:
@@ -317,11 +325,6 @@ class _Sender:
             self._under_way.put_nowait(asyncio.ensure_future(self._producer.send(message)))
             if message.sharding_key:
                 await self._under_way.join()
-
-    async def _pace(self) -> None:
-        if self._plan.rate is not None:
-            due_s = self._begin_s + self._number / self._plan.rate
-            await asyncio.sleep(due_s - asyncio.get_running_loop().time())
 
     async def _take_ends(self, feed: asyncio.Future[None]) -> RoquetError | None:
         """Report the ends of sends; the first failure ends the feed."""

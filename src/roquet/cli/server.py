@@ -20,8 +20,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -32,14 +31,13 @@ from roquet.runtime.files import Files
 from roquet.runtime.log import LineFormatter
 from roquet.runtime.memory import keep_heap
 from roquet.runtime.network import is_loopback
-from roquet.runtime.process import exit_at_once, raise_open_files_limit, silence_output
+from roquet.runtime.process import exit_at_once, raise_open_files_limit
 from roquet.store.store_lock import LOCK_FILE
 
 __all__ = [
     "StopSignals",
     "config_option",
     "endpoint_options",
-    "even_if_nobody_reads",
     "flush_failed",
     "given",
     "log_level_option",
@@ -148,15 +146,6 @@ def flush_failed(root: str, error: object) -> FlushFailed:
         detail=f"{root}: {error}; nothing was acknowledged after that",
         hint="Look at the disk and the system's log; the next start recovers what is on disk.",
     )
-
-
-@contextmanager
-def even_if_nobody_reads() -> Iterator[None]:
-    """Go on when the reader of standard output has gone: a server is there for its clients."""
-    try:
-        yield
-    except BrokenPipeError:
-        silence_output()
 
 
 class StopSignals:

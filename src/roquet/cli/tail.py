@@ -13,18 +13,17 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from datetime import datetime
-from enum import Enum
-from typing import NamedTuple
 
 import click
 
 from roquet.admin.calls import TOOLS_GROUP
-from roquet.cli.client import EXIT_INTERRUPTED, run_client, warn
+from roquet.cli.client import EXIT_INTERRUPTED, nearest_topic, run_client, warn
+from roquet.cli.completion import complete_topic
 from roquet.cli.connection import Connection, connection_options
 from roquet.cli.message_format import DEFAULT_FORMAT, MessageFormat
 from roquet.cli.message_line import body_of, line_of
-from roquet.cli.output import json_option, parse_span_ms, print_json
+from roquet.cli.output import json_option, print_json
+from roquet.cli.starts import START_HELP, Start, StartKind, start_of
 from roquet.client import (
     ClientInstance,
     Expression,
@@ -35,12 +34,12 @@ from roquet.client import (
     Sql,
     subscription_of,
 )
-from roquet.errors import ConfigError, NoRoute, NotFound, RoquetError
+from roquet.errors import NoRoute, NotFound, RoquetError
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.headers.pull import PullFlag
 from roquet.runtime.clock import SystemClock
 
-__all__ = ["Start", "expression_of", "start_of", "tail"]
+__all__ = ["expression_of", "tail"]
 
 SUSPEND_MS = 15_000
 RETRY_S = 1.0
@@ -50,56 +49,6 @@ ARRIVALS_MAX = 16
 DEFAULT_FROM = "-10"
 
 _TAGS = re.compile(r"[^\s|=<>()',]+(?:\s*\|\|\s*[^\s|=<>()',]+)*")
-
-
-class StartKind(Enum):
-    """What the number of a :class:`Start` means."""
-
-    OFFSET = "offset"
-    LAST = "last"
-    TIME = "time"
-
-
-class Start(NamedTuple):
-    """Where to begin in each queue.
-
-    Attributes:
-        kind: What the number means.
-        number: The queue offset, how many messages before the end, or milliseconds since 1970.
-    """
-
-    kind: StartKind
-    number: int
-
-
-def start_of(text: str, now_ms: int) -> Start:
-    """Read where to begin.
-
-    Raises:
-        ConfigError: The text says nothing of that kind.
-
-    Example:
-        >>> [start_of(text, 1_000_000).number for text in ("earliest", "17", "-10", "15m")]
-        [0, 17, 10, 100000]
-    """
-    if text in {"earliest", "latest"}:
-        return Start(StartKind.OFFSET if text == "earliest" else StartKind.LAST, 0)
-    if re.fullmatch(r"(?a)-?\d{1,18}", text):
-        number = int(text)
-        return Start(StartKind.OFFSET, number) if number >= 0 else Start(StartKind.LAST, -number)
-    if re.fullmatch(r"(?a)@\d{1,18}", text):
-        return Start(StartKind.TIME, int(text[1:]))
-    span_ms = parse_span_ms(text)
-    if span_ms is not None:
-        return Start(StartKind.TIME, max(now_ms - span_ms, 0))
-    try:
-        return Start(StartKind.TIME, round(datetime.fromisoformat(text).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise ConfigError(
-            f"--from is {text!r}",
-            hint="It is earliest, latest, an offset (17), the last ones (-10), a time "
-            "(2026-01-31T12:00:00, or @ and milliseconds since 1970) or so long ago (15m, 2h).",
-        ) from None
 
 
 def expression_of(text: str) -> Expression:
@@ -113,7 +62,7 @@ def expression_of(text: str) -> Expression:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @connection_options
 @click.option(
     "--from",
@@ -121,8 +70,7 @@ def expression_of(text: str) -> Expression:
     metavar="START",
     default=DEFAULT_FROM,
     show_default=True,
-    help="earliest, latest, an offset (17), the last ones of each queue (-10), a time, or so long "
-    "ago (15m).",
+    help=START_HELP,
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with new messages until Ctrl-C.")
 @click.option(
@@ -183,7 +131,8 @@ def tail(
                 await reader.follow(show, as_json=as_json)
 
     try:
-        run_client(connection, work)
+        with nearest_topic(connection, wire_topic):
+            run_client(connection, work)
     except KeyboardInterrupt:
         context.exit(0 if follow else EXIT_INTERRUPTED)
 

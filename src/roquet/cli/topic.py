@@ -1,4 +1,4 @@
-"""``roquet topic``: list, show, make and drop topics.
+"""``roquet topic``: list, show, make and drop topics; altering them is in ``topic_set``.
 
 Owns the options and the text; the work is done by ``roquet.admin``.
 """
@@ -11,7 +11,8 @@ import click
 from msgspec import Struct
 
 from roquet.admin import Admin, TopicStats
-from roquet.cli.client import administer, warn_failures
+from roquet.cli.client import administer, nearest_topic, warn_failures
+from roquet.cli.completion import complete_topic
 from roquet.cli.connection import Connection, connection_options
 from roquet.cli.output import (
     confirm,
@@ -22,14 +23,13 @@ from roquet.cli.output import (
     print_table,
     yes_option,
 )
+from roquet.cli.topic_set import PERMS, perm_text, set_topic
 from roquet.client.names import check_topic
 from roquet.errors import ClientError
 from roquet.model.topic import is_dlq_topic, is_retry_topic
-from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
+from roquet.model.topic_config import TopicConfig
 
 __all__ = ["QueueFacts", "TopicFacts", "topic"]
-
-_PERMS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 
 
 class TopicSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -66,17 +66,18 @@ class TopicFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 @click.group()
 def topic() -> None:
-    """List, show, make and drop topics."""
+    """List, show, make, alter and drop topics."""
+
+
+topic.add_command(set_topic)
 
 
 def _settings(broker_name: str, config: TopicConfig) -> TopicSettings:
-    read = "r" if config.perm & PERM_READ else ""
-    write = "w" if config.perm & PERM_WRITE else ""
     return TopicSettings(
         broker_name=broker_name,
         read_queues=config.read_queue_nums,
         write_queues=config.write_queue_nums,
-        perm=read + write or "-",
+        perm=perm_text(config.perm),
         order=config.order,
         attributes=config.attributes,
     )
@@ -130,7 +131,7 @@ def list_topics(
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @connection_options
 @json_option
 def show(name: str, *, connection: Connection, as_json: bool) -> None:
@@ -144,7 +145,8 @@ def show(name: str, *, connection: Connection, as_json: bool) -> None:
         warn_failures(stats.failures | groups.failures, as_json=as_json)
         return _facts(stats, configs.answers, groups.answers)
 
-    found = administer(connection, work)
+    with nearest_topic(connection, name):
+        found = administer(connection, work)
     if as_json:
         print_json(found)
         return
@@ -222,7 +224,7 @@ def _facts(
     help="How many queues it gets on each broker.",
 )
 @click.option(
-    "--perm", type=click.Choice(tuple(_PERMS)), default="rw", show_default=True, help="Permission."
+    "--perm", type=click.Choice(tuple(PERMS)), default="rw", show_default=True, help="Permission."
 )
 @click.option("--order", is_flag=True, help="Producers keep to its queues while a broker is away.")
 @click.option("--cluster", metavar="NAME", help="The cluster that gets it.")
@@ -253,7 +255,7 @@ def create(
                 hint=f"Look at it with: roquet topic show {name}",
             )
         return await admin.topics.create(
-            name, queues=queues, perm=_PERMS[perm], order=order, cluster=cluster, broker=broker
+            name, queues=queues, perm=PERMS[perm], order=order, cluster=cluster, broker=broker
         )
 
     brokers = administer(connection, work)
@@ -264,7 +266,7 @@ def create(
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @connection_options
 @click.option("--cluster", metavar="NAME", help="Only in this cluster.")
 @yes_option
@@ -275,7 +277,8 @@ def delete(
     """Drop a topic with its messages and offsets, on all brokers. There is no way back."""
     check_topic(name)
     name = connection.wrap(name)
-    stats = administer(connection, lambda admin: admin.topics.stats(name))
+    with nearest_topic(connection, name):
+        stats = administer(connection, lambda admin: admin.topics.stats(name))
     holders = sorted({queue.broker_name for queue in stats.queues})
     messages = plural(stats.messages, "message")
     confirm(

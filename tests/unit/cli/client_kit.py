@@ -23,6 +23,11 @@ def done(broker: BackgroundBroker, *arguments: str, input: bytes | str | None = 
     return result.stdout
 
 
+def of_json(broker: BackgroundBroker, *arguments: str) -> Any:  # noqa: ANN401 - whatever it is
+    """What a command with ``--json`` wrote."""
+    return json.loads(done(broker, *arguments, "--json"))
+
+
 def lines(text: str) -> list[dict[str, Any]]:
     """Lines of JSON."""
     return [json.loads(line) for line in text.splitlines()]

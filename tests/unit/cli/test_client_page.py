@@ -11,9 +11,12 @@ import pytest
 from roquet.cli.client import EXIT_INTERRUPTED
 from roquet.cli.context import context
 from roquet.cli.group import GroupFacts, GroupQueue, group
+from roquet.cli.group_clients import ClientFacts, GroupClients, Subscription
 from roquet.cli.main import roquet
 from roquet.cli.message_format import MARKS
 from roquet.cli.message_line import MessageLine
+from roquet.cli.offset import GroupLag, QueueProgress, offset
+from roquet.cli.offset_reset import Move, ResetFacts
 from roquet.cli.send import SentLine, send
 from roquet.cli.tail import tail
 from roquet.cli.topic import QueueFacts, TopicFacts, topic
@@ -26,6 +29,7 @@ COMMANDS: dict[str, click.Command] = {
     "tail": tail,
     **{f"topic {name}": each for name, each in topic.commands.items()},
     **{f"group {name}": each for name, each in group.commands.items()},
+    **{f"offset {name}": each for name, each in offset.commands.items()},
 }
 
 
@@ -38,7 +42,9 @@ def section(name: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_listed(name: str) -> None:
     options = [each for each in COMMANDS[name].params if isinstance(each, click.Option)]
-    named = {flag for each in options if not each.hidden for flag in each.opts}
+    named = {
+        flag for each in options if not each.hidden for flag in (*each.opts, *each.secondary_opts)
+    }
     cells = re.findall(r"(?m)^\| (`-.*?) \| (?!the last)", section(name))
     assert {flag for cell in cells for flag in re.findall(r"(?<![\w-])(--?[\w-]+)", cell)} == named
 
@@ -72,6 +78,10 @@ def test_every_field_is_listed() -> None:
         "send": (SentLine,),
         "topic show": (TopicFacts, QueueFacts),
         "group show": (GroupFacts, GroupQueue),
+        "group clients": (GroupClients, ClientFacts, Subscription),
+        "offset ls": (GroupLag,),
+        "offset show": (QueueProgress,),
+        "offset reset": (ResetFacts, Move),
     }
     for name, structs in kinds.items():
         named = set(re.findall(r'"(\w+)":', section(name)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from roquet.cli import input_lines, send
+from roquet.cli.pace import Pace
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.unit.cli.client_kit import call, done, error_of, lines
 from tests.unit.cli.server_kit import END_TIMEOUT_S, MAIN, clean_environment
@@ -118,10 +119,54 @@ def test_count_and_delay_level(running: BackgroundBroker, topic: str) -> None:
     assert [each.properties["REAL_TOPIC"] for each in delayed].count(topic) == 6
 
 
-def test_rate_spaces_the_sends(running: BackgroundBroker, topic: str) -> None:
-    done(running, "send", topic, "x", "--count", "5", "--rate", "100")
-    born = sorted(each.born_timestamp_ms for each in running.messages(topic))
-    assert born[-1] - born[0] >= 35
+class Time:
+    """Time that passes by waiting only."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.waits: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now_s += seconds
+
+
+async def test_a_pace_spaces_what_happens() -> None:
+    time = Time()
+    pace = Pace(4, now_s=lambda: time.now_s, sleep=time.sleep)
+    moments = []
+    for _ in range(5):
+        await pace.wait()
+        moments.append(time.now_s)
+    assert moments == [100.0, 100.25, 100.5, 100.75, 101.0]
+
+
+async def test_what_a_pace_is_late_with_is_caught_up() -> None:
+    time = Time()
+    pace = Pace(4, now_s=lambda: time.now_s, sleep=time.sleep)
+    await pace.wait()
+    time.now_s += 0.6
+    for _ in range(3):
+        await pace.wait()
+    assert time.waits[:3] == [0, 0, 0]
+    assert time.now_s == 100.75
+
+
+def test_rate_spaces_the_sends(
+    running: BackgroundBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time()
+    rates = []
+
+    def pace(rate: float) -> Pace:
+        rates.append(rate)
+        return Pace(rate, now_s=lambda: time.now_s, sleep=time.sleep)
+
+    monkeypatch.setattr(send, "Pace", pace)
+    done(running, "send", topic, "x", "--count", "5", "--rate", "8")
+    assert rates == [8]
+    assert time.waits == [0, 0.125, 0.125, 0.125, 0.125]
+    assert len(running.messages(topic)) == 5
 
 
 def test_a_refusal_is_told_with_its_number(running: BackgroundBroker, topic: str) -> None:
@@ -225,3 +270,29 @@ def test_an_output_that_cannot_be_written_is_told_in_words(
     assert "The system refused to read or write." in done.stderr
     assert "Traceback" not in done.stderr
     assert bodies(running, topic) == [b"x"]
+
+
+def test_all_is_sent_even_if_nobody_reads_about_it(running: BackgroundBroker, topic: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "send", topic, "--json", "-n", running.namesrv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"".join(b"%d\n" % number for number in range(500)))
+        process.stdin.close()
+        assert process.wait(END_TIMEOUT_S) == 0
+        assert process.stderr.read() == b""
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert len(bodies(running, topic)) == 501

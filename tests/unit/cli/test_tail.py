@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from roquet.cli.message_format import MARKS, MessageFormat
-from roquet.cli.tail import StartKind, expression_of, start_of
+from roquet.cli.starts import StartKind, start_of
+from roquet.cli.tail import expression_of
 from roquet.client import ReceivedMessage, Sql
 from roquet.errors import ConfigError
 from roquet.model import sys_flag
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.unit.cli.client_kit import call, done, error_of, lines
-from tests.unit.cli.server_kit import server
+from tests.unit.cli.server_kit import END_TIMEOUT_S, MAIN, server
 
 NOW_MS = 1_800_000_000_000
 
@@ -224,3 +227,25 @@ def test_a_mark_that_stands_for_nothing(text: str) -> None:
 def test_a_body_that_cannot_be_read_is_shown_as_stored() -> None:
     message = ReceivedMessage(topic="T", raw_body=b"torn", sys_flag=sys_flag.COMPRESSED)
     assert MessageFormat("%b", for_terminal=False).line(message) == b"torn"
+
+
+# -- a reader that has enough -------------------------------------------------------------------
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(running: BackgroundBroker, topic: str) -> None:
+    done(running, "send", topic, input="".join(f"{number:01000}\n" for number in range(1000)))
+    arguments = ["tail", topic, "--from", "earliest", "--format", "%b", "-n", running.namesrv]
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        assert process.stdout is not None
+        assert len(process.stdout.readline()) == 1001
+        process.stdout.close()
+        assert process.wait(END_TIMEOUT_S) == 0
+        assert process.stderr.read() == b""
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

@@ -1,0 +1,143 @@
+"""``roquet group clients``: who is connected for a group, and what they subscribe to."""
+
+from __future__ import annotations
+
+import click
+from msgspec import Struct
+
+from roquet.admin import Admin
+from roquet.cli.client import administer, warn_failures
+from roquet.cli.completion import complete_group
+from roquet.cli.connection import Connection, connection_options
+from roquet.cli.output import json_option, plural, print_json, print_table
+from roquet.remoting.bodies.client import Connection as WireConnection
+from roquet.remoting.codes import version_name
+
+__all__ = ["ClientFacts", "GroupClients", "Subscription", "group_clients"]
+
+
+class ClientFacts(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A client, for programs; ``brokers`` are those that it is connected to."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    brokers: list[str]
+
+
+class Subscription(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a group wants of a topic, for programs."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
+class GroupClients(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The clients of a group, for programs."""
+
+    group: str
+    consume_type: str | None
+    message_model: str | None
+    consume_from_where: str | None
+    clients: list[ClientFacts]
+    subscriptions: list[Subscription]
+
+
+class _Gatherer:
+    """Puts together what brokers say."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, ClientFacts] = {}
+
+    def add(self, broker: str, connections: list[WireConnection]) -> None:
+        for each in connections:
+            client_id = each.client_id or ""
+            known = self._clients.get(client_id)
+            self._clients[client_id] = ClientFacts(
+                client_id=client_id,
+                address=each.client_address or "",
+                language=each.language or "",
+                version=version_name(each.version),
+                brokers=[*(known.brokers if known else ()), broker],
+            )
+
+    def clients(self) -> list[ClientFacts]:
+        return [self._clients[name] for name in sorted(self._clients)]
+
+
+async def _consumers(admin: Admin, group: str, *, as_json: bool) -> GroupClients:
+    found = await admin.clients.consumers(group)
+    parts = found.partial(f"Looking for clients of {group}")
+    warn_failures(found.failures, as_json=as_json)
+    gatherer = _Gatherer()
+    for broker, part in parts.items():
+        gatherer.add(broker, part.connection_set)
+    online = next((each for each in parts.values() if each.connection_set), None)
+    table = {
+        name: each for part in parts.values() for name, each in part.subscription_table.items()
+    }
+    return GroupClients(
+        group=group,
+        consume_type=online.consume_type.value if online and online.consume_type else None,
+        message_model=online.message_model.value if online and online.message_model else None,
+        consume_from_where=(
+            online.consume_from_where.value if online and online.consume_from_where else None
+        ),
+        clients=gatherer.clients(),
+        subscriptions=[
+            Subscription(
+                topic=name,
+                expression=table[name].sub_string or "",
+                expression_type=table[name].expression_type,
+            )
+            for name in sorted(table)
+        ],
+    )
+
+
+async def _producers(admin: Admin, group: str, *, as_json: bool) -> GroupClients:
+    found = await admin.clients.producers(group)
+    parts = found.partial(f"Looking for clients of {group}")
+    warn_failures(found.failures, as_json=as_json)
+    gatherer = _Gatherer()
+    for broker, part in parts.items():
+        gatherer.add(broker, part.connection_set)
+    return GroupClients(
+        group=group,
+        consume_type=None,
+        message_model=None,
+        consume_from_where=None,
+        clients=gatherer.clients(),
+        subscriptions=[],
+    )
+
+
+@click.command("clients")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@connection_options
+@click.option("--producers", is_flag=True, help="GROUP is one of producers.")
+@json_option
+def group_clients(name: str, *, connection: Connection, producers: bool, as_json: bool) -> None:
+    """Show who is connected for a group, and what it subscribes to."""
+    group = connection.wrap(name)
+    look = _producers if producers else _consumers
+    found = administer(connection, lambda admin: look(admin, group, as_json=as_json))
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        f"{group}: {plural(len(found.clients), 'client')}",
+        ("client", "address", "language", "version", "brokers"),
+        [
+            (each.client_id, each.address, each.language, each.version, " ".join(each.brokers))
+            for each in found.clients
+        ],
+    )
+    if found.subscriptions:
+        print_table(
+            plural(len(found.subscriptions), "subscription"),
+            ("topic", "expression", "type"),
+            [(each.topic, each.expression, each.expression_type) for each in found.subscriptions],
+        )

@@ -1,0 +1,227 @@
+"""``roquet group create`` and ``roquet group set``: the settings of a consumer group.
+
+What ``set`` does not name stays as it is, on each broker by itself. To forbid consuming stops the
+group, so that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+import click
+from msgspec import Struct, structs
+
+from roquet.admin import Admin
+from roquet.cli.client import administer, warn_failures
+from roquet.cli.completion import complete_group
+from roquet.cli.connection import Connection, connection_options
+from roquet.cli.contexts import nearest
+from roquet.cli.output import confirm, json_option, print_json, yes_option
+from roquet.cli.places import Changes, fields_of, on_each, place_options, words_of
+from roquet.client.names import check_group
+from roquet.errors import ClientError, ConfigError, NotFound
+from roquet.model.subscription import SubscriptionGroupConfig
+
+__all__ = ["create_group", "group_configs", "set_group"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_FIELDS = {
+    "retry_max_times": "retries",
+    "retry_queue_nums": "retryQueues",
+    "consume_enable": "consume",
+    "consume_broadcast_enable": "broadcast",
+    "consume_message_orderly": "orderly",
+    "consume_from_min_enable": "fromMin",
+}
+"""The settings that have a flag, and their names for people and programs."""
+
+
+class _Wish(Struct, frozen=True, kw_only=True):
+    """What the flags say; ``None`` stays as it is."""
+
+    retry_max_times: int | None
+    retry_queue_nums: int | None
+    consume_enable: bool | None
+    consume_broadcast_enable: bool | None
+    consume_message_orderly: bool | None
+    consume_from_min_enable: bool | None
+
+    @property
+    def said(self) -> dict[str, object]:
+        """What is to be set."""
+        fields = structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def config(self, now: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """The settings then."""
+        return structs.replace(now, **self.said)
+
+    def changes(self, now: SubscriptionGroupConfig) -> Changes:
+        """What becomes another value."""
+        return {
+            _FIELDS[name]: (getattr(now, name), value)
+            for name, value in self.said.items()
+            if getattr(now, name) != value
+        }
+
+
+def _settings_options(command: Callable[P, T]) -> Callable[P, T]:
+    options = (
+        click.option("--retries", type=click.IntRange(min=-1), help="Deliveries again at most."),
+        click.option("--retry-queues", type=click.IntRange(min=1), help="Queues for retries."),
+        click.option("--consume/--no-consume", default=None, help="Whether it may consume."),
+        click.option("--broadcast/--no-broadcast", default=None, help="Whether it may broadcast."),
+        click.option("--orderly/--no-orderly", default=None, help="Whether it consumes in order."),
+        click.option(
+            "--from-min/--no-from-min", default=None, help="Whether it may begin with old messages."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+async def group_configs(
+    admin: Admin,
+    group: str,
+    *,
+    cluster: str | None = None,
+    broker: str | None = None,
+    as_json: bool,
+) -> dict[str, SubscriptionGroupConfig]:
+    """The settings of a group on the brokers that have it.
+
+    Raises:
+        NotFound: None has it.
+        BrokersFailed: None of those that answer has it, and some do not answer.
+    """
+    # Asked for one group by name, a broker may make it; a look must not.
+    gathered = await admin.groups.configs(cluster=cluster, broker=broker)
+    tables = gathered.partial(f"Looking at the group {group}")
+    found = {name: table[group] for name, table in tables.items() if group in table}
+    if not found:
+        gathered.complete(f"Looking for the group {group}")
+        known = {each for table in tables.values() for each in table}
+        raise NotFound(
+            f"There is no group {group}",
+            hint=nearest(group, known) or "roquet group ls lists the groups.",
+        )
+    warn_failures(gathered.failures, as_json=as_json)
+    return found
+
+
+@click.command("create")
+@click.argument("name", metavar="GROUP")
+@connection_options
+@_settings_options
+@place_options
+@json_option
+def create_group(
+    name: str,
+    *,
+    connection: Connection,
+    retries: int | None,
+    retry_queues: int | None,
+    consume: bool | None,
+    broadcast: bool | None,
+    orderly: bool | None,
+    from_min: bool | None,
+    cluster: str | None,
+    broker: str | None,
+    as_json: bool,
+) -> None:
+    """Make a consumer group; one that is there already is left as it is, and refused."""
+    check_group(name)
+    group = connection.wrap(name)
+    wish = _Wish(
+        retry_max_times=retries,
+        retry_queue_nums=retry_queues,
+        consume_enable=consume,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=orderly,
+        consume_from_min_enable=from_min,
+    )
+
+    async def work(admin: Admin) -> list[str]:
+        tables = await admin.groups.configs(cluster=cluster, broker=broker)
+        there = [each for each, table in tables.answers.items() if group in table]
+        if there:
+            raise ClientError(
+                f"There is a group {group} already",
+                code="already_exists",
+                detail=f"on {', '.join(there)}",
+                hint=f"Look at it with: roquet group show {name}",
+            )
+        config = wish.config(SubscriptionGroupConfig(group_name=group))
+        return await admin.groups.put(config, cluster=cluster, broker=broker)
+
+    brokers = administer(connection, work)
+    if as_json:
+        print_json({"group": group, "brokers": brokers})
+    else:
+        click.echo(f"Made the group {group} on {', '.join(brokers)}")
+
+
+@click.command("set")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@connection_options
+@_settings_options
+@place_options
+@yes_option
+@json_option
+def set_group(
+    name: str,
+    *,
+    connection: Connection,
+    retries: int | None,
+    retry_queues: int | None,
+    consume: bool | None,
+    broadcast: bool | None,
+    orderly: bool | None,
+    from_min: bool | None,
+    cluster: str | None,
+    broker: str | None,
+    is_sure: bool,
+    as_json: bool,
+) -> None:
+    """Alter the settings of a group; what is not named stays as it is."""
+    check_group(name)
+    group = connection.wrap(name)
+    wish = _Wish(
+        retry_max_times=retries,
+        retry_queue_nums=retry_queues,
+        consume_enable=consume,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=orderly,
+        consume_from_min_enable=from_min,
+    )
+    if not wish.said:
+        raise ConfigError("Nothing is to be set", hint="roquet group set --help lists what can be.")
+    now = administer(
+        connection,
+        lambda admin: group_configs(admin, group, cluster=cluster, broker=broker, as_json=as_json),
+    )
+    changes = {each: part for each, config in now.items() if (part := wish.changes(config))}
+    if any("consume" in part for part in changes.values()) and not wish.consume_enable:
+        lines = "\n  ".join(words_of(changes))
+        confirm(f"The group {group} stops consuming:\n  {lines}\nSet it?", is_sure=is_sure)
+    targets = {each: config for each, config in now.items() if each in changes}
+    brokers = administer(connection, lambda admin: _tell(admin, wish, targets, group))
+    if as_json:
+        print_json({"group": group, "brokers": brokers, "changes": fields_of(changes)})
+    elif brokers:
+        click.echo(f"Set {group}\n  " + "\n  ".join(words_of(changes)))
+    else:
+        click.echo(f"{group} has these settings already")
+
+
+async def _tell(
+    admin: Admin, wish: _Wish, targets: Mapping[str, SubscriptionGroupConfig], group: str
+) -> list[str]:
+    async def change(broker: str, config: SubscriptionGroupConfig) -> None:
+        await admin.groups.put(wish.config(config), broker=broker)
+
+    return await on_each(targets, change, f"Setting {group}") if targets else []

@@ -1,0 +1,71 @@
+"""Which brokers a command is for, and changes that are told to each of them.
+
+Owns the flags ``--cluster`` and ``--broker`` of commands that change or make something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+import click
+
+from roquet.admin import Gathered
+from roquet.errors import RoquetError
+
+__all__ = ["Changes", "fields_of", "on_each", "place_options", "words_of"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Changes = dict[str, tuple[object, object]]
+"""By name of a setting: what it is, and what it becomes."""
+
+
+def place_options(command: Callable[P, T]) -> Callable[P, T]:
+    """Give a command the flags ``--cluster`` and ``--broker``."""
+    cluster = click.option("--cluster", metavar="NAME", help="Only brokers of this cluster.")
+    broker = click.option("--broker", metavar="NAME", help="Only this broker, or host:port.")
+    return cluster(broker(command))
+
+
+async def on_each(
+    configs: Mapping[str, T], change: Callable[[str, T], Awaitable[object]], what: str
+) -> list[str]:
+    """Change something on one broker after the other; the brokers that did.
+
+    Args:
+        configs: What each broker has now.
+        change: Is given the broker and what it has.
+        what: What is done, as an error is to say it.
+
+    Raises:
+        RoquetError: There is one broker only, and it failed.
+        BrokersFailed: Some failed.
+    """
+    failures: dict[str, RoquetError] = {}
+    did: dict[str, None] = {}
+    for name, config in configs.items():
+        try:
+            await change(name, config)
+        except RoquetError as error:
+            failures[name] = error
+        else:
+            did[name] = None
+    return list(Gathered(answers=did, failures=failures).complete(what))
+
+
+def words_of(changes: Mapping[str, Changes]) -> list[str]:
+    """What changes, a line for each broker."""
+    return [
+        f"{broker}: " + ", ".join(f"{name} {old} → {new}" for name, (old, new) in parts.items())
+        for broker, parts in changes.items()
+    ]
+
+
+def fields_of(changes: Mapping[str, Changes]) -> dict[str, dict[str, dict[str, object]]]:
+    """What changes, for programs."""
+    return {
+        broker: {name: {"from": old, "to": new} for name, (old, new) in parts.items()}
+        for broker, parts in changes.items()
+    }

@@ -1,0 +1,153 @@
+"""``roquet topic set``: alter the settings of a topic, on each of its brokers.
+
+What is not named stays as it is. Fewer queues, or a permission less, keep consumers from messages
+or producers from the topic: such a change is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+from msgspec import Struct, structs
+
+from roquet.admin import Admin
+from roquet.cli.client import administer, nearest_topic
+from roquet.cli.completion import complete_topic
+from roquet.cli.connection import Connection, connection_options
+from roquet.cli.output import confirm, json_option, parse_pairs, print_json, yes_option
+from roquet.cli.places import Changes, fields_of, on_each, place_options, words_of
+from roquet.client.names import check_topic
+from roquet.errors import ConfigError
+from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
+
+__all__ = ["PERMS", "perm_text", "set_topic"]
+
+PERMS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
+
+
+def perm_text(perm: int) -> str:
+    """A permission as the flags have it; a dash for none."""
+    return ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "") or "-"
+
+
+class _Wish(Struct, frozen=True, kw_only=True):
+    """What the flags say; ``None`` stays as it is."""
+
+    read_queues: int | None
+    write_queues: int | None
+    perm: str | None
+    order: bool | None
+    attributes: dict[str, str]
+
+    def config(self, now: TopicConfig) -> TopicConfig:
+        """The settings of a broker as they are to be told; only attributes that are named."""
+        return structs.replace(
+            now,
+            read_queue_nums=self.read_queues or now.read_queue_nums,
+            write_queue_nums=self.write_queues or now.write_queue_nums,
+            perm=now.perm if self.perm is None else PERMS[self.perm],
+            order=now.order if self.order is None else self.order,
+            attributes=self.attributes,
+        )
+
+    def changes(self, now: TopicConfig) -> Changes:
+        """What becomes another value."""
+        then = self.config(now)
+        pairs: Changes = {
+            "readQueues": (now.read_queue_nums, then.read_queue_nums),
+            "writeQueues": (now.write_queue_nums, then.write_queue_nums),
+            "perm": (perm_text(now.perm), perm_text(then.perm)),
+            "order": (now.order, then.order),
+            **{key: (now.attributes.get(key), value) for key, value in self.attributes.items()},
+        }
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+    def takes_away(self, now: TopicConfig) -> bool:
+        """Whether clients can do less then."""
+        then = self.config(now)
+        return (
+            then.read_queue_nums < now.read_queue_nums
+            or then.write_queue_nums < now.write_queue_nums
+            or bool(now.perm & ~then.perm)
+        )
+
+
+@click.command("set")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@connection_options
+@click.option("--queues", type=click.IntRange(min=1), help="Queues to read and to write.")
+@click.option("--read-queues", type=click.IntRange(min=1), help="Queues to read.")
+@click.option("--write-queues", type=click.IntRange(min=1), help="Queues to write.")
+@click.option("--perm", type=click.Choice(tuple(PERMS)), help="Permission.")
+@click.option("--order/--no-order", default=None, help="Keep to queues while a broker is away.")
+@click.option(
+    "--attribute",
+    "attributes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=parse_pairs,
+    help="An attribute of version 5; repeatable.",
+)
+@place_options
+@yes_option
+@json_option
+def set_topic(
+    name: str,
+    *,
+    connection: Connection,
+    queues: int | None,
+    read_queues: int | None,
+    write_queues: int | None,
+    perm: str | None,
+    order: bool | None,
+    attributes: dict[str, str],
+    cluster: str | None,
+    broker: str | None,
+    is_sure: bool,
+    as_json: bool,
+) -> None:
+    """Alter the settings of a topic; what is not named stays as it is."""
+    check_topic(name)
+    topic = connection.wrap(name)
+    wish = _Wish(
+        read_queues=read_queues or queues,
+        write_queues=write_queues or queues,
+        perm=perm,
+        order=order,
+        attributes=attributes,
+    )
+    if wish == _Wish(read_queues=None, write_queues=None, perm=None, order=None, attributes={}):
+        raise ConfigError("Nothing is to be set", hint="roquet topic set --help lists what can be.")
+
+    async def look(admin: Admin) -> dict[str, TopicConfig]:
+        route = await admin.topics.route(topic)
+        holders = {each.broker_name for each in route.broker_datas}
+        found = await admin.topics.config(topic, cluster=cluster, broker=broker)
+        missing = {each: why for each, why in found.failures.items() if each in holders}
+        structs.replace(found, failures=missing).partial(f"Looking at {topic}")
+        return found.answers
+
+    with nearest_topic(connection, topic):
+        now = administer(connection, look)
+    changes = {each: part for each, config in now.items() if (part := wish.changes(config))}
+    if any(wish.takes_away(config) for config in now.values()):
+        lines = "\n  ".join(words_of(changes))
+        confirm(f"Clients can do less with {topic} then:\n  {lines}\nSet it?", is_sure=is_sure)
+    targets = {each: config for each, config in now.items() if each in changes}
+    brokers = administer(connection, lambda admin: _tell(admin, wish, targets, topic))
+    if as_json:
+        print_json({"topic": topic, "brokers": brokers, "changes": fields_of(changes)})
+    elif brokers:
+        click.echo(f"Set {topic}\n  " + "\n  ".join(words_of(changes)))
+    else:
+        click.echo(f"{topic} has these settings already")
+
+
+async def _tell(
+    admin: Admin, wish: _Wish, targets: Mapping[str, TopicConfig], topic: str
+) -> list[str]:
+    async def change(broker: str, config: TopicConfig) -> None:
+        await admin.topics.put(wish.config(config), broker=broker)
+
+    return await on_each(targets, change, f"Setting {topic}") if targets else []

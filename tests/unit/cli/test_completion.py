@@ -1,0 +1,93 @@
+"""``roquet completion``: scripts and names, and never an error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from roquet.cli.main import COMMANDS, roquet
+from roquet.testing.background import BackgroundBroker, background_broker
+from tests.unit.cli.client_kit import done
+from tests.unit.cli.server_kit import END_TIMEOUT_S, MAIN
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[BackgroundBroker]:
+    with background_broker() as found:
+        found.create_topic("Orders")
+        found.create_topic("Ordinary")
+        done(found, "group", "create", "billing")
+        yield found
+
+
+def completed(*words: str) -> list[str]:
+    """What bash is given for a command line whose last word is being typed."""
+    environment = {
+        "COMP_WORDS": " ".join(["roquet", *words]),
+        "COMP_CWORD": str(len(words)),
+        "_ROQUET_COMPLETE": "bash_complete",
+    }
+    result = CliRunner().invoke(roquet, [], prog_name="roquet", env=environment)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    assert result.stderr == ""
+    return [line.split(",", 1)[1] for line in result.stdout.splitlines() if line]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts(shell: str) -> None:
+    result = CliRunner().invoke(roquet, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_ROQUET_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_no_such_shell() -> None:
+    assert CliRunner().invoke(roquet, ["completion", "csh"]).exit_code == 2
+
+
+def test_commands_and_flags() -> None:
+    assert completed("to") == ["topic"]
+    assert set(completed("")) >= set(COMMANDS)
+    assert completed("topic", "cr") == ["create"]
+    assert "--queues" in completed("topic", "create", "--")
+
+
+def test_names_of_the_cluster(running: BackgroundBroker) -> None:
+    flags = ("-n", running.namesrv)
+    assert completed("topic", "show", *flags, "Ord") == ["Orders", "Ordinary"]
+    assert completed(*flags, "tail", "Orde") == ["Orders"]
+    assert completed("group", "show", *flags, "b") == ["billing"]
+    assert completed("offset", "reset", *flags, "billing", "Ordi") == ["Ordinary"]
+
+
+def test_nobody_there_means_no_names() -> None:
+    with background_broker() as gone:
+        pass
+    assert completed("topic", "show", "-n", gone.namesrv, "Ord") == []
+    assert completed("topic", "show", "--context", "none", "Ord") == []
+    assert completed("topic", "show", "-n", "nonsense", "Ord") == []
+
+
+def test_the_names_come_from_the_environment_too(running: BackgroundBroker, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "NAMESRV_ADDR": running.namesrv,
+        "HOME": str(tmp_path),
+        "COMP_WORDS": "roquet send Orde",
+        "COMP_CWORD": "2",
+        "_ROQUET_COMPLETE": "bash_complete",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=END_TIMEOUT_S,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("plain,Orders\n", "")
