@@ -226,6 +226,18 @@ class SparkSchemaError(SparkError):
     exit_code = 2
 
 
+class JavaMissing(SparkError):
+    """Spark needs a Java that is not there."""
+
+    default_code = "java_missing"
+
+
+class SparkMissing(SparkError):
+    """The package ``pyspark`` is not installed, or is too old."""
+
+    default_code = "spark_missing"
+
+
 class DataLost(SparkError):
     """Messages that were to be read are not there any more."""
 

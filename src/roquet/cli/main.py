@@ -37,6 +37,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
     "offset": LazyCommand("roquet.cli.offset:offset", "Show how far groups are, and move them."),
     "send": LazyCommand("roquet.cli.send:send", "Send messages to a topic."),
+    "spark": LazyCommand("roquet.cli.spark:spark", "Run pipelines over logs and topics."),
     "store": LazyCommand("roquet.cli.store:store", "Look into, check and repair a message store."),
     "tail": LazyCommand("roquet.cli.tail:tail", "Show the messages of a topic."),
     "topic": LazyCommand("roquet.cli.topic:topic", "Look at, make, alter and drop topics."),

@@ -1,0 +1,254 @@
+"""What all pipelines have in common as commands: flags, Spark's start, progress, report.
+
+Owns :func:`job_options`, which gives a command the flags of every pipeline as one :class:`JobRun`,
+and :func:`run_job`, which does the rest::
+
+    @click.command()
+    @click.argument("store", type=click.Path())
+    @job_options
+    def stats(*, store: str, run: JobRun) -> None:
+        run_job(run, "stats", lambda spark: jobs.stats(spark, store, wanted=run.wanted))
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from roquet.cli.output import json_option, parse_time, print_json, print_table, printable
+from roquet.errors import SparkError
+from roquet.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from roquet.spark.jobs.inputs import Wanted
+    from roquet.spark.progress import Tell
+    from roquet.spark.report import Cell, Report
+
+__all__ = ["FINDINGS_EXIT_CODE", "JobRun", "job_options", "print_report", "run_job"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FINDINGS_EXIT_CODE = 2
+
+
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags of every pipeline said.
+
+    Attributes:
+        master: Where Spark runs.
+        conf: Settings of Spark.
+        topics: Names of topics; empty for all.
+        from_ms: Store time of the first message.
+        to_ms: Store time at which messages are not wanted any more.
+        is_dry_run: Only tell what would be done.
+        report: A file for the report.
+        as_json: Print the report as JSON.
+    """
+
+    master: str
+    conf: dict[str, str]
+    topics: tuple[str, ...]
+    from_ms: int | None
+    to_ms: int | None
+    is_dry_run: bool
+    report: Path | None
+    as_json: bool
+
+    @property
+    def wanted(self) -> Wanted:
+        """Which messages."""
+        from roquet.spark.jobs.inputs import Wanted
+
+        return Wanted(topics=self.topics, from_ms=self.from_ms, to_ms=self.to_ms)
+
+
+def _names(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+def _settings(
+    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, str]:
+    settings = {}
+    for each in value:
+        key, sign, setting = each.partition("=")
+        if not (key and sign):
+            raise click.BadParameter(f"{each!r} is not of the form KEY=VALUE.")
+        settings[key] = setting
+    return settings
+
+
+_FLAGS = (
+    click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+    click.option(
+        "--conf", multiple=True, callback=_settings, metavar="KEY=VALUE", help="Setting of Spark."
+    ),
+    click.option("--topics", callback=_names, metavar="NAMES", help="Only these, comma between."),
+    click.option(
+        "--from", "from_ms", callback=parse_time, metavar="TIME", help="First store time."
+    ),
+    click.option(
+        "--to", "to_ms", callback=parse_time, metavar="TIME", help="Store time to stop before."
+    ),
+    click.option("--dry-run", "is_dry_run", is_flag=True, help="Only tell what would be done."),
+    click.option(
+        "--report",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write the report to this file too, as JSON.",
+    ),
+    json_option,
+)
+
+
+def job_options(command: Callable[P, T]) -> Callable[P, T]:
+    """Give a command the flags of every pipeline, which it receives as ``run``."""
+
+    @functools.wraps(command)
+    def with_run(*args: P.args, **kwargs: P.kwargs) -> T:
+        fields = {name: kwargs.pop(name) for name in JobRun.__struct_fields__}
+        kwargs["run"] = JobRun(**fields)  # type: ignore[arg-type]
+        return command(*args, **kwargs)
+
+    decorated: Callable[P, T] = with_run
+    for flag in reversed(_FLAGS):
+        decorated = flag(decorated)
+    return decorated
+
+
+def run_job(
+    run: JobRun, name: str, work: Callable[[SparkSession], Report], *, is_short: bool = True
+) -> None:
+    """Start Spark, do the work under a progress bar, print the report, end with its code.
+
+    Args:
+        run: What the flags said.
+        name: The job's name.
+        work: The pipeline.
+        is_short: Whether it lives for seconds, so that quick starting counts.
+    """
+    from roquet.spark.progress import watched
+    from roquet.spark.session import open_session
+
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    with (
+        _bar(name) as tell,
+        open_session(app_name=name, master=run.master, conf=run.conf, is_short=is_short) as session,
+        watched(session, tell),
+    ):
+        report = _spoken(lambda: work(session))
+    report.seconds = round((clock.monotonic_ns() - began_ns) / 1e9, 3)
+    report.is_dry_run = run.is_dry_run
+    if run.report is not None:
+        run.report.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    if run.as_json:
+        print_json(report)
+    else:
+        print_report(report)
+    if report.has_findings:
+        raise click.exceptions.Exit(FINDINGS_EXIT_CODE)
+
+
+def _spoken(work: Callable[[], T]) -> T:
+    """Do the work; what Spark says of a failure is cut down to what a person can use."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return work()
+    except PySparkException as error:
+        raise SparkError("Spark could not do it.", detail=_first_lines(str(error))) from error
+
+
+def _first_lines(text: str) -> str:
+    """The message without the stacks of Java and of workers."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith(("\tat ", "  File ", "Traceback")) or "JVM stacktrace" in line:
+            break
+        if line.strip():
+            lines.append(line.strip())
+    return "; ".join(lines[:6])
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Tell | None]:
+    """A bar of tasks on standard error, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(f"{name}: starting Spark", total=None)
+
+        def tell(done: int, total: int) -> None:
+            bar.update(task, description=name, completed=done, total=total or None)
+
+        yield tell
+
+
+def print_report(report: Report) -> None:
+    """Print a report for people."""
+    heading = f"{report.job} of {report.source}" + (" (dry run)" if report.is_dry_run else "")
+    print_table(
+        heading,
+        ["number", "value"],
+        [[name, _cell(value)] for name, value in report.numbers.items()],
+        numbers=["value"],
+    )
+    for table in report.tables:
+        numeric = [
+            column
+            for at, column in enumerate(table.columns)
+            if table.rows and all(isinstance(row[at], int | float | None) for row in table.rows)
+        ]
+        rows = [[_cell(cell) for cell in row] for row in table.rows]
+        print_table(table.title, table.columns, rows, numbers=numeric)
+    if report.findings:
+        rows = [
+            [each.kind, printable(each.where), printable(each.detail)] for each in report.findings
+        ]
+        print_table("Findings", ["kind", "where", "detail"], rows)
+    for output in report.outputs:
+        click.echo(f"written: {output}")
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(value)

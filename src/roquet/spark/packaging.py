@@ -1,0 +1,78 @@
+"""What executors need to import Roquet, packed so that Spark can send it along.
+
+Executors on other machines have Python and pyarrow, as any PySpark job needs them, but not Roquet.
+Owns an archive with Roquet and what it imports there; Spark unpacks it on every executor
+(``spark.archives``) and puts the folder on the path of its Python. A wheel in ``--py-files`` would
+not do: compiled modules cannot be imported from a zip file.
+
+The archive has the compiled modules of the machine it was made on. Executors need the same version
+of Python and the same kind of machine for these; elsewhere the numpy decoder takes over.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["FOLDER", "executor_conf", "pack"]
+
+FOLDER = "roquet_packages"
+"""The folder's name on executors."""
+
+_PACKAGES = ("roquet", "pyspark_rocketmq", "msgspec")
+_OPTIONAL = ("zstandard", "lz4")
+_LEFT_OUT = {"testing", "broker", "namesrv", "cli", "dashboard"}
+"""Servers and commands stay at home."""
+
+
+def _is_wanted(path: Path, base: Path) -> bool:
+    parts = path.relative_to(base).parts
+    if "__pycache__" in parts or path.suffix in {".pyx", ".pxd", ".h", ".c", ".pyi"}:
+        return False
+    return not (base.name == "roquet" and parts[0] in _LEFT_OUT)
+
+
+def _package_folder(name: str) -> Path | None:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _files() -> Iterator[tuple[Path, str]]:
+    """Every file, and its name in the archive."""
+    for name in (*_PACKAGES, *_OPTIONAL):
+        base = _package_folder(name)
+        if base is None:
+            continue
+        for path in sorted(base.rglob("*")):
+            if path.is_file() and _is_wanted(path, base):
+                yield path, f"{name}/{path.relative_to(base)}"
+
+
+def pack(path: Path) -> Path:
+    """Write the archive, a ``.tar.gz``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for file, name in _files():
+            archive.add(file, arcname=name)
+    return path
+
+
+def executor_conf(archive: Path) -> dict[str, str]:
+    """The settings of a session whose executors are to use the archive."""
+    return {
+        "spark.archives": f"{archive}#{FOLDER}",
+        "spark.executorEnv.PYTHONPATH": f"./{FOLDER}",
+    }
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a package, ``None`` where it is not installed."""
+    try:
+        return distribution(package).version
+    except PackageNotFoundError:
+        return None

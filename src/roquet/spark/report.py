@@ -1,0 +1,94 @@
+"""What a pipeline tells when it is done.
+
+Owns one shape for all pipelines, so that people see tables, programs JSON, and both can rely on it.
+
+Example:
+    >>> report = Report(job="stats", source="store")
+    >>> report.numbers["messages"] = 3
+    >>> report.add_table("By topic", ["topic", "messages"], [["Orders", 3]])
+    >>> report.has_findings, report.table("By topic").rows
+    (False, [['Orders', 3]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+__all__ = ["Cell", "Finding", "Report", "Table"]
+
+Cell: TypeAlias = str | int | float | bool | None
+
+
+class Finding(Struct, frozen=True):
+    """Something that should not be.
+
+    Attributes:
+        kind: Its kind, one word of a fixed set a pipeline has.
+        where: The place: file, topic, queue, offset.
+        detail: What is wrong there.
+    """
+
+    kind: str
+    where: str
+    detail: str
+
+
+class Table(Struct, frozen=True):
+    """Rows for people and programs."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+
+
+class Report(Struct, kw_only=True, rename="camel"):
+    """What a pipeline did and saw.
+
+    Attributes:
+        job: The pipeline's name.
+        source: What it read: a store directory, or the name servers of a cluster.
+        is_dry_run: Whether it only told what it would do.
+        numbers: Single numbers by name.
+        tables: In the order in which they are to be shown.
+        findings: What should not be; a command with findings ends with code 2.
+        outputs: Files, folders and topics that were written.
+        seconds: How long it took.
+    """
+
+    job: str
+    source: str
+    is_dry_run: bool = False
+    numbers: dict[str, Cell] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether something should not be."""
+        return bool(self.findings)
+
+    def add_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+        """Add a table; every row has as many cells as there are columns."""
+        made = [list(row) for row in rows]
+        assert all(len(row) == len(columns) for row in made), f"a row of {title} has other columns"
+        self.tables.append(Table(title, list(columns), made))
+
+    def add_finding(self, kind: str, where: str, detail: str) -> None:
+        """Add something that should not be."""
+        self.findings.append(Finding(kind, where, detail))
+
+    def table(self, title: str) -> Table:
+        """The table of that title.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for table in self.tables:
+            if table.title == title:
+                return table
+        raise KeyError(title)

@@ -1,0 +1,117 @@
+"""Sessions for pipelines and commands.
+
+Owns how Spark is started: on this machine with flags that make it start quickly, on a cluster with
+Roquet sent along. Whoever has a session already uses that one; pipelines take any.
+
+Example:
+    Count the messages of a store::
+
+        with open_session(app_name="count") as spark:
+            print(spark.read.format("rocketmq-log").load("/data/store").count())
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquet.errors import SparkMissing
+from roquet.spark import register
+from roquet.spark.class_archive import QUICK_FLAGS, archive_flags
+from roquet.spark.java import find_java
+from roquet.spark.packaging import executor_conf, installed_version, pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DEFAULT_MASTER", "check_spark", "open_session"]
+
+DEFAULT_MASTER = "local[*]"
+PYSPARK_MIN = (4, 2)
+
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "8",
+}
+_ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def check_spark() -> None:
+    """See that Spark can be started.
+
+    Raises:
+        SparkMissing: pyspark is not installed or too old.
+        JavaMissing: There is no Java for it.
+    """
+    found = installed_version("pyspark")
+    if found is None:
+        raise SparkMissing(
+            "This needs Spark, and pyspark is not installed.",
+            hint="Install it with: pip install 'roquet[spark]'",
+        )
+    if tuple(int(part) for part in found.split(".")[:2]) < PYSPARK_MIN:
+        raise SparkMissing(
+            f"This needs pyspark {'.'.join(map(str, PYSPARK_MIN))} or newer; {found} is installed.",
+            hint="Update it with: pip install --upgrade 'roquet[spark]'",
+        )
+    find_java()
+
+
+@contextmanager
+def open_session(
+    *,
+    app_name: str,
+    master: str = DEFAULT_MASTER,
+    conf: Mapping[str, str] | None = None,
+    is_short: bool = True,
+) -> Iterator[SparkSession]:
+    """Start Spark, know both sources, and stop it at the end of the block.
+
+    Args:
+        app_name: What Spark's own pages call the job, after ``roquet``.
+        master: Where it runs: ``local[N]``, ``spark://host:port``, ``yarn``, ``k8s://…``.
+        conf: Settings of Spark that win over ours.
+        is_short: Whether the job lives for seconds, so that quick starting counts.
+
+    Raises:
+        SparkMissing: pyspark is not installed or too old.
+        JavaMissing: There is no Java for it.
+    """
+    check_spark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional until here
+
+    is_local = master.startswith("local")
+    with tempfile.TemporaryDirectory(prefix="roquet-spark-") as scratch:
+        settings = {**_ALWAYS, "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse")}
+        if is_local:
+            settings |= _LOCAL
+            flags = [f"-Dderby.system.home={scratch}"]
+            if is_short:
+                flags += [*QUICK_FLAGS, *archive_flags(find_java())]
+            settings["spark.driver.extraJavaOptions"] = " ".join(flags)
+            settings["spark.pyspark.python"] = sys.executable
+        else:
+            settings |= executor_conf(pack(Path(scratch) / "packages.tar.gz"))
+        settings |= conf or {}
+        builder = SparkSession.builder.master(master).appName(f"roquet {app_name}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            session = builder.config(map=dict(settings)).getOrCreate()
+        try:
+            register(session)
+            yield session
+        finally:
+            session.stop()

@@ -1,0 +1,118 @@
+"""What all commands of ``roquet spark`` have in common; Spark itself is not started."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import PySparkException
+
+from roquet.cli.main import roquet
+from roquet.cli.spark import JOBS
+from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.errors import JavaMissing
+from roquet.spark import session
+from roquet.spark.report import Report
+
+seen: list[JobRun] = []
+made = Report(job="toy", source="here")
+
+
+def work(_session: object) -> Report:
+    if made.source == "bad":
+        text = "[PLAN] The option 'x' is unknown.\n\n  Hint: y\n\tat org.apache.Spark\n\tat more"
+        raise PySparkException(text)
+    return made
+
+
+@click.command()
+@click.argument("store")
+@job_options
+def toy(*, store: str, run: JobRun) -> None:
+    made.source = store
+    seen.append(run)
+    run_job(run, "toy", work)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def opened(**_: object) -> Iterator[object]:
+        yield object()
+
+    monkeypatch.setattr(session, "open_session", opened)
+    monkeypatch.setitem(JOBS, "toy", (f"{__name__}:toy", "A toy."))
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(toy=toy))  # type: ignore[arg-type]
+    seen.clear()
+    made.findings.clear()
+    made.tables.clear()
+    made.numbers.clear()
+
+
+def call(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(roquet, ["spark", "toy", *words])
+    return result.exit_code, result.output
+
+
+def test_flags_become_one_value(tmp_path: Path) -> None:
+    code, _ = call(
+        *("store", "--master", "local[1]", "--topics", "A, B", "--from", "1000", "--dry-run"),
+        *("--conf", "a.b=c=d", "--report", str(tmp_path / "report.json")),
+    )
+    assert code == 0
+    (run,) = seen
+    assert (run.master, run.topics, run.from_ms, run.to_ms) == ("local[1]", ("A", "B"), 1000, None)
+    assert (run.conf, run.is_dry_run) == ({"a.b": "c=d"}, True)
+    assert run.wanted.log_options() == {"topics": "A,B", "startingTimestamp": "1000"}
+    assert json.loads((tmp_path / "report.json").read_text())["isDryRun"] is True
+
+
+def test_a_report_is_printed_for_people_and_for_programs() -> None:
+    made.numbers["messages"] = 12345
+    made.add_table("By topic", ["topic", "share", "none"], [["A\x1b", 0.5, None]])
+    _, printed = call("store")
+    assert "12,345" in printed
+    assert "A\\x1b" in printed
+    assert "0.50" in printed
+    _, printed = call("store", "--json")
+    assert json.loads(printed)["tables"][0]["rows"] == [["A\x1b", 0.5, None]]
+
+
+def test_findings_end_with_two() -> None:
+    made.add_finding("gap", "queue 0", "3 are missing")
+    code, printed = call("store")
+    assert code == 2
+    assert "3 are missing" in printed
+
+
+def test_what_spark_says_is_cut_down() -> None:
+    code, printed = call("bad")
+    assert code == 1
+    assert "The option 'x' is unknown.; Hint: y" in printed
+    assert "org.apache" not in printed
+
+
+def test_settings_of_spark_have_a_form() -> None:
+    code, printed = call("store", "--conf", "a.b")
+    assert code == 2
+    assert "KEY=VALUE" in printed
+
+
+def test_java_is_missed_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise JavaMissing("Spark needs Java, which is not installed.", hint="Install it.")
+
+    monkeypatch.setattr(session, "open_session", refuse)
+    code, printed = call("store")
+    assert code == 1
+    assert printed == "Error: Spark needs Java, which is not installed.\nHINT: Install it.\n"
+
+
+def test_help_lists_the_jobs() -> None:
+    result = CliRunner().invoke(roquet, ["spark", "--help"])
+    assert all(name in result.output for name in JOBS)
