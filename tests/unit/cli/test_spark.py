@@ -47,7 +47,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "open_session", opened)
     monkeypatch.setitem(JOBS, "toy", (f"{__name__}:toy", "A toy."))
-    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(toy=toy))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(toy=toy))
     seen.clear()
     made.findings.clear()
     made.tables.clear()
