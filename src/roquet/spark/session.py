@@ -18,9 +18,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from roquet.errors import SparkMissing
+from roquet.errors import SparkError, SparkMissing
 from roquet.spark import register
 from roquet.spark.class_archive import QUICK_FLAGS, archive_flags
 from roquet.spark.java import find_java
@@ -29,7 +29,10 @@ from roquet.spark.packaging import executor_conf, installed_version, pack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "check_spark", "open_session"]
+__all__ = ["DEFAULT_MASTER", "Session", "check_spark", "open_session", "spoken_failures"]
+
+Session: TypeAlias = "SparkSession"
+"""Spark's own, for those who only pass it on."""
 
 DEFAULT_MASTER = "local[*]"
 PYSPARK_MIN = (4, 2)
@@ -115,3 +118,29 @@ def open_session(
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def spoken_failures() -> Iterator[None]:
+    """Cut what Spark says of a failure down to what a person can use.
+
+    Raises:
+        SparkError: Spark failed.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is optional until here
+
+    try:
+        yield
+    except PySparkException as error:
+        raise SparkError("Spark could not do it.", detail=_first_lines(str(error))) from error
+
+
+def _first_lines(text: str) -> str:
+    """The message without the stacks of Java and of workers."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith(("\tat ", "  File ", "Traceback")) or "JVM stacktrace" in line:
+            break
+        if line.strip():
+            lines.append(line.strip())
+    return "; ".join(lines[:6])

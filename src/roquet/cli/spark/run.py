@@ -23,15 +23,13 @@ import click
 import msgspec
 
 from roquet.cli.output import json_option, parse_time, print_json, print_table, printable
-from roquet.errors import SparkError
 from roquet.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from roquet.spark.jobs.inputs import Wanted
     from roquet.spark.progress import Tell
     from roquet.spark.report import Cell, Report
+    from roquet.spark.session import Session
 
 __all__ = ["FINDINGS_EXIT_CODE", "JobRun", "job_options", "print_report", "run_job"]
 
@@ -128,7 +126,7 @@ def job_options(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def run_job(
-    run: JobRun, name: str, work: Callable[[SparkSession], Report], *, is_short: bool = True
+    run: JobRun, name: str, work: Callable[[Session], Report], *, is_short: bool = True
 ) -> None:
     """Start Spark, do the work under a progress bar, print the report, end with its code.
 
@@ -139,7 +137,7 @@ def run_job(
         is_short: Whether it lives for seconds, so that quick starting counts.
     """
     from roquet.spark.progress import watched
-    from roquet.spark.session import open_session
+    from roquet.spark.session import open_session, spoken_failures
 
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
@@ -147,8 +145,9 @@ def run_job(
         _bar(name) as tell,
         open_session(app_name=name, master=run.master, conf=run.conf, is_short=is_short) as session,
         watched(session, tell),
+        spoken_failures(),
     ):
-        report = _spoken(lambda: work(session))
+        report = work(session)
     report.seconds = round((clock.monotonic_ns() - began_ns) / 1e9, 3)
     report.is_dry_run = run.is_dry_run
     if run.report is not None:
@@ -159,27 +158,6 @@ def run_job(
         print_report(report)
     if report.has_findings:
         raise click.exceptions.Exit(FINDINGS_EXIT_CODE)
-
-
-def _spoken(work: Callable[[], T]) -> T:
-    """Do the work; what Spark says of a failure is cut down to what a person can use."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return work()
-    except PySparkException as error:
-        raise SparkError("Spark could not do it.", detail=_first_lines(str(error))) from error
-
-
-def _first_lines(text: str) -> str:
-    """The message without the stacks of Java and of workers."""
-    lines = []
-    for line in text.splitlines():
-        if line.startswith(("\tat ", "  File ", "Traceback")) or "JVM stacktrace" in line:
-            break
-        if line.strip():
-            lines.append(line.strip())
-    return "; ".join(lines[:6])
 
 
 @contextmanager
