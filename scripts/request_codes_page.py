@@ -27,7 +27,7 @@ SERVERS = {Handler.BROKER: broker, Handler.NAMESRV: namesrv}
 SERVER_LABELS = {Handler.BROKER: "broker", Handler.NAMESRV: "name server"}
 
 UNBUILT: dict[str, frozenset[int]] = {
-    "timers": frozenset({60, 61, 370, 5001}),
+    "timers": frozenset({60, 61, 5001}),
     "POP, and balancing by the broker": frozenset({400, 401, 402, *range(200050, 200057), 200151}),
     "RocksDB": frozenset({354, 355}),
     "static topics": frozenset({513}),

@@ -20,6 +20,8 @@ from roquet.client import (
     select_by_hash,
 )
 from roquet.client import reply as reply_to
+from roquet.client.recall import RecallHandle
+from roquet.errors import BrokerRefused, PermissionRefused
 from roquet.model.properties import encode_properties
 from roquet.remoting.frame import SerializeType
 from tests.interop.agent import Agent, Consumer
@@ -39,7 +41,7 @@ def servers(
     if request.param == APACHE:
         request.getfixturevalue("java_toolkit")
     folder = tmp_path_factory.mktemp(f"python-producer-{request.param}")
-    settings = {**HASTY_CONFIG, "traceTopicEnable": "true"}
+    settings = {**HASTY_CONFIG, "traceTopicEnable": "true", "recallMessageEnable": "true"}
     with Cluster(request.param, request.param, folder, broker_settings=settings) as started:
         yield started
 
@@ -205,3 +207,28 @@ async def test_traces(servers: Cluster, java: Agent) -> None:
         "1",
     ]
     reader.stop()
+
+
+async def test_a_message_is_called_back_before_it_is_due(servers: Cluster, java: Agent) -> None:
+    topic = servers.create_topic(java, "PythonRecalls", queues=1)
+    if servers.broker_side == ROQUET:
+        async with python(servers) as producer:
+            handle = RecallHandle(topic, servers.broker_name, "1", "AC11").text()
+            with pytest.raises(PermissionRefused, match="RECALL_MESSAGE"):
+                await producer.recall_message(topic, handle)
+        return
+    consumer = java.push(servers.namesrv, topic, f"{topic}_group")
+    async with python(servers) as producer:
+        # The timer of the broker has to have taken both when one of them is called back.
+        gone = await producer.send(Message(topic, b"never", delay_ms=8_000))
+        due = await producer.send(Message(topic, b"late", delay_ms=10_000))
+        assert gone.recall_handle is not None
+        assert due.recall_handle is not None
+        called_back = await producer.recall_message(topic, gone.recall_handle)
+        assert called_back == gone.message_id
+        with pytest.raises(BrokerRefused, match="RECALL_MESSAGE") as caught:
+            await producer.recall_message("TBW102", due.recall_handle)
+        assert "topic not match" in caught.value.remark
+        await wait_for(consumer, "late")
+    assert {each.body for each in consumer.messages()} == {"late"}
+    consumer.stop()

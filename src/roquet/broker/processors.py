@@ -24,6 +24,7 @@ from roquet.broker.processor.client_manage import ClientManageProcessor
 from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.query_message import QueryMessageProcessor
+from roquet.broker.processor.recall_message import RecallMessageProcessor
 from roquet.broker.processor.reply_message import ReplyMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
@@ -111,6 +112,7 @@ def client_processors(parts: BrokerParts) -> list[object]:
     """What answers the other requests of clients, for the registry."""
     return [
         QueryMessageProcessor(store=parts.store, flow=parts.flow),
+        RecallMessageProcessor(parts.config),
         ReplyMessageProcessor(
             parts.config,
             store=parts.store,

@@ -221,7 +221,8 @@ class SendResult(Struct, frozen=True, kw_only=True):
         transaction_id: The id of its transaction, if it has one.
         region_id: The region of the broker.
         trace_on: Whether the broker wants traces.
-        recall_handle: What cancels a message that is delivered later.
+        recall_handle: What calls a message back that is delivered later, with
+            ``Producer.recall_message``; only brokers that allow it give one.
 
     Example:
         >>> result = SendResult(status=SendStatus.SEND_OK, message_id="AA", offset_message_id="BB",

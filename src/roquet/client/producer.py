@@ -303,6 +303,31 @@ class Producer(Lifetime):
         route = await parts.sender.route(parts.outgoing.wire_topic(topic), self._deadline(None))
         return parts.user_queues(topic, route.queues)
 
+    async def recall_message(
+        self, topic: str, recall_handle: str, *, timeout_ms: int | None = None
+    ) -> str:
+        """Have a message that is to be delivered later never be delivered.
+
+        Needs a broker with the timer, version 5.3.2 or later, that allows it
+        (``recallMessageEnable``), and some time before the message is due.
+
+        Args:
+            topic: The topic of the message.
+            recall_handle: The handle of the result of its send.
+            timeout_ms: How long it may take; by default ``send_timeout_ms``.
+
+        Returns:
+            The unique id of the message.
+
+        Raises:
+            BadName: The topic cannot have this name, or is one of retries or dead letters.
+            BadMessage: The handle is none.
+            NoRoute: Its broker is not known.
+            BrokerRefused: The broker does not allow it, or the message is due already.
+            ClientError: No answer came.
+        """
+        return await self._parts.recall(topic, recall_handle, self._deadline(timeout_ms))
+
     # ------------------------------------------------------------- transactions and requests
 
     async def send_in_transaction(

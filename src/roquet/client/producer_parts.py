@@ -18,13 +18,21 @@ from roquet.client.message import Message, ReceivedMessage, SendResult
 from roquet.client.outgoing_message import OutgoingMessage, OutgoingMessages
 from roquet.client.producer_options import ProducerOptions
 from roquet.client.queue_choice import QueueSelector, select_by_hash
+from roquet.client.recall import RecallHandle
 from roquet.client.request import Requests
 from roquet.client.sender import Deadline, Sender
 from roquet.client.trace import TraceDispatcher, TraceSendHook
 from roquet.client.transaction import CheckTransaction, Transactions
-from roquet.errors import BadMessage, ClientError
+from roquet.errors import BadMessage, BadName, ClientError, NoRoute
 from roquet.model.message_queue import MessageQueue
-from roquet.remoting.headers.send import CheckTransactionStateRequestHeader
+from roquet.model.topic import is_dlq_topic, is_retry_topic
+from roquet.remoting.codes import RequestCode
+from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.send import (
+    CheckTransactionStateRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+)
 
 __all__ = ["ProducerParts"]
 
@@ -148,6 +156,34 @@ class ProducerParts:
             outgoing = self.outgoing.of_message(messages[0])
             return [await self.sender.send(outgoing, deadline, queue)]
         return await self.send_batch(messages, queue, deadline)
+
+    async def recall(self, topic: str, recall_handle: str, deadline: Deadline) -> str:
+        """Call a message back; its unique id."""
+        if is_retry_topic(topic) or is_dlq_topic(topic):
+            raise BadName(
+                f"Messages of {topic} cannot be called back",
+                hint="Only what a producer sent with a time of delivery can.",
+            )
+        wire_topic = self.outgoing.wire_topic(topic)
+        handle = RecallHandle.parse(recall_handle)
+        await self.sender.route(wire_topic, deadline)
+        address = self.client.routes.broker_address(handle.broker_name, master_only=True)
+        if address is None:
+            raise NoRoute(
+                f"The broker {handle.broker_name} is not known",
+                detail=f"it has the message {handle.message_id} of {topic}",
+                hint="It may be down; the message is with nobody else.",
+            )
+        header = RecallMessageRequestHeader(
+            producer_group=self.group,
+            topic=wire_topic,
+            recall_handle=recall_handle,
+            broker_name=handle.broker_name,
+        )
+        answer = await self.client.ask(
+            address, RequestCode.RECALL_MESSAGE, header, timeout_ms=max(deadline.left_ms(), 1)
+        )
+        return decode_header(RecallMessageResponseHeader, answer.ext_fields).msg_id
 
     async def introduce(self, topic: str, deadline: Deadline) -> None:
         """Make sure that the brokers of a topic know this client, so that replies find it."""

@@ -182,11 +182,11 @@ class RouteCache:
             return known
         try:
             await self.route(topic, refresh=refresh or known is not None)
-        except NoRoute:
+        except NoRoute as error:
             if known is None:
                 if not create:
                     raise
-                self._publish[topic] = await self._default_route(topic)
+                self._publish[topic] = await self._default_route(topic, error)
         except RoquetError:
             if known is None:
                 raise
@@ -308,7 +308,8 @@ class RouteCache:
             raise NoRoute(
                 f"There is no route for the topic {topic}",
                 detail=answer.remark,
-                hint="Create the topic, or look whether its brokers are registered.",
+                hint="Create the topic, or look whether its brokers are registered. A broker makes "
+                "topics by itself only with autoCreateTopicEnable.",
             )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer, code, "A name server")
@@ -316,9 +317,12 @@ class RouteCache:
         check_route(topic, data)
         return data
 
-    async def _default_route(self, topic: str) -> PublishRoute:
+    async def _default_route(self, topic: str, missing: NoRoute) -> PublishRoute:
         limit = self._default_topic_queues
-        route = await self._fetch(AUTO_CREATE_TOPIC_KEY_TOPIC)
+        try:
+            route = await self._fetch(AUTO_CREATE_TOPIC_KEY_TOPIC)
+        except NoRoute:
+            raise missing from None
         limited = [
             structs.replace(each, write_queue_nums=min(limit, each.read_queue_nums))
             for each in route.data.queue_datas

@@ -103,6 +103,7 @@ class Producer(LifetimeFace[aio.Producer]):
     send_batch = blocking(aio.Producer.send_batch)
     flush = blocking(aio.Producer.flush)
     queues = blocking(aio.Producer.queues)
+    recall_message = blocking(aio.Producer.recall_message)
     request = blocking(aio.Producer.request)
 
     def send_in_transaction(

@@ -135,8 +135,12 @@ class FakeCluster:
 
 
 @asynccontextmanager
-async def fake_cluster(*names: str, queues: int = 2) -> AsyncIterator[FakeCluster]:
-    made = FakeCluster(*(FakeBroker(name) for name in names or ("broker-a",)), queues=queues)
+async def fake_cluster(*brokers: str | FakeBroker, queues: int = 2) -> AsyncIterator[FakeCluster]:
+    """Brokers, or the names of ordinary ones."""
+    named = (
+        FakeBroker(each) if isinstance(each, str) else each for each in brokers or ("broker-a",)
+    )
+    made = FakeCluster(*named, queues=queues)
     async with AsyncExitStack() as running:
         made.namesrv = await _serve(made, running)
         for each in made.brokers:
