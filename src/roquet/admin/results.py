@@ -124,7 +124,12 @@ class BrokerInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def is_master(self) -> bool:
-        """Whether it takes writes."""
+        """Whether it takes writes.
+
+        Example:
+            masters = [each.name for each in await admin.clusters.brokers() if each.is_master]
+            assert masters == ["dev"]
+        """
         return self.broker_id == 0
 
 
@@ -152,7 +157,12 @@ class TopicStats(Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> int:
-        """How many messages are there to be read."""
+        """How many messages are there to be read.
+
+        Example:
+            stats = await admin.topics.stats("Orders")
+            assert stats.messages > 0
+        """
         return sum(each.max_offset - each.min_offset for each in self.queues.values())
 
 
@@ -196,17 +206,32 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are not yet consumed."""
+        """How many messages are not yet consumed.
+
+        Example:
+            progress = await admin.offsets.progress("billing")
+            print(progress.lag)
+        """
         return sum(each.broker_offset - each.consumer_offset for each in self.queues.values())
 
     @property
     def in_flight(self) -> int:
-        """How many of them clients have pulled already."""
+        """How many of them clients have pulled already.
+
+        Example:
+            progress = await admin.offsets.progress("billing")
+            print(progress.in_flight)
+        """
         return sum(max(each.pull_offset - each.consumer_offset, 0) for each in self.queues.values())
 
     @property
     def topics(self) -> list[str]:
-        """The topics, sorted."""
+        """The topics, sorted.
+
+        Example:
+            progress = await admin.offsets.progress("billing")
+            print(progress.topics)
+        """
         return sorted({queue.topic for queue in self.queues})
 
 
@@ -231,7 +256,12 @@ class QueueReset(Struct, frozen=True, kw_only=True):
 
     @property
     def is_move(self) -> bool:
-        """Whether that is another place."""
+        """Whether that is another place.
+
+        Example:
+            plan = await admin.offsets.plan_reset("billing", "Orders", "earliest")
+            moved = [each for each in plan if each.is_move]
+        """
         return self.committed_offset != self.target_offset
 
 

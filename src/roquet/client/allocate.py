@@ -40,11 +40,20 @@ VIRTUAL_NODES = 10
 
 
 class AllocateStrategy(Protocol):
-    """A way to share queues."""
+    """A way to share queues.
+
+    Example:
+        strategy: AllocateStrategy = AllocateByConsistentHash()
+        consumer = PushConsumer(namesrv, group="billing", handler=print, allocate=strategy)
+    """
 
     @property
     def name(self) -> str:
-        """What it is called, in Java too."""
+        """What it is called, in Java too.
+
+        Example:
+            assert AllocateAveragely().name == "AVG"
+        """
         ...
 
     def allocate(
@@ -56,6 +65,11 @@ class AllocateStrategy(Protocol):
             client_id: The client.
             queues: All queues of the topic, sorted.
             client_ids: All clients of the group, sorted.
+
+        Example:
+            queues = [MessageQueue("Orders", "dev", number) for number in range(3)]
+            clients = ["10.0.0.7@blue", "10.0.0.8@red"]
+            assert AllocateAveragely().allocate(clients[0], queues, clients) == queues[:2]
         """
         ...
 
@@ -74,7 +88,13 @@ class AllocateAveragely:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client."""
+        """The share of one client.
+
+        Example:
+            queues = [MessageQueue("Orders", "dev", number) for number in range(4)]
+            share = AllocateAveragely().allocate("red", queues, ["blue", "red"])
+            assert share == queues[2:]
+        """
         if client_id not in client_ids:
             return []
         index = client_ids.index(client_id)
@@ -98,7 +118,13 @@ class AllocateAveragelyByCircle:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client."""
+        """The share of one client.
+
+        Example:
+            queues = [MessageQueue("Orders", "dev", number) for number in range(4)]
+            share = AllocateAveragelyByCircle().allocate("red", queues, ["blue", "red"])
+            assert share == queues[1::2]
+        """
         if client_id not in client_ids:
             return []
         return list(queues[client_ids.index(client_id) :: len(client_ids)])
@@ -134,7 +160,13 @@ class AllocateByConsistentHash:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client."""
+        """The share of one client.
+
+        Example:
+            queues = [MessageQueue("Orders", "dev", number) for number in range(4)]
+            share = AllocateByConsistentHash().allocate("red", queues, ["red"])
+            assert share == queues
+        """
         if client_id not in client_ids:
             return []
         owners = {
@@ -179,7 +211,12 @@ class AllocateByConfig:
         queues: Sequence[MessageQueue],  # noqa: ARG002
         client_ids: Sequence[str],  # noqa: ARG002
     ) -> list[MessageQueue]:
-        """The share of one client."""
+        """The share of one client.
+
+        Example:
+            share = AllocateByConfig([queue]).allocate("red", [], ["blue", "red"])
+            assert share == [queue]
+        """
         return list(self._queues)
 
 
@@ -203,7 +240,13 @@ class AllocateByMachineRoom:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client."""
+        """The share of one client.
+
+        Example:
+            far, near = MessageQueue("Orders", "east@a", 0), MessageQueue("Orders", "west@a", 0)
+            share = AllocateByMachineRoom(["west"]).allocate("red", [far, near], ["red"])
+            assert share == [near]
+        """
         if client_id not in client_ids:
             return []
         index = client_ids.index(client_id)
@@ -255,13 +298,33 @@ class AllocateMachineRoomNearby:
 
     @property
     def name(self) -> str:
-        """What it is called, in Java too."""
+        """What it is called, in Java too.
+
+        Example:
+            def room(name: object) -> str:
+                return "west"
+
+            strategy = AllocateMachineRoomNearby(
+                AllocateAveragely(), room_of_queue=room, room_of_client=room
+            )
+            assert strategy.name == "MACHINE_ROOM_NEARBY-AVG"
+        """
         return f"MACHINE_ROOM_NEARBY-{self._strategy.name}"
 
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client."""
+        """The share of one client.
+
+        Example:
+            def room(name: object) -> str:
+                return "west"
+
+            strategy = AllocateMachineRoomNearby(
+                AllocateAveragely(), room_of_queue=room, room_of_client=room
+            )
+            assert strategy.allocate("red", [queue], ["red"]) == [queue]
+        """
         if client_id not in client_ids:
             return []
         queues_by_room: dict[str, list[MessageQueue]] = {}

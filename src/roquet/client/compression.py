@@ -41,7 +41,11 @@ class Compression(Enum):
 
     @property
     def sys_flag(self) -> int:
-        """The bits of a message's system flag: compressed, and with this."""
+        """The bits of a message's system flag: compressed, and with this.
+
+        Example:
+            assert Compression.ZLIB.sys_flag != Compression.LZ4.sys_flag
+        """
         return flags.COMPRESSED | _BITS[self]
 
 

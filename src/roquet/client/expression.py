@@ -33,7 +33,12 @@ class Sql(Struct, frozen=True):
 
 
 Expression = str | Sql
-"""Tags, such as ``"paid || sent"``, or an :class:`Sql` condition."""
+"""Tags, such as ``"paid || sent"``, or an :class:`Sql` condition.
+
+Example:
+    await consumer.subscribe("Orders", "paid || sent")
+    await consumer.subscribe("Parcels", Sql("weight_kg > 10"))
+"""
 
 
 def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> SubscriptionData:

@@ -39,7 +39,11 @@ class ProducerFace(Protocol):
     """
 
     def publish_topics(self) -> Collection[str]:
-        """The topics whose routes are to be kept fresh."""
+        """The topics whose routes are to be kept fresh.
+
+        Example:
+            assert "Orders" in producer_face.publish_topics()
+        """
         ...
 
     def check_transaction(
@@ -48,11 +52,24 @@ class ProducerFace(Protocol):
         header: CheckTransactionStateRequestHeader,
         broker_address: str,
     ) -> None:
-        """A broker asks what became of a half message; END_TRANSACTION goes to that address."""
+        """A broker asks what became of a half message; END_TRANSACTION goes to that address.
+
+        Example:
+            from roquet.remoting.headers.send import CheckTransactionStateRequestHeader
+
+            header = CheckTransactionStateRequestHeader(
+                topic="Orders", half_queue_offset=0, physical_offset=0
+            )
+            producer_face.check_transaction(received, header, broker_address)
+        """
         ...
 
     def reply_arrived(self, message: ReceivedMessage) -> bool:
-        """A reply came; whether it answers a request of this producer."""
+        """A reply came; whether it answers a request of this producer.
+
+        Example:
+            is_ours = producer_face.reply_arrived(received)
+        """
         ...
 
 
@@ -78,31 +95,59 @@ class ConsumerFace(Protocol):
     """
 
     def heartbeat_data(self) -> ConsumerData:
-        """What brokers are told: the group, its kind and its subscriptions."""
+        """What brokers are told: the group, its kind and its subscriptions.
+
+        Example:
+            assert consumer_face.heartbeat_data().group_name == "billing"
+        """
         ...
 
     def rebalance_now(self) -> None:
-        """The group changed: share the queues anew, soon."""
+        """The group changed: share the queues anew, soon.
+
+        Example:
+            consumer_face.rebalance_now()
+        """
         ...
 
     async def persist_offsets(self) -> None:
-        """Store how far the consumer is."""
+        """Store how far the consumer is.
+
+        Example:
+            await consumer_face.persist_offsets()
+        """
         ...
 
     def reset_offsets(self, topic: str, queue_offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets."""
+        """Go on from these offsets.
+
+        Example:
+            consumer_face.reset_offsets("Orders", {queue: 0})
+        """
         ...
 
     def status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """How far the consumer is in each queue that it has of a topic."""
+        """How far the consumer is in each queue that it has of a topic.
+
+        Example:
+            print(consumer_face.status("Orders"))
+        """
         ...
 
     def running_info(self) -> ConsumerRunningInfo:
-        """How the consumer is, for people."""
+        """How the consumer is, for people.
+
+        Example:
+            print(consumer_face.running_info().properties)
+        """
         ...
 
     async def consume_directly(
         self, message: ReceivedMessage, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Have the handler consume one message now, out of turn."""
+        """Have the handler consume one message now, out of turn.
+
+        Example:
+            result = await consumer_face.consume_directly(received, "dev")
+        """
         ...

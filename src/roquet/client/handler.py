@@ -74,21 +74,40 @@ class ConsumeResult:
 
     @classmethod
     def retry(cls, *, delay_level: int = 0) -> ConsumeResult:
-        """All messages are to come again after the time of this level."""
+        """All messages are to come again after the time of this level.
+
+        Example:
+            def handle(message: ReceivedMessage) -> ConsumeResult:
+                return ConsumeResult.retry(delay_level=3)
+        """
         return cls(is_success=False, delay_level=delay_level)
 
     @classmethod
     def suspend(cls, suspend_ms: int) -> ConsumeResult:
-        """In order: the same messages come again after this time."""
+        """In order: the same messages come again after this time.
+
+        Example:
+            async def handle(message: ReceivedMessage) -> ConsumeResult:
+                return ConsumeResult.suspend(1_000)
+        """
         return cls(is_success=False, suspend_ms=suspend_ms)
 
     @classmethod
     def first(cls, consumed: int, *, delay_level: int = 0) -> ConsumeResult:
-        """The first messages of a batch are consumed, the others are to come again."""
+        """The first messages of a batch are consumed, the others are to come again.
+
+        Example:
+            def handle(messages: list[ReceivedMessage]) -> ConsumeResult:
+                return ConsumeResult.first(len(messages) - 1)
+        """
         return cls(is_success=True, consumed=max(consumed, 0), delay_level=delay_level)
 
     def count_of(self, messages: Sequence[ReceivedMessage]) -> int:
-        """How many of the messages are consumed, from the first."""
+        """How many of the messages are consumed, from the first.
+
+        Example:
+            assert ConsumeResult.first(1).count_of([received, received]) == 1
+        """
         if not self.is_success:
             return 0
         return len(messages) if self.consumed is None else min(self.consumed, len(messages))
@@ -100,10 +119,24 @@ ConsumeResult.SUSPEND = ConsumeResult(is_success=False)
 
 _Answer = ConsumeResult | None
 Handler = Callable[[ReceivedMessage], _Answer | Awaitable[_Answer]]
-"""What consumes one message."""
+"""What consumes one message.
+
+Example:
+    async def handle(message: ReceivedMessage) -> None:
+        print(message.body)
+
+    consumer = PushConsumer(namesrv, group="billing", handler=handle)
+"""
 
 BatchHandler = Callable[[list[ReceivedMessage]], _Answer | Awaitable[_Answer]]
-"""What consumes some messages of one queue, in the order of the queue."""
+"""What consumes some messages of one queue, in the order of the queue.
+
+Example:
+    def handle(messages: list[ReceivedMessage]) -> ConsumeResult:
+        return ConsumeResult.SUCCESS if len(messages) > 1 else ConsumeResult.RETRY
+
+    consumer = PushConsumer(namesrv, group="billing", batch_handler=handle)
+"""
 
 
 class HandlerCall:

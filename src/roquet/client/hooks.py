@@ -36,7 +36,11 @@ _Context = TypeVar("_Context")
 
 
 class MessageKind(IntEnum):
-    """What kind of message is sent; the numbers are upstream's."""
+    """What kind of message is sent; the numbers are upstream's.
+
+    Example:
+        assert MessageKind.HALF == 1
+    """
 
     NORMAL = 0
     HALF = 1
@@ -61,6 +65,14 @@ class SendContext(Struct, kw_only=True, eq=False):
         result: What became of it, after the send.
         error: Why it failed, after the send.
         notes: What hooks keep from before to after, by names of their own.
+
+    Example:
+        class Print(SendHook):
+            def after_send(self, context: SendContext) -> None:
+                print(context.queue, context.body_bytes, context.result or context.error)
+
+        async with Producer(namesrv, group="printing", hooks=[Print()]) as printing:
+            await printing.send(Message("Orders", b"paid"))
     """
 
     group: str
@@ -92,18 +104,50 @@ class SendHook:
 
         What :meth:`before_send` adds to a batch reaches no message: its messages are written by
         then, each with its own properties.
+
+        Example:
+            class Stamp(SendHook):
+                def into_batch(self, message: Message) -> Message:
+                    message.properties["sent-by"] = "billing"
+                    return message
+
+            async with Producer(namesrv, group="stamping", hooks=[Stamp()]) as stamping:
+                await stamping.send_batch([Message("Orders", b"paid"), Message("Orders", b"sent")])
         """
         return message
 
     def before_send(self, context: SendContext) -> None:
-        """Look at a message, and maybe add properties."""
+        """Look at a message, and maybe add properties.
+
+        Example:
+            class Stamp(SendHook):
+                def before_send(self, context: SendContext) -> None:
+                    context.properties["sent-by"] = context.group
+
+            async with Producer(namesrv, group="stamping", hooks=[Stamp()]) as stamping:
+                await stamping.send(Message("Orders", b"paid"))
+        """
 
     def after_send(self, context: SendContext) -> None:
-        """Look at what became of it."""
+        """Look at what became of it.
+
+        Example:
+            class Count(SendHook):
+                failed = 0
+
+                def after_send(self, context: SendContext) -> None:
+                    self.failed += context.error is not None
+
+            counted = Producer(namesrv, group="counting", hooks=[Count()])
+        """
 
 
 class ConsumeReturn(IntEnum):
-    """How consumption ended; the numbers are upstream's."""
+    """How consumption ended; the numbers are upstream's.
+
+    Example:
+        assert ConsumeReturn.EXCEPTION == 2
+    """
 
     SUCCESS = 0
     TIMEOUT = 1
@@ -124,6 +168,14 @@ class ConsumeContext(Struct, kw_only=True, eq=False):
         is_success: Whether they are consumed, after the call.
         returned: How it ended, after the call.
         notes: What hooks keep from before to after, by names of their own.
+
+    Example:
+        class Slow(ConsumeHook):
+            def after_consume(self, context: ConsumeContext) -> None:
+                if context.returned is ConsumeReturn.TIMEOUT:
+                    print(context.queue, [each.message_id for each in context.messages])
+
+        consumer = PushConsumer(namesrv, group="billing", handler=print, hooks=[Slow()])
     """
 
     group: str
@@ -141,13 +193,39 @@ class ConsumeHook:
 
     Of a consumer that is polled it runs when a poll has messages, before and after at once: what
     the caller does with them is not known.
+
+    Example:
+        class Count(ConsumeHook):
+            consumed = 0
+
+            def after_consume(self, context: ConsumeContext) -> None:
+                self.consumed += len(context.messages) if context.is_success else 0
+
+        consumer = PushConsumer(namesrv, group="billing", handler=print, hooks=[Count()])
     """
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Look at messages before the handler gets them."""
+        """Look at messages before the handler gets them.
+
+        Example:
+            class Announce(ConsumeHook):
+                def before_consume(self, context: ConsumeContext) -> None:
+                    context.notes["announced"] = len(context.messages)
+
+            consumer = PushConsumer(namesrv, group="billing", handler=print, hooks=[Announce()])
+        """
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """Look at what became of them."""
+        """Look at what became of them.
+
+        Example:
+            class Failures(ConsumeHook):
+                def after_consume(self, context: ConsumeContext) -> None:
+                    if not context.is_success:
+                        print(context.group, context.queue)
+
+            consumer = PushConsumer(namesrv, group="billing", handler=print, hooks=[Failures()])
+        """
 
 
 class EndTransactionContext(Struct, kw_only=True, eq=False):
@@ -164,6 +242,13 @@ class EndTransactionContext(Struct, kw_only=True, eq=False):
         region_id: The region of the broker.
         state: What is told: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
         from_check: Whether the broker had asked.
+
+    Example:
+        class Ends(SendHook):
+            def end_transaction(self, context: EndTransactionContext) -> None:
+                print(context.transaction_id, context.state)
+
+        hook: EndTransactionHook = Ends()
     """
 
     group: str
@@ -180,10 +265,27 @@ class EndTransactionContext(Struct, kw_only=True, eq=False):
 
 @runtime_checkable
 class EndTransactionHook(Protocol):
-    """A hook that also sees the ends of transactions."""
+    """A hook that also sees the ends of transactions.
+
+    Example:
+        class Ends(SendHook):
+            def end_transaction(self, context: EndTransactionContext) -> None:
+                print(context.transaction_id, context.state)
+
+        assert isinstance(Ends(), EndTransactionHook)
+        producer = Producer(namesrv, group="payments", hooks=[Ends()])
+    """
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Look at the end of a transaction, before it is told."""
+        """Look at the end of a transaction, before it is told.
+
+        Example:
+            class RolledBack(SendHook):
+                count = 0
+
+                def end_transaction(self, context: EndTransactionContext) -> None:
+                    self.count += context.state == "ROLLBACK_MESSAGE"
+        """
         ...
 
 

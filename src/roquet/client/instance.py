@@ -178,7 +178,13 @@ class ClientInstance:
         return found
 
     def start(self) -> None:
-        """Begin to keep brokers, routes and progress up to date."""
+        """Begin to keep brokers, routes and progress up to date.
+
+        Example:
+            client = ClientInstance(ClientOptions(namesrv=namesrv, instance_name="alone"))
+            client.start()
+            await client.close()
+        """
         options = self.options
         self._every(options.poll_namesrv_ms, options.poll_namesrv_ms, self.refresh_routes)
         self._every(
@@ -191,7 +197,12 @@ class ClientInstance:
         )
 
     async def close(self) -> None:
-        """Leave; the last one who leaves closes the connections."""
+        """Leave; the last one who leaves closes the connections.
+
+        Example:
+            await client.close()
+            assert client.is_closed
+        """
         self._users -= 1
         if self._users > 0 or self._closed:
             return
@@ -205,7 +216,12 @@ class ClientInstance:
             self._gone.set()
 
     async def wait_closed(self) -> None:
-        """Wait until everybody left and the connections are closed."""
+        """Wait until everybody left and the connections are closed.
+
+        Example:
+            await client.close()
+            await client.wait_closed()
+        """
         await self._gone.wait()
 
     async def _close(self) -> None:
@@ -236,20 +252,36 @@ class ClientInstance:
 
     @property
     def is_closed(self) -> bool:
-        """Whether everybody left."""
+        """Whether everybody left.
+
+        Example:
+            assert not client.is_closed
+        """
         return self._closed
 
     @property
     def client_ip(self) -> str:
-        """The address that the client says it has."""
+        """The address that the client says it has.
+
+        Example:
+            assert client.client_id.startswith(client.client_ip)
+        """
         return self.client_id.partition("@")[0]
 
     def wrap(self, name: str) -> str:
-        """A topic or group as it is on the wire."""
+        """A topic or group as it is on the wire.
+
+        Example:
+            assert client.wrap("Orders") == "Orders"  # no namespace
+        """
         return names.wrap(self.options.namespace, name)
 
     def unwrap(self, name: str) -> str:
-        """A topic or group as users see it."""
+        """A topic or group as users see it.
+
+        Example:
+            assert client.unwrap(client.wrap("Orders")) == "Orders"
+        """
         return names.unwrap(self.options.namespace, name)
 
     # ------------------------------------------------------------------------------- asking
@@ -272,6 +304,11 @@ class ClientInstance:
             SendFailed: The connection broke before the answer came.
             RequestTimeout: No answer came in time.
             BrokerRefused: The answer has another code.
+
+        Example:
+            from roquet.remoting.codes import RequestCode
+
+            answer = await client.ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO)
         """
         if self._closed:
             raise ClientClosed(f"The client {self.client_id} is closed")
@@ -288,6 +325,10 @@ class ClientInstance:
         Raises:
             ConfigError: The instance has a producer of this group.
             ClientClosed: The instance is closed.
+
+        Example:
+            client.register_producer("billing", producer_face)
+            await client.heartbeat()
         """
         self._register(self._producers, group, face, "producer")
 
@@ -297,16 +338,30 @@ class ClientInstance:
         Raises:
             ConfigError: The instance has a consumer of this group.
             ClientClosed: The instance is closed.
+
+        Example:
+            client.register_consumer("billing", consumer_face)
+            await client.heartbeat()
         """
         self._register(self._consumers, group, face, "consumer")
 
     async def unregister_producer(self, group: str) -> None:
-        """Let a producer go, and tell the brokers."""
+        """Let a producer go, and tell the brokers.
+
+        Example:
+            client.register_producer("billing", producer_face)
+            await client.unregister_producer("billing")
+        """
         if self._producers.pop(group, None) is not None:
             await self._unregister(producer_group=group)
 
     async def unregister_consumer(self, group: str) -> None:
-        """Let a consumer go, and tell the brokers."""
+        """Let a consumer go, and tell the brokers.
+
+        Example:
+            client.register_consumer("billing", consumer_face)
+            await client.unregister_consumer("billing")
+        """
         if self._consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
 
@@ -338,13 +393,21 @@ class ClientInstance:
     # -------------------------------------------------------------------------- what recurs
 
     async def heartbeat(self) -> None:
-        """Tell all known brokers who is here; one that does not answer is logged."""
+        """Tell all known brokers who is here; one that does not answer is logged.
+
+        Example:
+            await client.heartbeat()
+        """
         if self._producers or self._consumers:
             addresses = self._broker_addresses(masters_only=not self._consumers)
             await asyncio.gather(*(self._send_heartbeat(address) for address in addresses))
 
     async def refresh_routes(self) -> None:
-        """Ask for the routes of all topics that producers and consumers use."""
+        """Ask for the routes of all topics that producers and consumers use.
+
+        Example:
+            await client.refresh_routes()
+        """
         topics: set[str] = set()
         for producer in list(self._producers.values()):
             topics.update(producer.publish_topics())
@@ -354,7 +417,11 @@ class ClientInstance:
         await self.routes.refresh(sorted(topics))
 
     async def persist_offsets(self) -> None:
-        """Have all consumers store their progress."""
+        """Have all consumers store their progress.
+
+        Example:
+            await client.persist_offsets()
+        """
         for group, consumer in list(self._consumers.items()):
             try:
                 await consumer.persist_offsets()

@@ -69,6 +69,9 @@ class LitePullOptions(Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigError: A number is too small.
+
+        Example:
+            LitePullOptions(pull_batch_max=64).check()
         """
         for name in (
             "pull_batch_max",

@@ -59,12 +59,13 @@ class LitePullConsumer(Lifetime):
         ConfigError: A setting cannot be used.
 
     Example:
-        .. code-block:: python
-
-            async with LitePullConsumer("127.0.0.1:9876", group="billing") as consumer:
-                await consumer.subscribe("Orders", "paid || sent")
-                async for message in consumer:
-                    print(message.body)
+        async with LitePullConsumer(
+            namesrv, group="readers", consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        ) as reader:
+            await reader.subscribe("Orders", "paid || sent")
+            async for message in reader:
+                print(message.body)
+                break
     """
 
     def __init__(
@@ -100,6 +101,11 @@ class LitePullConsumer(Lifetime):
         Raises:
             ConfigError: The client has another consumer of the group, or other settings.
             ClientClosed: The consumer was closed.
+
+        Example:
+            later = LitePullConsumer(namesrv, group="later")
+            await later.start()
+            await later.close()
         """
         if self._is_closed:
             raise self._not_running()
@@ -117,7 +123,11 @@ class LitePullConsumer(Lifetime):
         self._running = running
 
     async def close(self) -> None:
-        """Store what counts as consumed, and leave; what is cached goes to others."""
+        """Store what counts as consumed, and leave; what is cached goes to others.
+
+        Example:
+            await consumer.close()
+        """
         self._is_closed = True
         running, self._running = self._running, None
         if running is not None:
@@ -158,6 +168,10 @@ class LitePullConsumer(Lifetime):
             BadName: The topic cannot have this name.
             BadExpression: The expression cannot be read.
             ConfigError: Queues are assigned.
+
+        Example:
+            await consumer.subscribe("Orders", "paid || sent")
+            await consumer.subscribe("Parcels", Sql("weight_kg BETWEEN 1 AND 5"))
         """
         check_topic(topic)
         subscription_of(topic, expression, version_ms=0)
@@ -169,7 +183,11 @@ class LitePullConsumer(Lifetime):
             await self._running.join()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Read a topic no more.
+
+        Example:
+            await consumer.unsubscribe("Orders")
+        """
         self._expressions.pop(topic, None)
         if self._running is not None:
             await self._running.unsubscribe(topic)
@@ -186,6 +204,12 @@ class LitePullConsumer(Lifetime):
         Raises:
             BadExpression: The expression cannot be read.
             ConfigError: Topics are subscribed, or there are no queues.
+
+        Example:
+            async with LitePullConsumer(namesrv, group="assigned") as reader:
+                queues = await reader.queues("Orders")
+                await reader.assign(queues[:1])
+                assert reader.assignment == queues[:1]
         """
         if self._expressions and self._assigned is None:
             raise _either_or()
@@ -207,6 +231,10 @@ class LitePullConsumer(Lifetime):
 
         Raises:
             NoRoute: No broker has the topic.
+
+        Example:
+            queues = await consumer.queues("Orders")
+            assert queue in queues
         """
         parts = self._parts
         found = await parts.client.routes.subscribe_queues(parts.client.wrap(topic))
@@ -214,7 +242,11 @@ class LitePullConsumer(Lifetime):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now."""
+        """The queues that this consumer reads now.
+
+        Example:
+            assert queue in consumer.assignment
+        """
         return sorted(self._parts.user_queue(each) for each in self._parts.queues)
 
     # ------------------------------------------------------------------------------ messages
@@ -227,6 +259,10 @@ class LitePullConsumer(Lifetime):
             NoRoute: A subscribed topic has no broker.
             BrokerRefused: A broker refuses to give messages.
             ProtocolError: A broker gives bytes that are no messages.
+
+        Example:
+            for message in await consumer.poll(timeout_ms=1_000):
+                print(message.queue_offset, message.body)
         """
         batch = await self._next(timeout_ms)
         if batch is None:
@@ -276,6 +312,10 @@ class LitePullConsumer(Lifetime):
 
         Args:
             offsets: By queue: the next offset to consume. By default, all that polls gave.
+
+        Example:
+            await consumer.poll(timeout_ms=1_000)
+            consumer.commit_soon()
         """
         parts = self._parts
         if offsets is None:
@@ -294,12 +334,21 @@ class LitePullConsumer(Lifetime):
         Raises:
             ConfigError: A queue is not read by this consumer.
             ClientError: A broker did not answer, or refused; it is tried again with the next round.
+
+        Example:
+            for message in await consumer.poll(timeout_ms=1_000):
+                await consumer.commit({message.queue: message.queue_offset + 1})
         """
         self.commit_soon(offsets)
         await self._parts.persist_offsets()
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """How far the group is in a queue: the next offset to consume; ``None`` if not known."""
+        """How far the group is in a queue: the next offset to consume; ``None`` if not known.
+
+        Example:
+            await consumer.commit({queue: 1})
+            assert await consumer.committed(queue) == 1
+        """
         return await self._parts.offsets.read(self._parts.wire_queue(queue))
 
     # ------------------------------------------------------------------------- moving about
@@ -311,6 +360,9 @@ class LitePullConsumer(Lifetime):
             ConfigError: The queue is not read by this consumer.
             OffsetOutOfRange: The queue has no such offset.
             ClientError: The broker did not answer, or refused.
+
+        Example:
+            await consumer.seek(queue, 0)
         """
         parts, own = self._parts, self._own(queue)
         first = await parts.api.min_offset(own.queue)
@@ -323,27 +375,51 @@ class LitePullConsumer(Lifetime):
         parts.move(self._own(queue), queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on from the first message that is still there."""
+        """Go on from the first message that is still there.
+
+        Example:
+            for each in consumer.assignment:
+                await consumer.seek_to_begin(each)
+        """
         at = await self._parts.api.min_offset(self._own(queue).queue)
         self._parts.move(self._own(queue), at)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on from the next message that comes."""
+        """Go on from the next message that comes.
+
+        Example:
+            for each in consumer.assignment:
+                await consumer.seek_to_end(each)
+        """
         at = await self._parts.api.max_offset(self._own(queue).queue)
         self._parts.move(self._own(queue), at)
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on from the first message stored at a time or after it."""
+        """Go on from the first message stored at a time or after it.
+
+        Example:
+            midnight_ms = 1_767_222_000_000
+            await consumer.seek_to_time(queue, midnight_ms)
+        """
         at = await self._parts.api.search_offset(self._own(queue).queue, timestamp_ms)
         self._parts.move(self._own(queue), at)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull no more of these queues; what is cached is still given."""
+        """Pull no more of these queues; what is cached is still given.
+
+        Example:
+            consumer.pause([queue])
+            consumer.resume([queue])
+        """
         for queue in queues:
             self._own(queue).resumed.clear()
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Pull these queues again."""
+        """Pull these queues again.
+
+        Example:
+            consumer.resume(consumer.assignment)
+        """
         for queue in queues:
             self._own(queue).resumed.set()
 

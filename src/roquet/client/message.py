@@ -120,7 +120,11 @@ class Message(Struct, eq=False):
     """Properties with reserved names, which only the client's own code sets."""
 
     def wire_properties(self) -> dict[str, str]:
-        """All properties as a broker gets them, without the unique id; a map of its own."""
+        """All properties as a broker gets them, without the unique id; a map of its own.
+
+        Example:
+            assert Message("Orders", b"paid", tags="eu").wire_properties()["TAGS"] == "eu"
+        """
         found = dict(self.properties)
         if self.keys:
             keys = self.keys if isinstance(self.keys, str) else prop.KEY_SEPARATOR.join(self.keys)
@@ -146,6 +150,12 @@ class Message(Struct, eq=False):
 
         Raises:
             BadMessage: The body is no bytes, or a property cannot be written.
+
+        Example:
+            try:
+                Message("Orders", b"").check()
+            except BadMessage as error:
+                print(error.hint)
         """
         body: object = self.body
         if not isinstance(body, bytes) or not body:
@@ -291,7 +301,13 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
     @classmethod
     def of(cls, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
-        """The message that a record says."""
+        """The message that a record says.
+
+        Example:
+            from roquet.format.commit_log import decode_record
+
+            message = ReceivedMessage.of(decode_record(record, 0, len(record)), broker_name="dev")
+        """
         return cls(
             topic=stored.topic,
             raw_body=stored.body,
@@ -318,6 +334,9 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
         Raises:
             BadBody: It cannot be decompressed.
+
+        Example:
+            assert received.body == b"paid"
         """
         if not self.sys_flag & flags.COMPRESSED:
             return self.raw_body
@@ -327,37 +346,65 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties as a map; changes to it stay with this message."""
+        """All properties as a map; changes to it stay with this message.
+
+        Example:
+            assert received.properties["KEYS"] == "17"
+        """
         if self._properties is None:
             self._properties = prop.decode_properties(self.properties_data)
         return self._properties
 
     @property
     def tags(self) -> str | None:
-        """The tag, if any."""
+        """The tag, if any.
+
+        Example:
+            assert received.tags == "paid"
+        """
         return self.properties.get(prop.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        """The keys."""
+        """The keys.
+
+        Example:
+            assert received.keys == ["17"]
+        """
         return self.properties.get(prop.KEYS, "").split()
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that it came from; its topic is the one that this message says."""
+        """The queue that it came from; its topic is the one that this message says.
+
+        Example:
+            assert received.queue == queue
+        """
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave it; without one, where the broker stored it."""
+        """The id that the producer gave it; without one, where the broker stored it.
+
+        Example:
+            found = await admin.messages.by_id("Orders", received.message_id)
+        """
         return self.properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """Where the broker stored it."""
+        """Where the broker stored it.
+
+        Example:
+            found = await admin.messages.by_offset_id(received.offset_message_id)
+        """
         return offset_message_id(self.store_host, self.physical_offset)
 
     @property
     def transaction_id(self) -> str | None:
-        """The id of its transaction: the producer's unique id."""
+        """The id of its transaction: the producer's unique id.
+
+        Example:
+            assert received.transaction_id == received.message_id
+        """
         return self.properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX)

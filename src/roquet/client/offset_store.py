@@ -51,7 +51,11 @@ FILE = "offsets.json"
 
 
 class ReadOffset(Enum):
-    """Where an offset is read from."""
+    """Where an offset is read from.
+
+    Example:
+        at = await store.read(queue, ReadOffset.STORE)
+    """
 
     MEMORY = "READ_FROM_MEMORY"
     STORE = "READ_FROM_STORE"
@@ -59,18 +63,40 @@ class ReadOffset(Enum):
 
 
 class OffsetStore(Protocol):
-    """Where the progress of a consumer is kept."""
+    """Where the progress of a consumer is kept.
+
+    Example:
+        store: OffsetStore = RemoteBrokerOffsetStore(PullApi(client, "billing"))
+        await store.load()
+        store.update(queue, 1, increase_only=True)
+        await store.persist([queue])
+    """
 
     async def load(self) -> None:
-        """Read what is kept, where that is done at once."""
+        """Read what is kept, where that is done at once.
+
+        Example:
+            await store.load()
+        """
         ...
 
     def update(self, queue: MessageQueue, queue_offset: int, *, increase_only: bool) -> None:
-        """Note an offset; it is stored with the next :meth:`persist`."""
+        """Note an offset; it is stored with the next :meth:`persist`.
+
+        Example:
+            store.update(queue, 17, increase_only=True)
+            assert store.offsets() == {queue: 17}
+        """
         ...
 
     def update_and_freeze(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Note an offset that later updates do not change."""
+        """Note an offset that later updates do not change.
+
+        Example:
+            store.update_and_freeze(queue, 0)
+            store.update(queue, 17, increase_only=False)
+            assert store.offsets() == {queue: 0}
+        """
         ...
 
     async def read(
@@ -80,6 +106,9 @@ class OffsetStore(Protocol):
 
         Raises:
             RoquetError: The store cannot be read; whether there is an offset is not known.
+
+        Example:
+            at = await store.read(queue)
         """
         ...
 
@@ -88,15 +117,29 @@ class OffsetStore(Protocol):
 
         Raises:
             RoquetError: Some could not be stored; the others were.
+
+        Example:
+            store.update(queue, 1, increase_only=False)
+            await store.persist([queue])
         """
         ...
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget a queue, here and not in the store."""
+        """Forget a queue, here and not in the store.
+
+        Example:
+            store.remove(queue)
+            assert store.offsets() == {}
+        """
         ...
 
     def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """What is noted, of one topic or all."""
+        """What is noted, of one topic or all.
+
+        Example:
+            for queue, queue_offset in store.offsets("Orders").items():
+                print(queue, queue_offset)
+        """
         ...
 
 
@@ -116,6 +159,11 @@ class _Table:
             queue: The queue.
             queue_offset: The next message to consume.
             increase_only: Whether a smaller offset than the noted one is passed over.
+
+        Example:
+            store.update(queue, 17)
+            store.update(queue, 16, increase_only=True)
+            assert store.offsets() == {queue: 17}
         """
         known = self._offsets.get(queue)
         if queue in self._frozen or (increase_only and known is not None and known > queue_offset):
@@ -123,17 +171,34 @@ class _Table:
         self._offsets[queue] = queue_offset
 
     def update_and_freeze(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Note an offset that later updates do not change, until the queue is removed."""
+        """Note an offset that later updates do not change, until the queue is removed.
+
+        Example:
+            store.update_and_freeze(queue, 0)
+            store.update(queue, 17)
+            assert store.offsets() == {queue: 0}
+        """
         self._offsets[queue] = queue_offset
         self._frozen.add(queue)
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget a queue, here and not in the store."""
+        """Forget a queue, here and not in the store.
+
+        Example:
+            store.update(queue, 17)
+            store.remove(queue)
+            assert store.offsets() == {}
+        """
         self._offsets.pop(queue, None)
         self._frozen.discard(queue)
 
     def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """What is noted, of one topic or all."""
+        """What is noted, of one topic or all.
+
+        Example:
+            store.update(queue, 17)
+            assert store.offsets("Orders") == {queue: 17}
+        """
         return {
             queue: queue_offset
             for queue, queue_offset in self._offsets.items()
@@ -148,11 +213,9 @@ class RemoteBrokerOffsetStore(_Table):
         api: Asks the brokers.
 
     Example:
-        .. code-block:: python
-
-            store = RemoteBrokerOffsetStore(PullApi(client, "billing"))
-            store.update(queue, 17)
-            await store.persist([queue])
+        store = RemoteBrokerOffsetStore(PullApi(client, "billing"))
+        store.update(queue, 1)
+        await store.persist([queue])
     """
 
     def __init__(self, api: PullApi) -> None:
@@ -160,7 +223,11 @@ class RemoteBrokerOffsetStore(_Table):
         self._api = api
 
     async def load(self) -> None:
-        """Nothing: each offset is asked for when it is needed."""
+        """Nothing: each offset is asked for when it is needed.
+
+        Example:
+            await store.load()
+        """
 
     async def read(
         self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
@@ -169,6 +236,9 @@ class RemoteBrokerOffsetStore(_Table):
 
         Raises:
             RoquetError: The broker cannot be asked.
+
+        Example:
+            at = await store.read(queue, ReadOffset.STORE)
         """
         known = self._offsets.get(queue)
         if source is ReadOffset.MEMORY or (known is not None and source is not ReadOffset.STORE):
@@ -183,6 +253,10 @@ class RemoteBrokerOffsetStore(_Table):
 
         Raises:
             RoquetError: Some could not be told; the others were.
+
+        Example:
+            store.update(queue, 1)
+            await store.persist([queue])
         """
         noted = {queue: at for queue, at in self._offsets.items() if queue in queues}
         done = await asyncio.gather(
@@ -244,7 +318,11 @@ class LocalFileOffsetStore(_Table):
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The file.
+
+        Example:
+            print(LocalFileOffsetStore("10.0.0.7@blue", "billing").path)
+        """
         return self._file.path
 
     async def load(self) -> None:
@@ -253,6 +331,10 @@ class LocalFileOffsetStore(_Table):
         Raises:
             ConfigError: The file is there and cannot be used, nor can its backup.
             StoreError: The file system refused.
+
+        Example:
+            local = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=folder)
+            await local.load()
         """
         for queue, queue_offset in (await self._stored()).items():
             self.update(queue, queue_offset)
@@ -264,6 +346,10 @@ class LocalFileOffsetStore(_Table):
 
         Raises:
             RoquetError: The file cannot be read.
+
+        Example:
+            local = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=folder)
+            assert await local.read(queue, ReadOffset.MEMORY) is None
         """
         known = self._offsets.get(queue)
         if source is ReadOffset.MEMORY or (known is not None and source is not ReadOffset.STORE):
@@ -278,6 +364,11 @@ class LocalFileOffsetStore(_Table):
 
         Raises:
             RoquetError: The file cannot be written, or what is in it cannot be read.
+
+        Example:
+            local = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=folder)
+            local.update(queue, 17)
+            await local.persist([queue])
         """
         changed = {queue: at for queue, at in self._offsets.items() if queue in queues}
         if changed:

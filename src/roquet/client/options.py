@@ -67,13 +67,24 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
-        """The name servers, one by one."""
+        """The name servers, one by one.
+
+        Example:
+            options = ClientOptions(namesrv="10.0.0.1:9876;10.0.0.2:9876")
+            assert options.namesrv_addresses == ("10.0.0.1:9876", "10.0.0.2:9876")
+        """
         parts = self.namesrv.split(";") if isinstance(self.namesrv, str) else self.namesrv
         found = (_SCHEME.sub("", part.strip()) for part in parts)
         return tuple(dict.fromkeys(part for part in found if part))
 
     def normalized(self) -> ClientOptions:
-        """The same settings, with the name servers written in one way."""
+        """The same settings, with the name servers written in one way.
+
+        Example:
+            one = ClientOptions(namesrv="10.0.0.1:9876;10.0.0.2:9876")
+            other = ClientOptions(namesrv=["10.0.0.1:9876", "10.0.0.2:9876"])
+            assert one.normalized() == other.normalized()
+        """
         return structs.replace(self, namesrv=self.namesrv_addresses)
 
     def check(self) -> None:
@@ -81,6 +92,12 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigError: An address, a time or a pair of keys cannot be used.
+
+        Example:
+            try:
+                ClientOptions(namesrv="").check()
+            except ConfigError as error:
+                print(error.message)
         """
         if not self.namesrv_addresses:
             raise ConfigError(

@@ -101,6 +101,11 @@ class Producer(Lifetime):
         Raises:
             ConfigError: The client has another producer of the group, or other settings.
             ClientClosed: The producer was closed.
+
+        Example:
+            later = Producer(namesrv, group="later")
+            await later.start()
+            await later.close()
         """
         async with self._starting:
             if self._is_closing:
@@ -126,7 +131,13 @@ class Producer(Lifetime):
         return parts
 
     async def close(self) -> None:
-        """Wait for the sends that are under way, and leave."""
+        """Wait for the sends that are under way, and leave.
+
+        Example:
+            short = Producer(namesrv, group="short")
+            await short.start()
+            await short.close()
+        """
         self._is_closing = True
         async with self._starting:
             running, self._running = self._running, None
@@ -139,12 +150,19 @@ class Producer(Lifetime):
 
         Raises:
             ClientClosed: The producer is not started, or closed.
+
+        Example:
+            print(producer.client.client_id)
         """
         return self._parts.client
 
     @property
     def in_flight(self) -> int:
-        """How many sends are not done."""
+        """How many sends are not done.
+
+        Example:
+            assert producer.in_flight == 0
+        """
         return 0 if self._running is None else self._running.sender.in_flight.count
 
     @property
@@ -188,6 +206,11 @@ class Producer(Lifetime):
             SendFailed: The connection was lost; whether the message is stored is not known.
             RequestTimeout: No answer came in time; whether the message is stored is not known.
             BrokerRefused: A broker said no.
+
+        Example:
+            result = await producer.send(Message("Orders", b"paid", tags="paid", keys="17"))
+            print(result.status, result.message_id, result.queue_offset)
+            await producer.send(Message("Orders", b"sent"), sharding_key="17")
         """
         parts = self._parts
         if sharding_key is not None:
@@ -225,6 +248,9 @@ class Producer(Lifetime):
 
         Raises:
             ClientError: As :meth:`send`, except for what a broker would answer.
+
+        Example:
+            await producer.send_oneway(Message("Orders", b"looked at"))
         """
         parts = self._parts
         message = _with_sharding_key(message, sharding_key)
@@ -255,6 +281,11 @@ class Producer(Lifetime):
         Raises:
             PartlySent: A request failed after others were stored; it says how many messages are.
             ClientError: As :meth:`send`, when nothing is stored yet.
+
+        Example:
+            orders = [Message("Orders", b"%d" % number) for number in range(3)]
+            results = await producer.send_batch(orders)
+            assert len(results) == 3
         """
         parts = self._parts
         check_batch(messages)
@@ -287,7 +318,12 @@ class Producer(Lifetime):
         return results
 
     async def flush(self) -> None:
-        """Wait until all sends that are under way are done."""
+        """Wait until all sends that are under way are done.
+
+        Example:
+            await producer.send_oneway(Message("Orders", b"looked at"))
+            await producer.flush()
+        """
         parts = self._parts
         if parts.accumulator is not None:
             await parts.accumulator.flush()
@@ -298,6 +334,10 @@ class Producer(Lifetime):
 
         Raises:
             NoRoute: No broker has the topic.
+
+        Example:
+            queues = await producer.queues("Orders")
+            await producer.send(Message("Orders", b"paid"), queue=queues[0])
         """
         parts = self._parts
         route = await parts.sender.route(parts.outgoing.wire_topic(topic), self._deadline(None))
@@ -325,6 +365,11 @@ class Producer(Lifetime):
             NoRoute: Its broker is not known.
             BrokerRefused: The broker does not allow it, or the message is due already.
             ClientError: No answer came.
+
+        Example:
+            sent = await producer.send(Message("Orders", b"remind me", delay_level=3))
+            if sent.recall_handle is not None:  # a broker with the timer gives one
+                await producer.recall_message("Orders", sent.recall_handle)
         """
         return await self._parts.recall(topic, recall_handle, self._deadline(timeout_ms))
 
@@ -347,6 +392,13 @@ class Producer(Lifetime):
             ConfigError: The producer has no ``check``.
             BadMessage: The message is to be delivered later.
             ClientError: As :meth:`send`; then the work was not begun.
+
+        Example:
+            def book(message: Message, transaction_id: str) -> TransactionState:
+                return TransactionState.COMMIT
+
+            result = await producer.send_in_transaction(Message("Orders", b"paid"), book)
+            assert result.state is TransactionState.COMMIT
         """
         parts = self._parts
         half = parts.transactions.half(message)
@@ -377,6 +429,12 @@ class Producer(Lifetime):
         Raises:
             RequestTimeout: No reply came in time.
             ClientError: As :meth:`send`.
+
+        Example:
+            try:
+                answer = await producer.request(Message("Orders", b"how much?"), timeout_ms=100)
+            except RequestTimeout as error:
+                print(error.hint)
         """
         parts = self._parts
         deadline = self._deadline(timeout_ms)
@@ -452,6 +510,10 @@ class TransactionProducer(Producer):
 
         Raises:
             ClientError: As :meth:`Producer.send_in_transaction`.
+
+        Example:
+            result = await transaction_producer.send_transaction(Message("Orders", b"paid"))
+            assert result.state is TransactionState.COMMIT
         """
         return await self.send_in_transaction(
             message, self._listener.execute, timeout_ms=timeout_ms

@@ -69,7 +69,11 @@ class ProducerOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def compressor(self) -> Compression:
-        """What long bodies are compressed with."""
+        """What long bodies are compressed with.
+
+        Example:
+            assert ProducerOptions(compression="zstd").compressor is Compression.ZSTD
+        """
         return Compression(self.compression)
 
     def check(self) -> None:

@@ -57,7 +57,11 @@ PULL_BYTES_MAX = 2**31 - 1
 
 
 class PullStatus(Enum):
-    """What a pull came to; the values are Java's names."""
+    """What a pull came to; the values are Java's names.
+
+    Example:
+        assert PullStatus("NO_NEW_MSG") is PullStatus.NO_NEW_MESSAGE
+    """
 
     FOUND = "FOUND"
     """There are messages."""
@@ -90,6 +94,11 @@ class PullResult(Struct, frozen=True, kw_only=True):
         min_offset: The first offset of the queue.
         max_offset: The next offset that the queue gives to a message.
         messages: The messages. It may be empty although some were found: none has wanted tags.
+
+    Example:
+        found = await reader.pull(0)
+        if found.status is PullStatus.FOUND:
+            print(found.messages, found.next_offset)
     """
 
     status: PullStatus
@@ -127,12 +136,10 @@ class PullApi:
         group: The group.
 
     Example:
-        .. code-block:: python
-
-            api = PullApi(client, "billing")
-            wanted = subscription_of("Orders", "*", version_ms=0)
-            for queue in await client.routes.subscribe_queues("Orders"):
-                result = await api.pull(queue, await api.min_offset(queue), subscription=wanted)
+        api = PullApi(client, "billing")
+        wanted = subscription_of("Orders", "*", version_ms=0)
+        for queue in await client.routes.subscribe_queues("Orders"):
+            result = await api.pull(queue, await api.min_offset(queue), subscription=wanted)
     """
 
     def __init__(self, client: ClientInstance, group: str) -> None:
@@ -173,6 +180,11 @@ class PullApi:
             NoRoute: No broker of this name is known.
             ClientError: The broker did not answer, or refused.
             ProtocolError: The answer cannot be read.
+
+        Example:
+            wanted = subscription_of("Orders", "paid", version_ms=0)
+            result = await api.pull(queue, 0, subscription=wanted, max_messages=10)
+            print(result.status, result.next_offset)
         """
         found = await self.pull_records(
             queue,
@@ -207,6 +219,10 @@ class PullApi:
         Raises:
             NoRoute: No broker of this name is known.
             ClientError: The broker did not answer, or refused.
+
+        Example:
+            wanted = subscription_of("Orders", "*", version_ms=0)
+            pulled = await api.pull_records(queue, 0, subscription=wanted)
         """
         address, is_slave = await self._read_address(queue)
         if is_slave:
@@ -247,7 +263,11 @@ class PullApi:
         )
 
     def forget(self, queue: MessageQueue) -> None:
-        """Forget which broker was suggested for a queue."""
+        """Forget which broker was suggested for a queue.
+
+        Example:
+            api.forget(queue)
+        """
         self._broker_ids.pop(queue, None)
 
     # ------------------------------------------------------------------------------- offsets
@@ -258,6 +278,9 @@ class PullApi:
         Raises:
             NoRoute: The master of the queue is not known.
             ClientError: It did not answer, or refused.
+
+        Example:
+            end = await api.max_offset(queue)
         """
         header = GetMaxOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
@@ -270,6 +293,9 @@ class PullApi:
         Raises:
             NoRoute: The master of the queue is not known.
             ClientError: It did not answer, or refused.
+
+        Example:
+            first = await api.min_offset(queue)
         """
         header = GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
@@ -288,6 +314,9 @@ class PullApi:
         Raises:
             NoRoute: The master of the queue is not known.
             ClientError: It did not answer, or refused.
+
+        Example:
+            found = await api.search_offset(queue, 1_767_222_000_000)
         """
         header = SearchOffsetRequestHeader(
             topic=queue.topic,
@@ -304,6 +333,9 @@ class PullApi:
         Raises:
             NoRoute: The master of the queue is not known.
             ClientError: It did not answer, or refused.
+
+        Example:
+            stored_ms = await api.earliest_store_time_ms(queue)
         """
         header = GetEarliestMsgStoretimeRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
@@ -320,6 +352,10 @@ class PullApi:
         Raises:
             NoRoute: No broker of this name is known.
             ClientError: It did not answer, or refused.
+
+        Example:
+            await api.update_offset(queue, 1)
+            assert await api.query_offset(queue) == 1
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self.group,
@@ -344,6 +380,9 @@ class PullApi:
         Raises:
             NoRoute: No broker of this name is known.
             ClientError: It did not answer, or refused.
+
+        Example:
+            await api.update_offset(queue, await api.max_offset(queue))
         """
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self.group,

@@ -58,15 +58,21 @@ class PushConsumer(Lifetime):
         ConfigError: A setting cannot be used, or there is not exactly one handler.
 
     Example:
-        .. code-block:: python
+        paid = asyncio.Event()
 
-            async def bill(message: ReceivedMessage) -> None:
-                print(message.body)
+        async def bill(message: ReceivedMessage) -> None:
+            print(message.body)
+            paid.set()
 
-            consumer = PushConsumer("127.0.0.1:9876", group="billing", handler=bill)
-            consumer.subscribe("Orders", "paid || sent")
-            async with consumer:
-                await asyncio.Event().wait()
+        billing = PushConsumer(
+            namesrv,
+            group="printers",
+            handler=bill,
+            consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        )
+        billing.subscribe("Orders", "paid || sent")
+        async with billing:
+            await paid.wait()
     """
 
     def __init__(
@@ -114,6 +120,10 @@ class PushConsumer(Lifetime):
         Raises:
             BadName: The topic cannot have this name.
             BadExpression: The expression cannot be read.
+
+        Example:
+            push_consumer.subscribe("Parcels", "fragile || heavy")
+            push_consumer.subscribe("Letters", Sql("price > 10"))
         """
         check_topic(topic)
         wire_topic = wrap(self._client_options.namespace, topic)
@@ -124,7 +134,11 @@ class PushConsumer(Lifetime):
             self._running.subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more."""
+        """Consume a topic no more.
+
+        Example:
+            push_consumer.unsubscribe("Orders")
+        """
         wire_topic = wrap(self._client_options.namespace, topic)
         if self._subscriptions.pop(wire_topic, None) is not None and self._running is not None:
             self._running.subscriptions_changed()
@@ -139,6 +153,12 @@ class PushConsumer(Lifetime):
             ConfigError: Nothing is subscribed to, or the client has another consumer of the group
                 or other settings.
             ClientClosed: The consumer was closed.
+
+        Example:
+            started = PushConsumer(namesrv, group="started", handler=print)
+            started.subscribe("Orders")
+            await started.start()
+            await started.close()
         """
         if self._is_closing:
             raise _closed(self.group)
@@ -194,7 +214,11 @@ class PushConsumer(Lifetime):
             )
 
     async def close(self) -> None:
-        """Wait for the handlers that run, store the offsets, and leave."""
+        """Wait for the handlers that run, store the offsets, and leave.
+
+        Example:
+            await push_consumer.close()
+        """
         self._is_closing = True
         running, self._running = self._running, None
         if running is not None:
@@ -207,6 +231,10 @@ class PushConsumer(Lifetime):
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
+
+        Example:
+            push_consumer.pause()
+            push_consumer.resume()
         """
         self._parts.pulling.is_paused = True
 
@@ -215,6 +243,9 @@ class PushConsumer(Lifetime):
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
+
+        Example:
+            push_consumer.resume()
         """
         self._parts.pulling.is_paused = False
 
@@ -224,6 +255,9 @@ class PushConsumer(Lifetime):
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
+
+        Example:
+            print([queue.queue_id for queue in push_consumer.assignment])
         """
         parts = self._parts
         retries = retry_topic(parts.group)
@@ -239,6 +273,9 @@ class PushConsumer(Lifetime):
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
+
+        Example:
+            print(push_consumer.client.client_id)
         """
         return self._parts.client
 

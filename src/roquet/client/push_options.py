@@ -100,12 +100,20 @@ class PushOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether each client gets all messages."""
+        """Whether each client gets all messages.
+
+        Example:
+            assert PushOptions(message_model=MessageModel.BROADCASTING).is_broadcasting
+        """
         return self.message_model is MessageModel.BROADCASTING
 
     @property
     def is_locking(self) -> bool:
-        """Whether queues are locked at the broker."""
+        """Whether queues are locked at the broker.
+
+        Example:
+            assert PushOptions(orderly=True).is_locking
+        """
         return self.orderly and not self.is_broadcasting
 
     def check(self) -> None:
@@ -113,6 +121,12 @@ class PushOptions(Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigError: A number is out of its range.
+
+        Example:
+            try:
+                PushOptions(concurrency=0).check()
+            except ConfigError as error:
+                print(error.message)
         """
         for name, least in _LEAST.items():
             value = getattr(self, name)

@@ -31,7 +31,16 @@ __all__ = [
 ]
 
 QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
-"""Chooses the queue of a message: gets the queues, the message and an argument of the caller."""
+"""Chooses the queue of a message: gets the queues, the message and an argument of the caller.
+
+Example:
+    def by_customer(
+        queues: Sequence[MessageQueue], message: Message, customer: object
+    ) -> MessageQueue:
+        return queues[int(str(customer)) % len(queues)]
+
+    await producer.send(Message("Orders", b"paid"), selector=by_customer, arg=17)
+"""
 
 _INDEX_MASK = 0x7FFFFFFF
 _INT_MAX = 2**31 - 1

@@ -66,7 +66,12 @@ class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def brokers(self) -> dict[str, dict[int, str]]:
-        """By broker name and id: the address; id 0 is the master."""
+        """By broker name and id: the address; id 0 is the master.
+
+        Example:
+            route = await client.routes.route("Orders")
+            assert route.brokers == {"dev": {0: broker_address}}
+        """
         return {
             each.broker_name: dict(each.broker_addrs)
             for each in self.data.broker_datas
@@ -151,6 +156,10 @@ class RouteCache:
         Raises:
             NoRoute: No broker has the topic.
             ConnectFailed: No name server answers, and nothing was known before.
+
+        Example:
+            route = await client.routes.route("Orders", refresh=True)
+            print(route.subscribe_queues)
         """
         known = self._routes.get(topic)
         if known is not None and not refresh:
@@ -176,6 +185,10 @@ class RouteCache:
         Raises:
             NoRoute: No broker has the topic, or none of its queues can be written.
             ConnectFailed: No name server answers, and nothing was known before.
+
+        Example:
+            route = await client.routes.publish("Orders")
+            print(len(route.queues))
         """
         known = self._publish.get(topic)
         if known is not None and not refresh:
@@ -199,7 +212,11 @@ class RouteCache:
         return found
 
     def known_publish(self, topic: str) -> PublishRoute | None:
-        """What :meth:`publish` would give without asking anybody."""
+        """What :meth:`publish` would give without asking anybody.
+
+        Example:
+            assert client.routes.known_publish("Unheard-of") is None
+        """
         return self._publish.get(topic)
 
     async def subscribe_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
@@ -208,12 +225,19 @@ class RouteCache:
         Raises:
             NoRoute: No broker has the topic.
             ConnectFailed: No name server answers, and nothing was known before.
+
+        Example:
+            assert queue in await client.routes.subscribe_queues("Orders")
         """
         route = await self.route(topic, refresh=refresh)
         return list(route.subscribe_queues)
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Ask for the routes of these topics again; what fails is logged."""
+        """Ask for the routes of these topics again; what fails is logged.
+
+        Example:
+            await client.routes.refresh(["Orders"])
+        """
         for topic in topics:
             try:
                 await self._fetch(topic)
@@ -227,14 +251,24 @@ class RouteCache:
 
     @property
     def topics(self) -> list[str]:
-        """The topics whose routes are known."""
+        """The topics whose routes are known.
+
+        Example:
+            await client.routes.route("Orders")
+            assert "Orders" in client.routes.topics
+        """
         return sorted(self._routes)
 
     # ------------------------------------------------------------------------------ brokers
 
     @property
     def brokers(self) -> dict[str, dict[int, str]]:
-        """By name and id: the address of every broker that a known route has."""
+        """By name and id: the address of every broker that a known route has.
+
+        Example:
+            await client.routes.route("Orders")
+            assert client.routes.brokers["dev"] == {0: broker_address}
+        """
         return {name: dict(addresses) for name, addresses in self._brokers.items()}
 
     def broker_address(
@@ -246,6 +280,10 @@ class RouteCache:
             broker_name: Its name.
             master_only: The master or nobody, whatever the id.
             broker_id: Which of the brokers of that name; when it is not there, any other one.
+
+        Example:
+            await client.routes.route("Orders")
+            assert client.routes.broker_address("dev", master_only=True) == broker_address
         """
         addresses = self._brokers.get(broker_name)
         if not addresses:
@@ -260,7 +298,11 @@ class RouteCache:
         return found
 
     def broker_name_of(self, queue: MessageQueue) -> str:
-        """The broker that has a queue; for a queue of a static topic, the one that has it now."""
+        """The broker that has a queue; for a queue of a static topic, the one that has it now.
+
+        Example:
+            assert client.routes.broker_name_of(queue) == "dev"
+        """
         route = self._routes.get(queue.topic)
         if route is None or not route.endpoints:
             return queue.broker_name
@@ -283,7 +325,11 @@ class RouteCache:
             task.exception()  # whoever asked may have given up
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Ask no more.
+
+        Example:
+            await client.routes.close()
+        """
         fetching = list(self._fetching.values())
         for task in fetching:
             task.cancel()
@@ -300,6 +346,10 @@ class RouteCache:
             NoRoute: No broker has the topic.
             ConnectFailed: No name server answers.
             BrokerRefused: The one that answered refused.
+
+        Example:
+            data = await client.routes.ask("Orders")
+            print([each.broker_name for each in data.broker_datas])
         """
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)

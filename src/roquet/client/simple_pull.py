@@ -39,13 +39,10 @@ class SimplePull(Lifetime):
         ConfigError: A setting cannot be used.
 
     Example:
-        .. code-block:: python
-
-            queue = MessageQueue("Orders", "broker-a", 0)
-            async with SimplePull("127.0.0.1:9876", queue, group="audit") as reader:
-                first, end = await reader.min_offset(), await reader.max_offset()
-                async for message in reader.read(first, end):
-                    print(message.queue_offset, message.body)
+        async with SimplePull(namesrv, queue, group="audit") as auditor:
+            first, end = await auditor.min_offset(), await auditor.max_offset()
+            async for message in auditor.read(first, end):
+                print(message.queue_offset, message.body)
     """
 
     def __init__(
@@ -77,6 +74,11 @@ class SimplePull(Lifetime):
         Raises:
             ConfigError: The client runs with other settings.
             ClientClosed: The reader was closed.
+
+        Example:
+            later = SimplePull(namesrv, queue, group="later")
+            await later.start()
+            await later.close()
         """
         if self._is_closed:
             raise self._not_running()
@@ -85,7 +87,11 @@ class SimplePull(Lifetime):
             self._running = _Reader(client, self.queue, self.group, self._expression)
 
     async def close(self) -> None:
-        """Leave."""
+        """Leave.
+
+        Example:
+            await reader.close()
+        """
         self._is_closed = True
         running, self._running = self._running, None
         if running is not None:
@@ -127,6 +133,10 @@ class SimplePull(Lifetime):
             NoRoute: No broker has the queue.
             ClientError: The broker did not answer, or refused.
             ProtocolError: The answer cannot be read.
+
+        Example:
+            found = await reader.pull(0, max_messages=10, wait_ms=100)
+            assert found.status is PullStatus.FOUND
         """
         for name, value, least in (
             ("queue_offset", queue_offset, 0),
@@ -166,6 +176,10 @@ class SimplePull(Lifetime):
                 them yet.
             ClientError: The broker did not answer, or refused.
             ProtocolError: An answer cannot be read.
+
+        Example:
+            async for message in reader.read(0, await reader.max_offset()):
+                print(message.body)
         """
         at = start_offset
         while at < end_offset:
@@ -199,23 +213,46 @@ class SimplePull(Lifetime):
     # ------------------------------------------------------------------------------- offsets
 
     async def min_offset(self) -> int:
-        """The offset of the first message that is still there."""
+        """The offset of the first message that is still there.
+
+        Example:
+            first = await reader.min_offset()
+        """
         return await self._reader.api.min_offset(self._reader.queue)
 
     async def max_offset(self) -> int:
-        """The offset that the next message will get."""
+        """The offset that the next message will get.
+
+        Example:
+            count = await reader.max_offset() - await reader.min_offset()
+        """
         return await self._reader.api.max_offset(self._reader.queue)
 
     async def offset_at(self, timestamp_ms: int) -> int:
-        """The offset of the first message stored at a time or after it."""
+        """The offset of the first message stored at a time or after it.
+
+        Example:
+            midnight_ms = 1_767_222_000_000
+            first = await reader.offset_at(midnight_ms)
+        """
         return await self._reader.api.search_offset(self._reader.queue, timestamp_ms)
 
     async def committed(self) -> int | None:
-        """How far the group is; ``None`` if that is not known."""
+        """How far the group is; ``None`` if that is not known.
+
+        Example:
+            await reader.commit(1)
+            assert await reader.committed() == 1
+        """
         return await self._reader.api.query_offset(self._reader.queue)
 
     async def commit(self, queue_offset: int) -> None:
-        """Have the broker keep how far the group is: the next offset to read."""
+        """Have the broker keep how far the group is: the next offset to read.
+
+        Example:
+            found = await reader.pull(0)
+            await reader.commit(found.next_offset)
+        """
         await self._reader.api.update_offset(self._reader.queue, queue_offset)
 
 

@@ -85,6 +85,14 @@ class TraceDispatcher:
 
     Attributes:
         dropped: How many records were dropped.
+
+    Example:
+        dispatcher = TraceDispatcher(client, "billing", "PRODUCE")
+        async with Producer(
+            namesrv, group="traced", hooks=[TraceSendHook(dispatcher)]
+        ) as traced:  # or simply Producer(trace=True)
+            await traced.send(Message("Orders", b"paid"))
+        await dispatcher.close()
     """
 
     def __init__(
@@ -104,15 +112,29 @@ class TraceDispatcher:
 
     @property
     def clock_ms(self) -> int:
-        """Now."""
+        """Now.
+
+        Example:
+            assert dispatcher.clock_ms > 0
+        """
         return self._client.clock.now_ms()
 
     def request_id(self) -> str:
-        """An id that pairs what is told before and after consumption."""
+        """An id that pairs what is told before and after consumption.
+
+        Example:
+            assert dispatcher.request_id() != dispatcher.request_id()
+        """
         return self._client.unique_ids.make()
 
     def append(self, record: TraceRecord) -> None:
-        """Have a record sent, soon."""
+        """Have a record sent, soon.
+
+        Example:
+            from roquet.client.trace import TraceRecord
+
+            dispatcher.append(TraceRecord("Orders", ("17",), "Pub..."))
+        """
         if len(self._records) >= RECORDS_MAX:
             if not self.dropped % RECORDS_MAX:
                 log.warning("Traces to %s are dropped: %d so far", self.topic, self.dropped + 1)
@@ -126,13 +148,21 @@ class TraceDispatcher:
             self._timer = loop.call_later(FLUSH_INTERVAL_MS / 1000, self._begin)
 
     async def flush(self) -> None:
-        """Send all that waits, and wait until it is done."""
+        """Send all that waits, and wait until it is done.
+
+        Example:
+            await dispatcher.flush()
+        """
         self._begin()
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
 
     async def close(self) -> None:
-        """Send all that waits, as far as the time of one send allows."""
+        """Send all that waits, as far as the time of one send allows.
+
+        Example:
+            await dispatcher.close()
+        """
         try:
             async with asyncio.timeout(SEND_TIMEOUT_MS / 1000):
                 await self.flush()
@@ -197,6 +227,9 @@ class TraceSendHook(SendHook):
 
     Args:
         dispatcher: Who sends it.
+
+    Example:
+        producer = Producer(namesrv, group="traced", hooks=[TraceSendHook(dispatcher)])
     """
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
@@ -231,7 +264,12 @@ class TraceSendHook(SendHook):
         self._dispatcher.append(TraceRecord(topic, _keys_of(result.message_id, keys), text))
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Tell of the end of a transaction."""
+        """Tell of the end of a transaction.
+
+        Example:
+            hook = TraceSendHook(dispatcher)
+            assert isinstance(hook, EndTransactionHook)
+        """
         text = _record(
             "EndTransaction",
             self._dispatcher.clock_ms,
@@ -256,6 +294,10 @@ class TraceConsumeHook(ConsumeHook):
 
     Args:
         dispatcher: Who sends it.
+
+    Example:
+        hook = TraceConsumeHook(dispatcher)
+        consumer = PushConsumer(namesrv, group="traced", handler=print, hooks=[hook])
     """
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:

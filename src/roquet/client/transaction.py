@@ -59,7 +59,11 @@ CHECK_END_TIMEOUT_MS = 3_000
 
 
 class TransactionState(Enum):
-    """What became of the sender's own work; the values are upstream's names."""
+    """What became of the sender's own work; the values are upstream's names.
+
+    Example:
+        assert TransactionState("COMMIT_MESSAGE") is TransactionState.COMMIT
+    """
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -84,16 +88,41 @@ CheckTransaction: TypeAlias = Callable[
 
 
 class TransactionListener(Protocol):
-    """The two sides of a transaction; each may be a coroutine function."""
+    """The two sides of a transaction; each may be a coroutine function.
+
+    Example:
+        class Payments:
+            booked: set[str | None] = set()
+
+            def execute(self, message: Message, transaction_id: str) -> TransactionState:
+                self.booked.add(transaction_id)
+                return TransactionState.COMMIT
+
+            async def check(self, message: ReceivedMessage) -> TransactionState:
+                is_booked = message.transaction_id in self.booked
+                return TransactionState.COMMIT if is_booked else TransactionState.ROLLBACK
+
+        listener: TransactionListener = Payments()
+        producer = TransactionProducer(namesrv, group="payments", listener=listener)
+    """
 
     def execute(
         self, message: Message, transaction_id: str
     ) -> TransactionState | Awaitable[TransactionState]:
-        """Do the sender's own work, after the half message is stored."""
+        """Do the sender's own work, after the half message is stored.
+
+        Example:
+            state = listener.execute(Message("Orders", b"paid"), "7F00000100002A9F0000000000000001")
+            assert state is TransactionState.COMMIT
+        """
         ...
 
     def check(self, message: ReceivedMessage) -> TransactionState | Awaitable[TransactionState]:
-        """Say what became of the work of a half message, maybe of an earlier process."""
+        """Say what became of the work of a half message, maybe of an earlier process.
+
+        Example:
+            assert listener.check(received) is TransactionState.COMMIT
+        """
         ...
 
 
@@ -105,6 +134,11 @@ class TransactionResult(Struct, frozen=True, kw_only=True):
         state: What the broker was told.
         error: What the sender's work raised; then the state is unknown, and the broker will ask.
         is_told: Whether telling the broker went well; if not, it will ask.
+
+    Example:
+        result = await transaction_producer.send_transaction(Message("Orders", b"paid"))
+        assert result.is_told
+        assert result.error is None
     """
 
     send_result: SendResult

@@ -74,7 +74,31 @@ class RpcHook:
 
         Raises:
             RequestRefused: The request is not to be handled; says how to answer.
+
+        Example:
+            from roquet.remoting.hooks import RpcCall, RpcHook
+
+            class Count(RpcHook):
+                requests = 0
+
+                def before_request(self, call: RpcCall) -> None:
+                    self.requests += 1
+
+            Count().before_request(call)
         """
 
     def after_response(self, call: RpcCall, response: RemotingCommand | None) -> None:
-        """Look at an answer before it is sent, or after it came; one-way requests have none."""
+        """Look at an answer before it is sent, or after it came; one-way requests have none.
+
+        Example:
+            from roquet.remoting.command import RemotingCommand
+            from roquet.remoting.hooks import RpcCall, RpcHook
+
+            class Refusals(RpcHook):
+                count = 0
+
+                def after_response(self, call: RpcCall, response: RemotingCommand | None) -> None:
+                    self.count += response is not None and response.code != 0
+
+            Refusals().after_response(call, None)
+        """

@@ -36,6 +36,11 @@ class BackgroundBroker:
         name: The broker's name.
         cluster: The name of its cluster.
         folder: Where the data lie.
+
+    Example:
+        with background_broker() as background:
+            background.create_topic("Orders")
+            print(background.namesrv)
     """
 
     def __init__(self, running: RunningBroker, loop: BackgroundLoop) -> None:
@@ -52,31 +57,62 @@ class BackgroundBroker:
 
         Raises:
             ConfigError: The name or the number of queues cannot be used.
+
+        Example:
+            background.create_topic("Orders", queues=8)
         """
         self.run(lambda: self.running.create_topic(name, queues))
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """All messages of a topic that are stored, consumed or not, in the order of the log."""
+        """All messages of a topic that are stored, consumed or not, in the order of the log.
+
+        Example:
+            assert background.messages("Orders") == []
+        """
         return self.call(lambda: self.running.messages(topic))
 
     def restart(self) -> None:
-        """Stop the broker in good order and start it again at the same address."""
+        """Stop the broker in good order and start it again at the same address.
+
+        Example:
+            background.restart()
+        """
         self.run(self.running.restart)
 
     def start_broker(self) -> None:
-        """Start the broker; nothing if it runs."""
+        """Start the broker; nothing if it runs.
+
+        Example:
+            background.stop_broker()
+            background.start_broker()
+        """
         self.run(self.running.start_broker)
 
     def stop_broker(self) -> None:
-        """Stop the broker; nothing if it does not run."""
+        """Stop the broker; nothing if it does not run.
+
+        Example:
+            background.stop_broker()  # what does the program say now?
+            background.start_broker()
+        """
         self.run(self.running.stop_broker)
 
     def start_namesrv(self) -> None:
-        """Start the name server; nothing if it runs."""
+        """Start the name server; nothing if it runs.
+
+        Example:
+            background.stop_namesrv()
+            background.start_namesrv()
+        """
         self.run(self.running.start_namesrv)
 
     def stop_namesrv(self) -> None:
-        """Stop the name server; nothing if it does not run."""
+        """Stop the name server; nothing if it does not run.
+
+        Example:
+            background.stop_namesrv()
+            background.start_namesrv()
+        """
         self.run(self.running.stop_namesrv)
 
     def run(self, work: Callable[[], Coroutine[object, object, _T]]) -> _T:
@@ -85,6 +121,9 @@ class BackgroundBroker:
         Raises:
             WrongThread: This is the broker's own thread.
             RoquetError: The broker's block has ended.
+
+        Example:
+            background.run(background.running.restart)
         """
         return self._running_loop.run(work)
 
@@ -129,6 +168,11 @@ def background_broker(
     Raises:
         ConfigError: An option is unknown or its value cannot be used.
         StoreError: The folder holds a store that cannot be opened.
+
+    Example:
+        with background_broker({"flushDiskType": "SYNC_FLUSH"}) as background:
+            background.create_topic("Orders")
+            print(background.namesrv)
     """
     loop = BackgroundLoop("roquet-broker")
     loop.start()

@@ -58,7 +58,11 @@ log = logging.getLogger(__name__)
 Options = Mapping[str, object]
 """Settings of a broker by upstream's keys, such as ``{"flushDiskType": "SYNC_FLUSH"}``.
 
-A value is text, a number, a path or a truth value."""
+A value is text, a number, a path or a truth value.
+
+Example:
+    options: Options = {"flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": False}
+"""
 
 BROKER_NAME = "dev"
 _LOOPBACK = "127.0.0.1"
@@ -132,6 +136,13 @@ class RunningBroker:
         namesrv: The address that clients are given.
         address: The broker's address, as routes have it.
         listens_on: Where the broker itself listens, if that is not the same.
+
+    Example:
+        async with broker(proxied=True) as running:
+            await running.create_topic("Orders")
+            async with Producer(running.namesrv, group="billing") as producer:
+                await producer.send(Message("Orders", b"paid"))
+            assert [message.body for message in running.messages("Orders")] == [b"paid"]
     """
 
     def __init__(
@@ -164,6 +175,9 @@ class RunningBroker:
 
         Raises:
             RoquetError: It is stopped.
+
+        Example:
+            print(sorted(b.broker.topics.table))
         """
         if self._broker is None:
             raise RoquetError("The broker is stopped.", hint="Call start_broker() first.")
@@ -171,7 +185,12 @@ class RunningBroker:
 
     @property
     def store(self) -> MessageStore:
-        """The messages."""
+        """The messages.
+
+        Example:
+            await b.create_topic("Orders", queues=1)
+            assert b.store.max_offset_in_queue("Orders", 0) == 0
+        """
         return self.broker.store
 
     @property
@@ -182,6 +201,10 @@ class RunningBroker:
 
         Raises:
             RoquetError: There is none.
+
+        Example:
+            b.proxy.to_client.delay(5)
+            await b.proxy.heal()
         """
         if self._proxy is None:
             raise RoquetError(
@@ -190,17 +213,30 @@ class RunningBroker:
         return self._proxy
 
     def use_proxy(self, proxy: FaultProxy) -> None:
-        """Have a proxy that runs, at the address that routes lead to."""
+        """Have a proxy that runs, at the address that routes lead to.
+
+        Example:
+            async with FaultProxy(b.listens_on) as proxy:
+                b.use_proxy(proxy)
+        """
         self._proxy = proxy
 
     @property
     def name(self) -> str:
-        """The broker's name, which routes and queues carry."""
+        """The broker's name, which routes and queues carry.
+
+        Example:
+            queue = MessageQueue("Orders", b.name, 0)
+        """
         return self._settings.config.broker_name
 
     @property
     def cluster(self) -> str:
-        """The name of its cluster."""
+        """The name of its cluster.
+
+        Example:
+            assert b.cluster == "DefaultCluster"
+        """
         return self._settings.config.cluster_name
 
     async def create_topic(
@@ -216,6 +252,9 @@ class RunningBroker:
 
         Raises:
             ConfigError: The name or the number of queues cannot be used.
+
+        Example:
+            await b.create_topic("Orders", queues=8)
         """
         fault = topic_fault(name)
         if fault is None and not 1 <= queues <= QUEUES_MAX:
@@ -264,6 +303,11 @@ class RunningBroker:
         """Stop the broker in good order and start it again, at the same address and on its data.
 
         Clients lose their connections, and find the broker again by themselves.
+
+        Example:
+            address = b.address
+            await b.restart()
+            assert b.address == address
         """
         await self.stop_broker()
         await self.start_broker()
@@ -273,6 +317,10 @@ class RunningBroker:
 
         Raises:
             StoreError: The store cannot be opened.
+
+        Example:
+            await b.stop_broker()
+            await b.start_broker()
         """
         if self._broker is not None:
             return
@@ -283,7 +331,12 @@ class RunningBroker:
         await made.wait_registered()
 
     async def stop_broker(self) -> None:
-        """Stop the broker in good order; nothing if it does not run. Clients are refused."""
+        """Stop the broker in good order; nothing if it does not run. Clients are refused.
+
+        Example:
+            await b.stop_broker()  # what does the program say now?
+            await b.start_broker()
+        """
         stopped, self._broker = self._broker, None
         if stopped is not None:
             await stopped.stop()
@@ -292,6 +345,10 @@ class RunningBroker:
         """Start the name server; nothing if it runs or is somebody else's.
 
         It knows no routes until the broker registers again, which the broker does within seconds.
+
+        Example:
+            await b.stop_namesrv()
+            await b.start_namesrv()
         """
         if self._namesrv is not None or self._namesrv_config is None:
             return
@@ -301,18 +358,32 @@ class RunningBroker:
         self._namesrv = made
 
     async def stop_namesrv(self) -> None:
-        """Stop the name server; nothing if it does not run or is somebody else's."""
+        """Stop the name server; nothing if it does not run or is somebody else's.
+
+        Example:
+            await b.stop_namesrv()
+            await b.start_namesrv()
+        """
         stopped, self._namesrv = self._namesrv, None
         if stopped is not None:
             await stopped.stop()
 
     async def start(self) -> None:
-        """Start what does not run."""
+        """Start what does not run.
+
+        Example:
+            await b.start()  # nothing: all of it runs
+        """
         await self.start_namesrv()
         await self.start_broker()
 
     async def stop(self) -> None:
-        """Stop what runs."""
+        """Stop what runs.
+
+        Example:
+            await b.stop()
+            await b.start()
+        """
         try:
             await self.stop_broker()
         finally:

@@ -29,7 +29,11 @@ __all__ = ["HELD_BYTES_MAX", "Direction", "Link", "Signal"]
 _CHUNK_BYTES = 64 << 10
 _CHUNKS_MAX = 16
 HELD_BYTES_MAX = _CHUNK_BYTES * _CHUNKS_MAX
-"""What is held back of a direction of a connection, besides what the sockets themselves hold."""
+"""What is held back of a direction of a connection, besides what the sockets themselves hold.
+
+Example:
+    assert HELD_BYTES_MAX >= 1 << 20
+"""
 
 
 class Direction:
@@ -37,6 +41,11 @@ class Direction:
 
     Attributes:
         passed_bytes: How many went through so far.
+
+    Example:
+        proxy.to_server.delay(20)
+        proxy.to_client.cut_after(100)
+        print(proxy.to_server.passed_bytes)
     """
 
     def __init__(self) -> None:
@@ -49,7 +58,11 @@ class Direction:
         self._changed = Signal()
 
     def delay(self, delay_ms: float) -> None:
-        """Have every byte arrive so much later; the rate stays."""
+        """Have every byte arrive so much later; the rate stays.
+
+        Example:
+            proxy.to_server.delay(20)
+        """
         self._delay_ms = delay_ms
         self._changed.tell()
 
@@ -58,6 +71,9 @@ class Direction:
 
         Raises:
             ConfigError: That is no number of bytes.
+
+        Example:
+            proxy.to_client.dribble(3, every_ms=0.5)
         """
         if size_bytes < 1:
             raise ConfigError(f"{size_bytes} bytes at a time are none.")
@@ -65,17 +81,31 @@ class Direction:
         self._changed.tell()
 
     def hold(self) -> None:
-        """Let nothing through until :meth:`release`; the connections stay open."""
+        """Let nothing through until :meth:`release`; the connections stay open.
+
+        Example:
+            proxy.to_client.hold()  # answers are late from now on
+            proxy.to_client.release()
+        """
         self._is_held = True
         self._changed.tell()
 
     def release(self) -> None:
-        """Let through what :meth:`hold` held back, and all that follows."""
+        """Let through what :meth:`hold` held back, and all that follows.
+
+        Example:
+            proxy.to_client.hold()
+            proxy.to_client.release()
+        """
         self._is_held = False
         self._changed.tell()
 
     def cut(self) -> None:
-        """Tell the receivers that nothing follows; the senders hear nothing of it."""
+        """Tell the receivers that nothing follows; the senders hear nothing of it.
+
+        Example:
+            proxy.to_client.cut()
+        """
         for pump in self.pumps:
             pump.cut()
 
@@ -83,6 +113,9 @@ class Direction:
         """Reset the connections of the receivers; the senders hear nothing of it.
 
         To them the connections are open, and swallow what they send.
+
+        Example:
+            proxy.to_server.reset()
         """
         for pump in self.pumps:
             pump.reset()
@@ -91,15 +124,26 @@ class Direction:
         """Let through so many bytes more, then end the connection that carried the last.
 
         With 0 the connection ends whose bytes are next. Once only.
+
+        Example:
+            proxy.to_client.cut_after(4)  # in the middle of a frame
         """
         self._trap = _Trap(size_bytes, Link.cut)
 
     def reset_after(self, size_bytes: int) -> None:
-        """As :meth:`cut_after`, by a reset of both ends."""
+        """As :meth:`cut_after`, by a reset of both ends.
+
+        Example:
+            proxy.to_server.reset_after(0)  # with the next bytes
+        """
         self._trap = _Trap(size_bytes, Link.reset)
 
     def heal(self) -> None:
-        """End all faults of this direction; what was held back comes now."""
+        """End all faults of this direction; what was held back comes now.
+
+        Example:
+            proxy.to_server.heal()
+        """
         self._delay_ms = 0.0
         self._dribble = None
         self._trap = None
@@ -108,11 +152,20 @@ class Direction:
     # What follows is for the pumps.
 
     def wake(self) -> None:
-        """Have the pumps look again at what they wait for."""
+        """Have the pumps look again at what they wait for.
+
+        Example:
+            proxy.to_client.wake()
+        """
         self._changed.tell()
 
     def take(self, data: memoryview) -> tuple[memoryview, Callable[[Link], None] | None]:
-        """What of some bytes goes through next, and what then happens to the connection."""
+        """What of some bytes goes through next, and what then happens to the connection.
+
+        Example:
+            data, then = proxy.to_server.take(memoryview(b"hello"))
+            assert (bytes(data), then) == (b"hello", None)
+        """
         if self._dribble is not None:
             data = data[: self._dribble.size_bytes]
         trap = self._trap
@@ -124,7 +177,12 @@ class Direction:
         return data, None if left_bytes else trap.action
 
     async def wait_due(self, pump: _Pump, arrived_s: float) -> None:
-        """Wait until bytes that came at a time may go on, or there is nobody to get them."""
+        """Wait until bytes that came at a time may go on, or there is nobody to get them.
+
+        Example:
+            for pump in proxy.to_client.pumps:
+                await proxy.to_client.wait_due(pump, 0.0)
+        """
         loop = asyncio.get_running_loop()
         while not pump.is_cut:
             if self._is_held:
@@ -136,7 +194,11 @@ class Direction:
             await self._changed.wait(left_s)
 
     async def pause(self) -> None:
-        """Wait between two pieces, if bytes are to dribble."""
+        """Wait between two pieces, if bytes are to dribble.
+
+        Example:
+            await proxy.to_client.pause()
+        """
         if self._dribble is not None:
             await self._changed.wait(self._dribble.every_ms / 1000)
 

@@ -79,16 +79,29 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        """The address to give to clients."""
+        """The address to give to clients.
+
+        Example:
+            async with Producer(proxy.address, group="billing") as producer:
+                pass  # its questions to the name server go through the proxy
+        """
         return joined(self.host, self.port)
 
     @property
     def connection_count(self) -> int:
-        """How many connections of clients there are."""
+        """How many connections of clients there are.
+
+        Example:
+            assert proxy.connection_count == 0
+        """
         return len(self._links)
 
     async def wait_connections(self, count: int) -> None:
-        """Wait until there are so many connections."""
+        """Wait until there are so many connections.
+
+        Example:
+            await proxy.wait_connections(0)
+        """
         while len(self._links) != count:
             await self._changed.wait()
 
@@ -99,6 +112,11 @@ class FaultProxy:
 
         Raises:
             ConfigError: The address cannot be had.
+
+        Example:
+            other = FaultProxy(namesrv)
+            await other.start()
+            await other.stop()
         """
         try:
             held = self._held.enter_context(reserve_port(self.host, self.port))
@@ -111,7 +129,11 @@ class FaultProxy:
             ) from None
 
     async def stop(self) -> None:
-        """Take no more connections, and drop those that there are."""
+        """Take no more connections, and drop those that there are.
+
+        Example:
+            await proxy.stop()
+        """
         await self.refuse()
         links = list(self._links)
         for task in links:
@@ -134,30 +156,53 @@ class FaultProxy:
     # ------------------------------------------------------------------------------ faults
 
     def cut(self) -> None:
-        """End all connections in good order; what is held back is lost."""
+        """End all connections in good order; what is held back is lost.
+
+        Example:
+            proxy.cut()
+        """
         for link in self._links.values():
             link.cut()
 
     def reset(self) -> None:
-        """End all connections by a reset of both ends."""
+        """End all connections by a reset of both ends.
+
+        Example:
+            proxy.reset()
+        """
         for link in self._links.values():
             link.reset()
 
     async def refuse(self) -> None:
-        """Have new connections refused, as if no program listened; open ones go on."""
+        """Have new connections refused, as if no program listened; open ones go on.
+
+        Example:
+            await proxy.refuse()
+            await proxy.accept()
+        """
         server, self._server = self._server, None
         if server is not None:
             server.close()
 
     async def accept(self) -> None:
-        """Take new connections again."""
+        """Take new connections again.
+
+        Example:
+            await proxy.refuse()
+            await proxy.accept()
+        """
         if self._server is None:
             self._server = await asyncio.start_server(
                 self._connected, self.host, self.port, reuse_address=True
             )
 
     async def heal(self) -> None:
-        """End all faults; what was held back comes now."""
+        """End all faults; what was held back comes now.
+
+        Example:
+            proxy.to_client.hold()
+            await proxy.heal()
+        """
         self.to_server.heal()
         self.to_client.heal()
         await self.accept()

@@ -59,13 +59,25 @@ def _scope(fixture_name: str, config: pytest.Config) -> _Scope:
 
 @pytest.fixture(scope=_scope)
 def roquet_broker_options() -> Mapping[str, object]:
-    """Settings of the broker by upstream's keys; override this fixture to give others."""
+    """Settings of the broker by upstream's keys; override this fixture to give others.
+
+    Example:
+        @pytest.fixture
+        def roquet_broker_options() -> dict[str, object]:
+            return {"autoCreateTopicEnable": False}
+    """
     return {}
 
 
 @pytest.fixture(scope=_scope)
 def roquet_broker(roquet_broker_options: Mapping[str, object]) -> Iterator[BackgroundBroker]:
-    """A name server and a broker on free ports, with their data in a temporary folder."""
+    """A name server and a broker on free ports, with their data in a temporary folder.
+
+    Example:
+        def test_orders(roquet_broker: BackgroundBroker) -> None:
+            roquet_broker.create_topic("Orders")
+            assert roquet_broker.messages("Orders") == []
+    """
     from roquet.testing.background import background_broker  # noqa: PLC0415 - see the top
 
     with background_broker(roquet_broker_options) as running:
@@ -74,5 +86,11 @@ def roquet_broker(roquet_broker_options: Mapping[str, object]) -> Iterator[Backg
 
 @pytest.fixture(scope=_scope)
 def roquet_namesrv(roquet_broker: BackgroundBroker) -> str:
-    """The address of the name server of ``roquet_broker``."""
+    """The address of the name server of ``roquet_broker``.
+
+    Example:
+        def test_orders(roquet_namesrv: str) -> None:
+            with Producer(roquet_namesrv, group="billing") as producer:
+                producer.send(Message("Orders", b"paid"))
+    """
     return roquet_broker.namesrv

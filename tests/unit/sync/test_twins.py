@@ -69,7 +69,10 @@ def test_a_twin_has_the_same_methods_with_the_same_parameters(name: str) -> None
             assert "await" not in (inspect.getdoc(twin) or ""), member
 
 
-@pytest.mark.parametrize("name", ["Producer", "TransactionProducer", "PushConsumer", "Admin"])
+@pytest.mark.parametrize(
+    "name",
+    ["Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer", "SimplePull", "Admin"],
+)
 def test_a_twin_is_made_with_the_same_arguments(name: str) -> None:
     coroutines, blocking = TWINS[name]
     assert parameters(blocking) == parameters(coroutines)

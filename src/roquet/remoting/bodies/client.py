@@ -52,14 +52,26 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """Whether every client gets all messages, or the clients share them."""
+    """Whether every client gets all messages, or the clients share them.
+
+    Example:
+        consumer = PushConsumer(
+            namesrv, group="screens", handler=print, message_model=MessageModel.BROADCASTING
+        )
+    """
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(Enum):
-    """Where a new group starts; three of the names are kept for old clients only."""
+    """Where a new group starts; three of the names are kept for old clients only.
+
+    Example:
+        consumer = LitePullConsumer(
+            namesrv, group="readers", consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        )
+    """
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
