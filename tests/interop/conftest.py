@@ -95,6 +95,30 @@ def hasty_cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield started
 
 
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(side, marks=pytest.mark.xdist_group(f"python-client-{side}"))
+        for side in (ROQUET, APACHE)
+    ],
+)
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """What the Python client is tried against: each scenario is the same on both sides."""
+    if request.param == APACHE:
+        request.getfixturevalue("java_toolkit")
+    folder = tmp_path_factory.mktemp(f"python-client-{request.param}")
+    settings = {
+        **HASTY_CONFIG,
+        "traceTopicEnable": "true",
+        "enablePropertyFilter": "true",
+        "recallMessageEnable": "true",
+    }
+    with Cluster(request.param, request.param, folder, broker_settings=settings) as started:
+        yield started
+
+
 @pytest.fixture(scope="session")
 def admin(
     java_toolkit: javabuild.JavaToolkit,

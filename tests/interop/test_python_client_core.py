@@ -6,18 +6,16 @@ both sides.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from roquet.client import ClientInstance, ClientOptions
+from roquet.client import ClientInstance
 from roquet.client.route import PublishRoute
-from roquet.errors import BrokerRefused, ClientError, NoRoute
+from roquet.errors import BrokerRefused, NoRoute
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.client import (
     CMResult,
@@ -29,7 +27,6 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.offset import GetConsumerStatusBody
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.frame import SerializeType
-from roquet.remoting.headers.admin import CreateTopicRequestHeader
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.client import (
     ConsumeMessageDirectlyRequestHeader,
@@ -42,68 +39,20 @@ from roquet.remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from roquet.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
+from tests.interop.cluster import APACHE, Cluster
+from tests.interop.python_client import (
+    PATTERN_TOPIC,
+    QUEUES,
+    create_topic,
+    eventually,
+    opened,
+    routed,
+)
 from tests.unit.client.client_kit import Consumer, Producer, until
 
 pytestmark = pytest.mark.interop
 
-PATTERN_TOPIC = "TBW102"
-TIMEOUT_MS = 30_000
-QUEUES = 3
-
 _numbers = count(1)
-
-
-@pytest.fixture(scope="module", params=[ROQUET, APACHE])
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    if request.param == APACHE:
-        request.getfixturevalue("java_toolkit")
-    folder = tmp_path_factory.mktemp(f"python-client-{request.param}")
-    with Cluster(request.param, request.param, folder, broker_settings=HASTY_CONFIG) as started:
-        yield started
-
-
-@asynccontextmanager
-async def opened(servers: Cluster, **changes: object) -> AsyncIterator[ClientInstance]:
-    settings: dict[str, object] = {"client_ip": "127.0.0.1", "request_timeout_ms": TIMEOUT_MS}
-    options = ClientOptions(namesrv=servers.namesrv, **settings | changes)  # type: ignore[arg-type]
-    async with await ClientInstance.open(options) as client:
-        yield client
-
-
-async def eventually(
-    work: Callable[[], Awaitable[bool]],
-) -> None:
-    """Try until it is so; the test's time-out bounds it."""
-    while not await work():  # noqa: ASYNC110 - other processes have no event to wait for
-        await asyncio.sleep(0.05)
-
-
-async def routed(client: ClientInstance, topic: str) -> bool:
-    try:
-        await client.routes.route(topic, refresh=True)
-    except (NoRoute, ClientError):
-        return False
-    return True
-
-
-async def create_topic(client: ClientInstance, address: str, *, queues: int = QUEUES) -> str:
-    topic = f"PythonCore_{next(_numbers)}"
-    header = CreateTopicRequestHeader(
-        topic=topic,
-        default_topic=PATTERN_TOPIC,
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-        topic_sys_flag=0,
-        order=False,
-    )
-    await client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    await eventually(lambda: routed(client, topic))
-    return topic
 
 
 async def send(

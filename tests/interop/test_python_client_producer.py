@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,24 +25,12 @@ from roquet.model.properties import encode_properties
 from roquet.remoting.frame import SerializeType
 from tests.interop.agent import Agent, Consumer
 from tests.interop.agents import JAVA, AgentPool
-from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
+from tests.interop.cluster import Cluster
 from tests.interop.request_reply import asking, reply
 
 pytestmark = pytest.mark.interop
 
 TIMEOUT_MS = 30_000
-
-
-@pytest.fixture(scope="module", params=[ROQUET, APACHE])
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    if request.param == APACHE:
-        request.getfixturevalue("java_toolkit")
-    folder = tmp_path_factory.mktemp(f"python-producer-{request.param}")
-    settings = {**HASTY_CONFIG, "traceTopicEnable": "true", "recallMessageEnable": "true"}
-    with Cluster(request.param, request.param, folder, broker_settings=settings) as started:
-        yield started
 
 
 @pytest.fixture

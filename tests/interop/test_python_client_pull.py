@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from roquet.client import (
@@ -16,8 +14,8 @@ from roquet.client import (
 )
 from roquet.client.lite_options import LitePullSettings
 from roquet.errors import OffsetOutOfRange
-from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
-from tests.interop.test_python_client_core import create_topic, eventually, opened, routed
+from tests.interop.cluster import Cluster
+from tests.interop.python_client import create_topic, eventually, opened, routed
 from tests.unit.client.client_kit import until
 
 pytestmark = pytest.mark.interop
@@ -27,17 +25,6 @@ FIRST: LitePullSettings = {
     "consume_from": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     "retry_ms": 100,
 }
-
-
-@pytest.fixture(scope="module", params=[ROQUET, APACHE])
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    if request.param == APACHE:
-        request.getfixturevalue("java_toolkit")
-    folder = tmp_path_factory.mktemp(f"python-pull-{request.param}")
-    with Cluster(request.param, request.param, folder, broker_settings=HASTY_CONFIG) as started:
-        yield started
 
 
 async def filled(servers: Cluster) -> list[MessageQueue]:

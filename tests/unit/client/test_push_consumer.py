@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from roquet.model.topic import dlq_topic, retry_topic
 from roquet.remoting.bodies.client import CMResult
 from roquet.testing.broker import RunningBroker, broker
 from tests.unit.client.client_kit import until
+from tests.unit.client.push_kit import Seen
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -50,27 +51,6 @@ async def a_broker() -> AsyncIterator[RunningBroker]:
 async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
     async with Producer(a_broker.namesrv, group="shop") as running:
         yield running
-
-
-class Seen:
-    """A handler that notes what it gets."""
-
-    def __init__(
-        self, answer: Callable[[ReceivedMessage], Awaitable[ConsumeResult | None]] | None = None
-    ) -> None:
-        self.messages: list[ReceivedMessage] = []
-        self._answer = answer
-
-    async def __call__(self, message: ReceivedMessage) -> ConsumeResult | None:
-        self.messages.append(message)
-        return None if self._answer is None else await self._answer(message)
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [each.body for each in self.messages]
-
-    async def wait(self, count: int) -> None:
-        await until(lambda: len(self.messages) >= count)
 
 
 def consumer_of(

@@ -1,0 +1,343 @@
+"""Push consumers of the Python client, each scenario the same on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from roquet.admin import Admin
+from roquet.client import (
+    ConsumeResult,
+    Message,
+    MessageModel,
+    MessageQueue,
+    ReceivedMessage,
+    Sql,
+)
+from roquet.errors import BadExpression
+from roquet.model.topic import SCHEDULE_TOPIC, TRACE_TOPIC
+from tests.interop.cluster import Cluster
+from tests.interop.python_client import (
+    committed,
+    eventually,
+    group_of,
+    new_queues,
+    numbered,
+    opened,
+    options_of,
+    producer_of,
+    push_of,
+    send,
+)
+from tests.unit.client.client_kit import until
+from tests.unit.client.push_kit import Seen
+
+pytestmark = pytest.mark.interop
+
+
+async def test_coroutines_and_functions_get_every_message_once(servers: Cluster) -> None:
+    queues = await new_queues(servers, 4)
+    topic = queues[0].topic
+    bodies = numbered(200)
+    seen = Seen()
+    in_threads: list[tuple[bytes, int]] = []
+
+    def function(message: ReceivedMessage) -> None:
+        in_threads.append((message.body, threading.get_ident()))
+
+    async with producer_of(servers) as producer:
+        await send(producer, queues, bodies[:100])
+        async with (
+            push_of(servers, topic, seen),
+            push_of(servers, topic, function, group=f"{topic}_functions"),
+        ):
+            await send(producer, queues, bodies[100:])
+            await seen.wait(200)
+            await until(lambda: len(in_threads) >= 200)
+    assert sorted(seen.bodies) == sorted(body for body, _ in in_threads) == sorted(bodies)
+    assert threading.get_ident() not in {thread for _, thread in in_threads}
+    for group in (group_of(topic), f"{topic}_functions"):
+        assert await committed(servers, queues, group=group) == [50] * 4
+
+
+class Turns:
+    """A handler in order for several consumers, which sees whether they get in each other's way."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, list[bytes]] = defaultdict(list)
+        self._busy: set[int] = set()
+        self.is_disturbed = False
+
+    async def __call__(self, message: ReceivedMessage) -> ConsumeResult | None:
+        queue_id = message.queue_id
+        self.is_disturbed |= queue_id in self._busy
+        self._busy.add(queue_id)
+        self.bodies[queue_id].append(message.body)
+        await asyncio.sleep(0.002)
+        self._busy.discard(queue_id)
+        if message.body.endswith(b"7") and message.reconsume_times == 0:
+            return ConsumeResult.suspend(10)
+        return None
+
+    def in_order(self, queue_id: int) -> list[bytes]:
+        """What came, each message when it came first."""
+        return list(dict.fromkeys(self.bodies[queue_id]))
+
+
+async def test_queues_keep_their_order_while_consumers_come_and_go(servers: Cluster) -> None:
+    queues = await new_queues(servers, 4)
+    topic = queues[0].topic
+    turns = Turns()
+    expected = {queue.queue_id: numbered(60, f"{queue.queue_id}/") for queue in queues}
+
+    async def feed(start: int, end: int) -> None:
+        for number in range(start, end):
+            await send(producer, queues, [expected[each.queue_id][number] for each in queues])
+
+    async with producer_of(servers) as producer:
+        await feed(0, 20)
+        async with push_of(servers, topic, turns, orderly=True) as staying:
+            await until(lambda: staying.assignment == queues)
+            async with push_of(servers, topic, turns, orderly=True) as leaving:
+                sending = asyncio.create_task(feed(20, 40))
+                await until(lambda: len(staying.assignment) == len(leaving.assignment) == 2)
+                await sending
+            await feed(40, 60)
+            await until(lambda: all(len(turns.in_order(each)) == 60 for each in expected))
+    assert {each: turns.in_order(each) for each in expected} == expected
+    assert not turns.is_disturbed
+    # A message that failed came again at once, before its followers.
+    for queue_id in expected:
+        came = turns.bodies[queue_id]
+        failed = f"{queue_id}/7".encode()
+        assert came.count(failed) >= 2
+        assert came[came.index(failed) + 1] == failed
+    assert await committed(servers, queues) == [60] * 4
+
+
+async def test_in_broadcasting_each_client_gets_all_and_goes_on_by_itself(
+    servers: Cluster, tmp_path: Path
+) -> None:
+    queues = await new_queues(servers, 2)
+    topic = queues[0].topic
+    first, second, again = Seen(), Seen(), Seen()
+    async with producer_of(servers) as producer:
+        await send(producer, queues, [b"a", b"b"])
+
+        async def run(name: str, seen: Seen, count: int) -> None:
+            async with push_of(
+                servers,
+                topic,
+                seen,
+                instance_name=f"{topic}-{name}",
+                message_model=MessageModel.BROADCASTING,
+                offsets_folder=tmp_path,
+            ):
+                await seen.wait(count)
+
+        await asyncio.gather(run("one", first, 2), run("two", second, 2))
+        await send(producer, queues, [b"c"])
+        await run("one", again, 1)
+    assert sorted(first.bodies) == sorted(second.bodies) == [b"a", b"b"]
+    assert again.bodies == [b"c"]
+    place = tmp_path / f"127.0.0.1@{topic}-one" / group_of(topic) / "offsets.json"
+    assert place.is_file()
+    async with Admin(options_of(servers)) as admin:
+        for queue in queues:
+            assert not await admin.offsets.committed(group_of(topic), queue)
+
+
+async def test_only_wanted_tags_and_conditions_come(servers: Cluster) -> None:
+    queues = await new_queues(servers, 2)
+    topic = queues[0].topic
+    by_tag, by_condition = Seen(), Seen()
+    condition = Sql("price BETWEEN 15 AND 35 AND colour IS NOT NULL")
+    async with (
+        producer_of(servers) as producer,
+        push_of(servers, topic, by_tag, expression="eu || asia"),
+        push_of(servers, topic, by_condition, group=f"{topic}_sql", expression=condition),
+    ):
+        for number, tag in enumerate(("eu", "us", "asia", "eu", "us")):
+            properties = {"price": str(10 * number), "colour": "blue"}
+            await producer.send(Message(topic, tag.encode(), tags=tag, properties=properties))
+        await by_tag.wait(3)
+        await by_condition.wait(2)
+
+        async def all_passed() -> bool:
+            groups = (group_of(topic), f"{topic}_sql")
+            return all([sum(await committed(servers, queues, group=each)) == 5 for each in groups])
+
+        await eventually(all_passed)
+    assert sorted(by_tag.bodies) == [b"asia", b"eu", b"eu"]
+    assert sorted(by_condition.bodies) == [b"asia", b"eu"]
+
+
+async def test_a_condition_that_cannot_be_read_is_an_error(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    consumer = push_of(servers, queue.topic, Seen(), expression=Sql("price >"))
+    with pytest.raises(BadExpression) as caught:
+        await consumer.start()
+    assert "price >" in (caught.value.detail or "")
+
+
+async def test_what_fails_comes_again_until_it_is_a_dead_letter(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    topic = queue.topic
+    level = 7
+
+    async def refuse(message: ReceivedMessage) -> ConsumeResult | None:
+        if message.body == b"late":
+            return ConsumeResult.retry(delay_level=level) if not message.reconsume_times else None
+        raise ValueError(message.body)
+
+    seen = Seen(refuse)
+    waiting = MessageQueue(SCHEDULE_TOPIC, servers.broker_name, level - 1)
+    async with (
+        opened(servers) as client,
+        Admin(options_of(servers)) as admin,
+        producer_of(servers) as producer,
+    ):
+        await client.routes.route(topic)
+        before = await admin.offsets.bounds(waiting)
+        sent = await producer.send(Message(topic, b"bad", keys="k", properties={"colour": "blue"}))
+        await producer.send(Message(topic, b"late"))
+        async with push_of(servers, topic, seen, max_reconsume_times=2):
+            await seen.wait(5)
+
+            async def is_dead() -> bool:
+                return bool((await admin.dead_letters.messages(group_of(topic))).messages)
+
+            await eventually(is_dead)
+        (dead,) = (await admin.dead_letters.messages(group_of(topic))).messages
+        after = await admin.offsets.bounds(waiting)
+    tries = [each for each in seen.messages if each.body == b"bad"]
+    assert [each.reconsume_times for each in tries] == [0, 1, 2]
+    assert {each.topic for each in seen.messages} == {topic}
+    assert {each.message_id for each in tries} == {sent.message_id}
+    assert tries[-1].properties["colour"] == "blue"
+    assert (dead.body, dead.keys) == (b"bad", ["k"])
+    assert after.max_offset - before.max_offset == 1
+    assert await committed(servers, [queue]) == [2]
+
+
+async def test_a_live_group_is_reset(servers: Cluster) -> None:
+    queues = await new_queues(servers, 2)
+    topic = queues[0].topic
+    bodies = numbered(10)
+    seen = Seen()
+    async with (
+        producer_of(servers) as producer,
+        Admin(options_of(servers)) as admin,
+        push_of(servers, topic, seen),
+    ):
+        await send(producer, queues, bodies)
+        await seen.wait(10)
+
+        async def is_committed() -> bool:
+            return await committed(servers, queues) == [5, 5]
+
+        await eventually(is_committed)
+        await admin.offsets.reset(group_of(topic), topic, "earliest")
+        await seen.wait(20)
+    assert sorted(seen.bodies) == sorted(bodies * 2)
+    assert await committed(servers, queues) == [5, 5]
+
+
+async def test_a_consumer_that_stops_finishes_and_commits(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    gate = asyncio.Event()
+
+    async def hold(_: ReceivedMessage) -> ConsumeResult | None:
+        await gate.wait()
+        return None
+
+    first, rest = Seen(hold), Seen()
+    async with producer_of(servers) as producer:
+        await send(producer, [queue], numbered(5))
+    consumer = push_of(servers, queue.topic, first, concurrency=2)
+    await consumer.start()
+    await first.wait(2)
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    gate.set()
+    await closing
+    assert sorted(first.bodies) == numbered(2)
+    assert await committed(servers, [queue]) == [2]
+    async with push_of(servers, queue.topic, rest):
+        await rest.wait(3)
+    assert sorted(rest.bodies) == numbered(5)[2:]
+    assert await committed(servers, [queue]) == [5]
+
+
+async def test_pauses_and_other_subscriptions(servers: Cluster) -> None:
+    """What a consumer must not get, a witness in another group gets meanwhile."""
+    (queue,), (other,) = await new_queues(servers, 1), await new_queues(servers, 1)
+    seen, witness = Seen(), Seen()
+    consumer = push_of(servers, queue.topic, seen)
+    watching = push_of(servers, queue.topic, witness, group=f"{queue.topic}_witness")
+    watching.subscribe(other.topic)
+    async with producer_of(servers) as producer, consumer, watching:
+        await send(producer, [queue], [b"first"])
+        await seen.wait_for(b"first")
+        consumer.pause()
+        # The pull that waits at the broker ends with the next message; none comes after it.
+        await send(producer, [queue], [b"wakes"])
+        await seen.wait_for(b"wakes")
+        await send(producer, [queue], [b"held"])
+        await witness.wait_for(b"held")
+        assert b"held" not in seen.bodies
+        consumer.resume()
+        await seen.wait_for(b"held")
+
+        consumer.subscribe(other.topic)
+        await until(lambda: set(consumer.assignment) == {queue, other})
+        await send(producer, [other], [b"of another topic"])
+        await seen.wait_for(b"of another topic")
+        consumer.unsubscribe(queue.topic)
+        await until(lambda: consumer.assignment == [other])
+        await send(producer, [queue], [b"unwanted"])
+        await witness.wait_for(b"unwanted")
+        await send(producer, [other], [b"last"])
+        await seen.wait_for(b"last")
+    assert b"unwanted" not in seen.bodies
+    assert await committed(servers, [queue, other]) == [3, 2]
+
+
+async def test_a_handler_that_hangs_is_passed_and_its_message_comes_again(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+
+    async def hang(message: ReceivedMessage) -> ConsumeResult | None:
+        if message.body == b"hangs" and message.reconsume_times == 0:
+            await asyncio.Event().wait()
+        return None
+
+    seen = Seen(hang)
+    async with producer_of(servers) as producer:
+        await send(producer, [queue], [b"hangs", b"fine"])
+        async with push_of(servers, queue.topic, seen, consume_timeout_ms=100, stop_timeout_ms=0):
+            await seen.wait(3)
+    assert [each.reconsume_times for each in seen.messages if each.body == b"hangs"] == [0, 1]
+    assert await committed(servers, [queue]) == [2]
+
+
+async def test_traces_of_consumption(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    topic = queue.topic
+    seen, traces = Seen(), Seen()
+    async with producer_of(servers) as producer:
+        sent = await producer.send(Message(topic, b"x", keys="k"))
+        async with push_of(servers, topic, seen, trace=True):
+            await seen.wait(1)
+    async with push_of(servers, TRACE_TOPIC, traces, group=f"{topic}_traces"):
+        await until(lambda: any(sent.message_id in each.keys for each in traces.messages))
+    text = "".join(each.body.decode() for each in traces.messages if sent.message_id in each.keys)
+    before, after = (record.split("\x01") for record in text.split("\x02")[:-1])
+    assert [before[0], *before[3:4], *before[5:]] == [
+        "SubBefore", group_of(topic), sent.message_id, "0", "k"
+    ]  # fmt: skip
+    assert after[:3] == ["SubAfter", before[4], sent.message_id]
+    assert [*after[4:7], after[8]] == ["true", "k", "0", group_of(topic)]
