@@ -12,11 +12,9 @@ import pytest
 from roquet.client import (
     ClientOptions,
     ConsumeContext,
-    ConsumeFromWhere,
     ConsumeHook,
     ConsumeResult,
     ConsumeReturn,
-    Handler,
     Message,
     MessageModel,
     MessageQueue,
@@ -25,19 +23,14 @@ from roquet.client import (
     ReceivedMessage,
     Sql,
 )
-from roquet.client.push_options import PushSettings
 from roquet.errors import BadExpression, BadName, ClientClosed, ConfigError
 from roquet.model.topic import dlq_topic, retry_topic
 from roquet.remoting.bodies.client import CMResult
 from roquet.testing.broker import RunningBroker, broker
 from tests.unit.client.client_kit import until
-from tests.unit.client.push_kit import Seen
+from tests.unit.client.push_kit import FIRST, GROUP, TOPIC, Seen, committed, consumer_of, send
 
 pytestmark = pytest.mark.timeout(60)
-
-TOPIC = "Orders"
-GROUP = "billing"
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 @pytest.fixture
@@ -51,28 +44,6 @@ async def a_broker() -> AsyncIterator[RunningBroker]:
 async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
     async with Producer(a_broker.namesrv, group="shop") as running:
         yield running
-
-
-def consumer_of(
-    a_broker: RunningBroker, handler: Handler, *, group: str = GROUP, **settings: object
-) -> PushConsumer:
-    wanted: PushSettings = {"consume_from": FIRST} | settings  # type: ignore[assignment]
-    consumer = PushConsumer(a_broker.namesrv, group=group, handler=handler, **wanted)
-    consumer.subscribe(TOPIC)
-    return consumer
-
-
-async def send(producer: Producer, *bodies: bytes, queue_id: int | None = None) -> None:
-    queues = await producer.queues(TOPIC)
-    for body in bodies:
-        queue = None if queue_id is None else queues[queue_id]
-        await producer.send(Message(TOPIC, body), queue=queue)
-
-
-def committed(a_broker: RunningBroker, group: str = GROUP, topic: str = TOPIC) -> int:
-    """How many messages of a topic a group has finished, by what the broker knows."""
-    table = a_broker.broker.offsets
-    return sum(max(table.query(group, topic, queue_id), 0) for queue_id in range(4))
 
 
 async def test_every_message_comes_once_and_is_committed_at_the_end(
@@ -355,52 +326,6 @@ async def test_closing_waits_for_handlers_and_commits_what_they_finished(
     assert committed(a_broker) == 2
     with pytest.raises(ClientClosed):
         await consumer.start()
-
-
-async def test_a_handler_that_hangs_is_given_up_and_its_message_comes_again(
-    a_broker: RunningBroker, producer: Producer
-) -> None:
-    async def hang(message: ReceivedMessage) -> ConsumeResult | None:
-        if message.body == b"hang":
-            await asyncio.Event().wait()
-        return None
-
-    await send(producer, b"hang", b"fine", queue_id=0)
-    seen = Seen(hang)
-    async with consumer_of(a_broker, seen, consume_timeout_ms=50, stop_timeout_ms=0):
-        await until(lambda: len(a_broker.messages("SCHEDULE_TOPIC_XXXX")) == 1)
-        await until(lambda: len(seen.messages) >= 2)
-    assert committed(a_broker) == 2
-    assert a_broker.messages("SCHEDULE_TOPIC_XXXX")[0].body == b"hang"
-
-
-async def test_a_queue_with_too_much_unfinished_is_not_pulled(
-    a_broker: RunningBroker, producer: Producer
-) -> None:
-    gate = asyncio.Event()
-
-    async def answer(_: ReceivedMessage) -> ConsumeResult | None:
-        await gate.wait()
-        return None
-
-    await send(producer, *(b"%d" % number for number in range(100)), queue_id=3)
-    seen = Seen(answer)
-    async with consumer_of(
-        a_broker, seen, concurrency=1, pull_batch_max=10, cached_messages_max_of_topic=60
-    ) as consumer:
-        queue = MessageQueue(TOPIC, a_broker.name, 3)
-        face = consumer._parts
-
-        def cached() -> int:
-            info = face.running_info().queues.get(queue)
-            return 0 if info is None else info.cached_msg_count
-
-        await until(lambda: cached() == 20)
-        await asyncio.sleep(0.05)
-        assert cached() == 20
-        gate.set()
-        await seen.wait(100)
-    assert committed(a_broker) == 100
 
 
 async def test_only_wanted_tags_come_and_the_others_are_passed_over(

@@ -1,0 +1,157 @@
+"""Push consumers in trouble: too much to do, handlers that hang, bodies that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.client import ConsumeResult, MessageQueue, Producer, PushConsumer, ReceivedMessage
+from roquet.errors import BadBody
+from roquet.model import sys_flag as flags
+from roquet.remoting.bodies.client import ProcessQueueInfo
+from roquet.testing.broker import RunningBroker, broker
+from tests.unit.client import pull_kit
+from tests.unit.client.client_kit import until
+from tests.unit.client.push_kit import TOPIC, Seen, committed, consumer_of, send
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+async def a_broker() -> AsyncIterator[RunningBroker]:
+    async with broker() as running:
+        await running.create_topic(TOPIC, queues=4)
+        yield running
+
+
+@pytest.fixture
+async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
+    async with Producer(a_broker.namesrv, group="shop") as running:
+        yield running
+
+
+async def test_a_handler_that_hangs_is_given_up_and_its_message_comes_again(
+    a_broker: RunningBroker, producer: Producer
+) -> None:
+    async def hang(message: ReceivedMessage) -> ConsumeResult | None:
+        if message.body == b"hang":
+            await asyncio.Event().wait()
+        return None
+
+    await send(producer, b"hang", b"fine", queue_id=0)
+    seen = Seen(hang)
+    async with consumer_of(a_broker, seen, consume_timeout_ms=50, stop_timeout_ms=0):
+        await until(lambda: len(a_broker.messages("SCHEDULE_TOPIC_XXXX")) == 1)
+        await until(lambda: len(seen.messages) >= 2)
+    assert committed(a_broker) == 2
+    assert a_broker.messages("SCHEDULE_TOPIC_XXXX")[0].body == b"hang"
+
+
+async def test_a_queue_with_too_much_unfinished_is_not_pulled(
+    a_broker: RunningBroker, producer: Producer
+) -> None:
+    gate = asyncio.Event()
+
+    async def answer(_: ReceivedMessage) -> ConsumeResult | None:
+        await gate.wait()
+        return None
+
+    await send(producer, *(b"%d" % number for number in range(100)), queue_id=3)
+    seen = Seen(answer)
+    async with consumer_of(
+        a_broker, seen, concurrency=1, pull_batch_max=10, cached_messages_max_of_topic=60
+    ) as consumer:
+        queue = MessageQueue(TOPIC, a_broker.name, 3)
+        face = consumer._parts
+
+        def cached() -> int:
+            info = face.running_info().queues.get(queue)
+            return 0 if info is None else info.cached_msg_count
+
+        await until(lambda: cached() == 20)
+        await asyncio.sleep(0.05)
+        assert cached() == 20
+        gate.set()
+        await seen.wait(100)
+    assert committed(a_broker) == 100
+
+
+def info_of(consumer: PushConsumer, a_broker: RunningBroker, queue_id: int) -> ProcessQueueInfo:
+    queue = MessageQueue(TOPIC, a_broker.name, queue_id)
+    return consumer._parts.running_info().queues.get(queue, ProcessQueueInfo())
+
+
+@pytest.mark.parametrize("limit", ["cached_mib_max", "cached_mib_max_of_topic"])
+async def test_a_queue_with_too_many_bytes_unfinished_is_not_pulled(
+    a_broker: RunningBroker, producer: Producer, limit: str
+) -> None:
+    random = Random(17)
+    # One MiB for the queue; the topic's four are shared by its four queues.
+    most = 4 if limit.endswith("of_topic") else 1
+    await send(producer, *(random.randbytes(300 * 1024) for _ in range(8)), queue_id=0)
+    gate = asyncio.Event()
+
+    async def hold(_: ReceivedMessage) -> ConsumeResult | None:
+        await gate.wait()
+        return None
+
+    seen = Seen(hold)
+    settings: dict[str, Any] = {"concurrency": 1, "pull_batch_max": 1, limit: most}
+    async with consumer_of(a_broker, seen, **settings) as consumer:
+        await until(lambda: info_of(consumer, a_broker, 0).cached_msg_count == 4)
+        await asyncio.sleep(0.05)
+        assert info_of(consumer, a_broker, 0).cached_msg_count == 4
+        gate.set()
+        await seen.wait(8)
+    assert committed(a_broker) == 8
+
+
+@pytest.mark.parametrize(("orderly", "cached"), [(False, 20), (True, 39)])
+async def test_a_queue_whose_unfinished_messages_are_far_apart_is_not_pulled(
+    a_broker: RunningBroker, producer: Producer, *, orderly: bool, cached: int
+) -> None:
+    """In order nothing is far apart: messages are finished from the front, and one is taken."""
+    await send(producer, *(b"%d" % number for number in range(40)), queue_id=0)
+    gate = asyncio.Event()
+
+    async def hold(_: ReceivedMessage) -> ConsumeResult | None:
+        await gate.wait()
+        return None
+
+    seen = Seen(hold)
+    async with consumer_of(
+        a_broker, seen, concurrency=1, pull_batch_max=4, span_max=15, orderly=orderly
+    ) as consumer:
+        await until(lambda: info_of(consumer, a_broker, 0).cached_msg_count == cached)
+        await asyncio.sleep(0.05)
+        assert info_of(consumer, a_broker, 0).cached_msg_count == cached
+        gate.set()
+        await seen.wait(40)
+    assert committed(a_broker) == 40
+
+
+async def test_a_body_that_does_not_decompress_is_the_handlers_error_and_comes_again(
+    a_broker: RunningBroker,
+) -> None:
+    errors: list[BadBody] = []
+
+    async def read(message: ReceivedMessage) -> None:
+        try:
+            assert message.body
+        except BadBody as error:
+            errors.append(error)
+            raise
+
+    async with pull_kit.opened(a_broker) as client:
+        await pull_kit.store(client, a_broker, b"no zlib at all", sys_flag=flags.COMPRESSED)
+    async with consumer_of(a_broker, read):
+        await until(lambda: len(a_broker.messages("SCHEDULE_TOPIC_XXXX")) == 1)
+    (waiting,) = a_broker.messages("SCHEDULE_TOPIC_XXXX")
+    assert (waiting.raw_body, waiting.reconsume_times) == (b"no zlib at all", 1)
+    assert len(errors) == 1
+    assert errors[0].hint
+    assert committed(a_broker) == 1
