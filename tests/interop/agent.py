@@ -160,8 +160,9 @@ class Agent:
         """A push consumer.
 
         Options are `listener` (concurrent, orderly), `model` (CLUSTERING, BROADCASTING),
-        `expression`, `expressionType` (TAG, SQL92), and `failures`: how often every message fails
-        before it is taken, or only those whose bodies begin with `failing`.
+        `expression`, `expressionType` (TAG, SQL92), `allocate` (Java only: AVG, AVG_BY_CIRCLE,
+        CONSISTENT_HASH), and `failures`: how often every message fails before it is taken, or only
+        those whose bodies begin with `failing`.
         """
         return self._consumer("push", namesrv, topic, group, options)
 

@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.interop.agent import Ack, Agent, Consumer, Load, Producer, ReceivedMessage
+from tests.interop.agent import Agent, Consumer, Load, Producer
 from tests.interop.agents import JAVA_4, KINDS, AgentPool, together
+from tests.interop.arrival import check_arrival, check_log
 from tests.interop.cluster import Cluster
 
 pytestmark = pytest.mark.interop
 
 QUEUES_EACH = 2
 MESSAGES_A_ROUND = 50
-
-
-def number_of(body: str) -> int:
-    return int(body.rpartition("/")[2])
-
-
-def check_log(acks: Sequence[Ack], received: Sequence[ReceivedMessage]) -> None:
-    """Every acknowledged message is where the acknowledgement said, and queues are in order.
-
-    A message that was stored but not acknowledged was sent again, so a number may repeat.
-    """
-    stored = {message.position: message.body for message in received}
-    for ack in acks:
-        assert stored[ack.queue_id, ack.queue_offset] == ack.body
-    for queue_id in {ack.queue_id for ack in acks}:
-        offsets = sorted(offset for queue, offset in stored if queue == queue_id)
-        assert offsets == list(range(len(offsets)))
-        numbers = [number_of(stored[queue_id, offset]) for offset in offsets]
-        assert numbers == sorted(numbers)
-        assert set(numbers) == set(range(numbers[-1] + 1))
-
-
-def check_arrival(received: Sequence[ReceivedMessage]) -> None:
-    """An orderly consumer may get messages again, but sees new ones in order of their queue."""
-    seen: dict[int, int] = {}
-    for message in received:
-        last = seen.get(message.queue_id, -1)
-        assert message.queue_offset <= last + 1, (message, last)
-        seen[message.queue_id] = max(last, message.queue_offset)
 
 
 def test_nothing_acknowledged_is_lost(server_side: str, agents: AgentPool, tmp_path: Path) -> None:

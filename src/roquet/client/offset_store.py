@@ -221,6 +221,7 @@ class RemoteBrokerOffsetStore(_Table):
     def __init__(self, api: PullApi) -> None:
         super().__init__()
         self._api = api
+        self._locks: dict[str, asyncio.Lock] = {}
 
     async def load(self) -> None:
         """Nothing: each offset is asked for when it is needed.
@@ -258,16 +259,29 @@ class RemoteBrokerOffsetStore(_Table):
             store.update(queue, 1)
             await store.persist([queue])
         """
-        noted = {queue: at for queue, at in self._offsets.items() if queue in queues}
-        done = await asyncio.gather(
-            *(self._api.update_offset(queue, at) for queue, at in noted.items()),
-            return_exceptions=True,
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        found = await asyncio.gather(
+            *(self._persist_at_broker(name, each) for name, each in by_broker.items())
         )
-        problems = [each for each in done if each is not None]
+        problems = [each for part in found for each in part]
         for problem in problems[1:]:
             log.warning("An offset was not stored: %s", problem)
         if problems:
             raise problems[0]
+
+    async def _persist_at_broker(
+        self, broker_name: str, queues: Collection[MessageQueue]
+    ) -> list[BaseException]:
+        # Of two requests at once a broker may take the older one last.
+        async with self._locks.setdefault(broker_name, asyncio.Lock()):
+            noted = {queue: at for queue in queues if (at := self._offsets.get(queue)) is not None}
+            done = await asyncio.gather(
+                *(self._api.update_offset(queue, at) for queue, at in noted.items()),
+                return_exceptions=True,
+            )
+        return [each for each in done if each is not None]
 
 
 class LocalFileOffsetStore(_Table):

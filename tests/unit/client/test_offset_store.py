@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from roquet.client import (
 from roquet.errors import ConfigError, NoRoute, StoreError
 from roquet.model.message_queue import MessageQueue
 from roquet.testing.broker import RunningBroker, broker
+from tests.unit.client.client_kit import until
 from tests.unit.client.pull_kit import GROUP, TOPIC, opened, queue_of, store
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
@@ -172,3 +174,30 @@ async def test_a_damaged_file(tmp_path: Path) -> None:
 def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         LocalFileOffsetStore("../elsewhere", GROUP, folder=tmp_path)
+
+
+async def test_an_older_offset_is_never_told_after_a_newer_one(
+    running: RunningBroker, client: ClientInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers take requests that come at once in any order: the second waits for the first."""
+    api = PullApi(client, GROUP)
+    told: list[int] = []
+    answers = asyncio.Event()
+
+    async def update_offset(_: MessageQueue, queue_offset: int) -> None:
+        told.append(queue_offset)
+        await answers.wait()
+
+    monkeypatch.setattr(api, "update_offset", update_offset)
+    offsets = RemoteBrokerOffsetStore(api)
+    queue = queue_of(running)
+    offsets.update(queue, 1)
+    first = asyncio.create_task(offsets.persist([queue]))
+    await until(lambda: told == [1])
+    second = asyncio.create_task(offsets.persist([queue]))
+    await asyncio.sleep(0)
+    offsets.update(queue, 2)
+    assert told == [1]
+    answers.set()
+    await asyncio.gather(first, second)
+    assert told == [1, 2]

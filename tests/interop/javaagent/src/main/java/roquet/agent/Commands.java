@@ -58,6 +58,8 @@ final class Commands {
     }
 
     private Object startProducer(Parameters parameters) throws Exception {
+        // A producer of 5.x looks at it when it is made, one of 4.x knows only this.
+        System.setProperty("rocketmq.message.compressType", parameters.text("compress", "ZLIB"));
         DefaultMQProducer producer = new DefaultMQProducer(
             parameters.text("group"), parameters.flag("trace"), parameters.text("traceTopic", null));
         configure(producer, parameters);

@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Predicate;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -11,6 +12,9 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.filter.ExpressionType;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -28,7 +32,7 @@ final class Consumers {
      * {@code listener} is concurrent or orderly, {@code model} CLUSTERING or BROADCASTING. With
      * {@code failures} every message whose body begins with {@code failing} fails so often, to be
      * tried again after the shortest delay, but not more often than {@code maxReconsumeTimes}. The
-     * listener is called by so many {@code threads}.
+     * listener is called by so many {@code threads}. {@code allocate} is how the group shares queues.
      */
     static Runnable push(Parameters parameters, Output output) throws Exception {
         String handle = parameters.text("handle");
@@ -41,6 +45,7 @@ final class Consumers {
         // The enum's package differs between 4.x and 5.x.
         consumer.setMessageModel(Enum.valueOf(
             consumer.getMessageModel().getDeclaringClass(), parameters.text("model", "CLUSTERING")));
+        consumer.setAllocateMessageQueueStrategy(strategy(parameters.text("allocate", "AVG")));
         consumer.subscribe(parameters.text("topic"), selector(parameters));
         int threads = (int) parameters.number("threads", consumer.getConsumeThreadMin());
         consumer.setConsumeThreadMin(threads);
@@ -75,6 +80,15 @@ final class Consumers {
             throw refused;
         }
         return consumer::shutdown;
+    }
+
+    private static AllocateMessageQueueStrategy strategy(String name) {
+        return switch (name) {
+            case "AVG" -> new AllocateMessageQueueAveragely();
+            case "AVG_BY_CIRCLE" -> new AllocateMessageQueueAveragelyByCircle();
+            case "CONSISTENT_HASH" -> new AllocateMessageQueueConsistentHash();
+            default -> throw new IllegalArgumentException("unknown strategy: " + name);
+        };
     }
 
     /** {@code expression}, of the type {@code expressionType}: TAG or SQL92. */
