@@ -25,7 +25,7 @@ from roquet.model.properties import encode_properties
 from roquet.remoting.frame import SerializeType
 from tests.interop.agent import Agent, Consumer
 from tests.interop.agents import JAVA, AgentPool
-from tests.interop.cluster import Cluster
+from tests.interop.cluster import ROQUET, Cluster
 from tests.interop.request_reply import asking, reply
 
 pytestmark = pytest.mark.interop
