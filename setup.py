@@ -1,9 +1,10 @@
 """Build the optional extensions, the compiled lanes; everything else is in pyproject.toml.
 
 ``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire; ``roquet._frame``
-reads and writes frames for the latter, and ``roquet._counts`` counts what it moves. They need a C
-compiler and nothing else. Without one, or with ``ROQUET_PURE=1``, the installation goes on with the
-pure Python lane and says so in one line.
+reads and writes frames for the latter, and ``roquet._counts`` counts what it moves.
+``roquet._arrow`` turns the log into columns for Spark. They need a C compiler and nothing else.
+Without one, or with ``ROQUET_PURE=1``, the installation goes on with the pure Python lane and says
+so in one line.
 """
 
 import os
@@ -15,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
-LANES = ("_counts", "_fast", "_frame", "_wire")
+LANES = ("_arrow", "_counts", "_fast", "_frame", "_wire")
 SHARED = [
     "src/roquet/_bytes.h",
     "src/roquet/_counts.pxd",
@@ -23,6 +24,7 @@ SHARED = [
     "src/roquet/_fast.pxd",
     "src/roquet/_frame.pxd",
     "src/roquet/_text.h",
+    "src/roquet/_utf8.h",
 ]
 
 

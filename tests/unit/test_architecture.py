@@ -91,6 +91,7 @@ def test_no_file_is_too_long() -> None:
 def test_the_fast_lanes_stay_readable() -> None:
     lanes = source_files(".pyx")
     assert sorted(path.name for path in lanes) == [
+        "_arrow.pyx",
         "_counts.pyx",
         "_fast.pyx",
         "_frame.pyx",

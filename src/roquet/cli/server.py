@@ -28,11 +28,11 @@ import click
 
 from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
 from roquet.runtime.files import Files
+from roquet.runtime.held_stores import LOCK_FILE
 from roquet.runtime.log import LineFormatter
 from roquet.runtime.memory import keep_heap
 from roquet.runtime.network import is_loopback
 from roquet.runtime.process import exit_at_once, raise_open_files_limit
-from roquet.store.store_lock import LOCK_FILE
 
 __all__ = [
     "StopSignals",

@@ -178,6 +178,16 @@ class Files:
             data += more
         return data
 
+    def read_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Fill a buffer from a position on; tells how much, less only at the end of the file."""
+        done = 0
+        while done < len(buffer):
+            read = os.preadv(fd, [buffer[done:]], position + done)
+            if read == 0:
+                break
+            done += read
+        return done
+
     def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
         """As :meth:`read_at`, or ``None`` when not all of it is in memory.
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SOURCES", "register"]
 
-SOURCES: dict[str, tuple[str, str]] = {}
+SOURCES: dict[str, tuple[str, str]] = {
+    "rocketmq-log": ("roquet.spark.log.source", "RocketMQLogSource"),
+}
 """By format name: the module and the class of a data source."""
 
 

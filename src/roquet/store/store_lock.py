@@ -12,17 +12,10 @@ from pathlib import Path
 
 from roquet.errors import StoreLocked
 from roquet.runtime.files import Files
+from roquet.runtime.held_stores import LOCK_FILE, hold, is_held_here, let_go
 from roquet.runtime.memory import process_id
 
-LOCK_FILE = "lock"
 ABORT_FILE = "abort"
-
-_held: set[Path] = set()
-
-
-def is_held_here(root: Path) -> bool:
-    """Whether this process has taken a store; nobody may open its lock file again then."""
-    return root.resolve() in _held
 
 
 class StoreLock:
@@ -38,8 +31,7 @@ class StoreLock:
     def acquire(self) -> None:
         """Take the store; raises :class:`StoreLocked` when somebody has it."""
         self._files.make_dirs(self._root)
-        key = self._root.resolve()
-        if key in _held:
+        if is_held_here(self._root):
             raise self._locked("this process uses it already")
         fd = self._files.open(self._root / LOCK_FILE, write=True, create=True)
         try:
@@ -48,7 +40,7 @@ class StoreLock:
             self._files.close(fd)
             raise
         self._fd = fd
-        _held.add(key)
+        hold(self._root)
 
     def _claim(self, fd: int) -> None:
         if not self._files.lock(fd):
@@ -70,7 +62,7 @@ class StoreLock:
         """Let others have the store."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            _held.discard(self._root.resolve())
+            let_go(self._root)
             with suppress(OSError):  # the lock is given up in any case
                 self._files.close(fd)
 

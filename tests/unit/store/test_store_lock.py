@@ -8,8 +8,9 @@ import pytest
 
 from roquet.errors import StoreLocked
 from roquet.runtime.files import Files
+from roquet.runtime.held_stores import is_held_here
 from roquet.runtime.memory import process_id
-from roquet.store.store_lock import StoreLock, is_held_here
+from roquet.store.store_lock import StoreLock
 from roquet.testing.files import FaultyFiles
 from tests.unit.store.kit import new_store, opened
 

@@ -28,7 +28,7 @@ from roquet.format.commit_log import (
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
 from roquet.runtime.files import Files, Mapping
-from roquet.runtime.memory import process_id
+from roquet.runtime.held_stores import store_holder
 from roquet.store.inspect.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -37,14 +37,12 @@ from roquet.store.inspect.layout import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
-    LOCK,
     FilePart,
     locate,
     queue_directories,
     read_parts,
 )
 from roquet.store.inspect.queues import ExtView, QueueEntry, QueueKey, QueueView
-from roquet.store.store_lock import is_held_here
 
 MAPPED_SEGMENTS_MAX = 8
 MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
@@ -90,7 +88,7 @@ class StoreView:
         self.files = files
         self.root = locate(files, path)
         self.rules = RecordRules(delay_levels or DelayLevels())
-        self.lock_holder = None if is_lock_ours else _lock_holder(files, self.root)
+        self.lock_holder = None if is_lock_ours else store_holder(files, self.root)
         self.has_abort = files.exists(self.root / ABORT)
         self.log_directory = (self.root / COMMIT_LOG).resolve()
         parts = read_parts(files, self.log_directory)
@@ -322,14 +320,6 @@ class StoreView:
                 offset = self.segments[index].end
             else:
                 return offset
-
-
-def _lock_holder(files: Files, root: Path) -> int | None:
-    """Process that has a store open; its lock is looked at, never touched."""
-    if is_held_here(root):
-        return process_id()
-    lock = root / LOCK
-    return files.lock_holder(lock) if files.exists(lock) else None
 
 
 def _magics(mapping: Mapping, low: int, high: int) -> Iterator[int]:

@@ -1,0 +1,156 @@
+"""The options of ``rocketmq-log``.
+
+Owns their names, meaning and defaults; docs/reference/spark-options.md lists them, which a test
+compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from roquet.errors import SparkOptionError
+from roquet.spark.log.corrupt import MODES, PERMISSIVE
+from roquet.spark.log.reading import ReadRules
+from roquet.spark.log.selection import ALWAYS_MS, NEVER_MS, Selection
+from roquet.spark.log.splits import SPLIT_BYTES
+from roquet.spark.options import EARLIEST, LATEST, Options
+from roquet.spark.schema import COLUMNS, choose_columns
+
+FORMAT = "rocketmq-log"
+
+OPTIONS = (
+    "path",
+    "paths",
+    "columns",
+    "topics",
+    "subscribePattern",
+    "queueIds",
+    "keys",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsets",
+    "endingOffsets",
+    "mode",
+    "checkCrc",
+    "decompress",
+    "brokerName",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxSplitBytes",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+)
+ALIASES = {"subscribe": "topics", "topic": "topics"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What a user asked of the source.
+
+    Attributes:
+        paths: A store directory, or segment files.
+        columns: The columns that the source shows where no schema is given.
+        rules: How rows are made.
+        start_offset: Physical offset to start at, or EARLIEST or LATEST.
+        end_offset: Physical offset to end at, or LATEST; for a batch.
+        split_bytes: About how much a task reads.
+        tasks_min: How many tasks there are to be at least.
+        rows_per_trigger: Messages that a micro-batch passes at most.
+        bytes_per_trigger: Bytes that a micro-batch passes at most.
+    """
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    rules: ReadRules
+    start_offset: int
+    end_offset: int
+    split_bytes: int
+    tasks_min: int
+    rows_per_trigger: int | None
+    bytes_per_trigger: int | None
+
+
+def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> LogOptions:
+    """Read what Spark hands over.
+
+    Raises:
+        SparkOptionError: An option is unknown or cannot be used.
+        SparkSchemaError: The option ``columns`` names a column that is not there.
+    """
+    options = Options(FORMAT, given, known=OPTIONS, aliases=ALIASES)
+    if "topics" in options and "subscribePattern" in options:
+        raise SparkOptionError(
+            f"{options.given_as('topics')!r} and 'subscribePattern' of {FORMAT} exclude each"
+            " other.",
+            hint="Give one of them.",
+        )
+    if is_stream and ("endingOffsets" in options or "endingTimestamp" in options):
+        raise SparkOptionError(
+            f"A stream of {FORMAT} has no end.",
+            hint="Leave out endingOffsets and endingTimestamp, or use spark.read.",
+        )
+    pattern = options.pattern("subscribePattern")
+    from_ms, to_ms = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
+    selection = Selection(
+        topics=frozenset(options.names("topics")),
+        topic_pattern=None if pattern is None else pattern.pattern,
+        queue_ids=frozenset(options.integers("queueIds")),
+        keys=frozenset(options.names("keys")),
+        store_from_ms=ALWAYS_MS if from_ms is None else from_ms,
+        store_to_ms=NEVER_MS if to_ms is None else to_ms,
+    )
+    rules = ReadRules(
+        selection=selection,
+        mode=options.choice("mode", MODES, PERMISSIVE),
+        check_crc=options.boolean("checkCrc", default=False),
+        decompress=options.boolean("decompress", default=True),
+        broker_name=options.text("brokerName"),
+        fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
+    )
+    return LogOptions(
+        paths=_paths(options),
+        columns=choose_columns(options.names("columns")) or tuple(COLUMNS),
+        rules=rules,
+        start_offset=_offset(options, "startingOffsets", EARLIEST),
+        end_offset=_offset(options, "endingOffsets", LATEST),
+        split_bytes=options.size_bytes("maxSplitBytes", minimum=1 << 10) or SPLIT_BYTES,
+        tasks_min=options.integer("minPartitions", minimum=1, maximum=1 << 20) or 1,
+        rows_per_trigger=options.integer("maxOffsetsPerTrigger", minimum=1),
+        bytes_per_trigger=options.size_bytes("maxBytesPerTrigger"),
+    )
+
+
+def _paths(options: Options) -> tuple[str, ...]:
+    many = options.text("paths")
+    if many is None:
+        path = options.required("path", "Name a store: .load(PATH), the directory with commitlog.")
+        return (path,)
+    try:
+        found = json.loads(many)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise options.bad("paths", "no list of paths", "Write .load([PATH, PATH]).")
+    return tuple(found)
+
+
+def _offset(options: Options, name: str, default: int) -> int:
+    """A place in the log: a word or a physical offset."""
+    text = options.text(name)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word == "latest":
+        return LATEST
+    if word == "earliest" and default == EARLIEST:
+        return EARLIEST
+    if not word.isdecimal():
+        words = "earliest, latest" if default == EARLIEST else "latest"
+        raise options.bad(
+            name,
+            "no place in a log",
+            f"Write {words}, or the physicalOffset of a record.",
+        )
+    return int(word)

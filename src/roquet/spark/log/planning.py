@@ -1,0 +1,79 @@
+"""From options to tasks: which range of the log a query reads.
+
+Owns what is decided on the driver. Everything a user can do wrong is found here, before any task
+starts.
+"""
+
+from __future__ import annotations
+
+from roquet.errors import DataLost, SparkOptionError
+from roquet.runtime.files import Files
+from roquet.spark.log.log_options import FORMAT, LogOptions
+from roquet.spark.log.reading import LogRange
+from roquet.spark.log.selection import ALWAYS_MS, NEVER_MS
+from roquet.spark.log.splits import Cutter, is_record, plan, segment_ranges
+from roquet.spark.log.store_files import LogFiles, open_log
+from roquet.spark.log.window import Window
+from roquet.spark.options import EARLIEST, LATEST
+
+
+def batch_tasks(options: LogOptions, files: Files | None = None) -> list[list[LogRange]]:
+    """The tasks of a batch query; the end of the log is fixed here."""
+    log = open_log(files or Files(), options.paths)
+    start = first_offset(log, options)
+    end = log.end_offset
+    if options.end_offset != LATEST:
+        end = min(place(log, options.end_offset, "endingOffsets"), end)
+    selection = options.rules.selection
+    if selection.store_to_ms < NEVER_MS:
+        end = Cutter(log).time_from(selection.store_to_ms, start, end)
+    return tasks_between(log, options, start, end)
+
+
+def tasks_between(log: LogFiles, options: LogOptions, start: int, end: int) -> list[list[LogRange]]:
+    """The tasks of a range of the log."""
+    return plan(log, start, end, split_bytes=options.split_bytes, tasks_min=options.tasks_min)
+
+
+def first_offset(log: LogFiles, options: LogOptions) -> int:
+    """Physical offset where a query starts."""
+    selection = options.rules.selection
+    if options.start_offset == LATEST:
+        return log.end_offset
+    start = log.start_offset
+    if options.start_offset != EARLIEST:
+        start = available(log, options, place(log, options.start_offset, "startingOffsets"))
+    if selection.store_from_ms > ALWAYS_MS:
+        start = Cutter(log).time_from(selection.store_from_ms, start, log.end_offset)
+    return start
+
+
+def available(log: LogFiles, options: LogOptions, offset: int) -> int:
+    """An offset from which the log can be read; what is gone is an error or passed over."""
+    oldest = log.start_offset
+    if offset >= oldest:
+        return offset
+    if options.rules.fail_on_data_loss:
+        raise DataLost(
+            f"The log does not go back to physical offset {offset} any more.",
+            detail=f"{oldest - offset} bytes are gone, it starts at {oldest}",
+            hint="Set failOnDataLoss to false to go on with what is there.",
+        )
+    return oldest
+
+
+def place(log: LogFiles, offset: int, name: str) -> int:
+    """An offset that the user gave, which must be the start of a record or the end."""
+    end = log.end_offset
+    if offset < log.start_offset or offset == end:
+        return offset
+    for part in segment_ranges(log, offset, end):
+        with Window(log.files, part.segment, limit=part.start) as window:
+            if is_record(window, offset):
+                return offset
+        break
+    raise SparkOptionError(
+        f"The option {name!r} of {FORMAT} is {offset}, where no record starts.",
+        detail=f"the log goes from {log.start_offset} to {end}",
+        hint="Give a physicalOffset that a row of this log has.",
+    )

@@ -1,0 +1,125 @@
+"""ConsumeQueues, to find places in the log without walking it.
+
+Owns the search in their entries, which are sorted by physical offset. Every entry names the exact
+start of a record, which is all that a cut needs: a few long queues are enough for any number of
+cuts. Entries are read one by one; a search takes some twenty of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
+from roquet.runtime.files import Files
+
+_NAME_DIGITS = 20
+_BLANK = CqUnit(0, 0, 0)
+
+
+class QueueFiles:
+    """The files of one queue.
+
+    Attributes:
+        topic: Name of the topic.
+        queue_id: Number of the queue.
+        size_bytes: Length of its files.
+    """
+
+    def __init__(
+        self, files: Files, topic: str, queue_id: int, parts: list[tuple[Path, int]]
+    ) -> None:
+        """Take the files in order, each with its length."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.size_bytes = sum(size for _, size in parts)
+        self._files = files
+        self._parts = parts
+
+    def end_offset(self) -> int:
+        """Where the record of the newest entry ends in the log; 0 if there is none."""
+        for path, size in reversed(self._parts):
+            with _Entries(self._files, path, size) as entries:
+                count = entries.written()
+                if count:
+                    return entries.unit(count - 1).end_offset
+        return 0
+
+    def at_or_behind(self, physical_offset: int) -> int | None:
+        """Start of the first record of this queue at or behind a physical offset."""
+        for path, size in self._parts:
+            with _Entries(self._files, path, size) as entries:
+                count = entries.written()
+                if count == 0 or entries.unit(count - 1).physical_offset < physical_offset:
+                    continue
+                unit = entries.unit(entries.first_from(physical_offset, count))
+                return None if unit.is_filler else unit.physical_offset
+        return None
+
+
+class _Entries:
+    """One open file of entries; one that a broker removed meanwhile has none."""
+
+    def __init__(self, files: Files, path: Path, size_bytes: int) -> None:
+        self._files = files
+        self._fd = -1
+        self._count = size_bytes // UNIT_BYTES
+        with suppress(FileNotFoundError):
+            self._fd = files.open(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._fd >= 0:
+            self._files.close(self._fd)
+
+    def unit(self, index: int) -> CqUnit:
+        """The entry at a place, a blank one behind the end."""
+        if self._fd < 0:
+            return _BLANK
+        data = self._files.read_at(self._fd, UNIT_BYTES, index * UNIT_BYTES)
+        return unpack_unit(data) if len(data) == UNIT_BYTES else _BLANK
+
+    def written(self) -> int:
+        """How many entries there are; they stand at the head of the file."""
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(middle).is_written:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def first_from(self, physical_offset: int, count: int) -> int:
+        """Place of the first entry of a record at or behind a physical offset."""
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(middle).physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return min(low, count - 1)
+
+
+def read_queues(files: Files, base: Path) -> Iterator[QueueFiles]:
+    """All queues below ``base``; none if it is not there."""
+    base = base.resolve()
+    for topic in files.list_dir(base):
+        if not files.is_dir(base / topic):
+            continue
+        for name in files.list_dir(base / topic):
+            directory = base / topic / name
+            if not name.isdecimal() or not files.is_dir(directory):
+                continue
+            parts: list[tuple[Path, int]] = []
+            for part in files.list_dir(directory):
+                if len(part) == _NAME_DIGITS and part.isdecimal():
+                    with suppress(FileNotFoundError):
+                        parts.append((directory / part, files.size_bytes(directory / part)))
+            if parts:
+                yield QueueFiles(files, topic, int(name), parts)

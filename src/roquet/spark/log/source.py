@@ -1,0 +1,91 @@
+"""The data source ``rocketmq-log``.
+
+Owns what Spark calls. Readers hold plain values only and are sent to the executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from roquet.errors import SparkSchemaError
+from roquet.spark.log.log_options import FORMAT, LogOptions, read_log_options
+from roquet.spark.log.planning import batch_tasks
+from roquet.spark.log.reading import LogRange, LogReader
+from roquet.spark.log.stream import RocketMQLogStreamReader
+from roquet.spark.plain_errors import plain_errors
+from roquet.spark.schema import arrow_schema, asked_columns, struct_type
+
+__all__ = ["LogTask", "RocketMQLogReader", "RocketMQLogSource"]
+
+
+@dataclass
+class LogTask(InputPartition):
+    """What one task reads."""
+
+    ranges: list[LogRange]
+
+
+class RocketMQLogSource(DataSource):
+    """The files of a store as a DataFrame.
+
+    Example:
+        Which topics have the most bytes::
+
+            log = spark.read.format("rocketmq-log").schema("topic string, storeSize int")
+            log.load("/data/store").groupBy("topic").sum("storeSize").show()
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format()``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of the option ``columns``, or all."""
+        with plain_errors():
+            return struct_type(read_log_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> RocketMQLogReader:
+        """What reads a batch."""
+        with plain_errors():
+            return RocketMQLogReader(read_log_options(self.options), _checked(schema))
+
+    def streamReader(self, schema: StructType) -> RocketMQLogStreamReader:
+        """What reads a growing log."""
+        with plain_errors():
+            options = read_log_options(self.options, is_stream=True)
+            return RocketMQLogStreamReader(options, _checked(schema))
+
+
+class RocketMQLogReader(DataSourceReader):
+    """Reads what the log holds when the query is planned."""
+
+    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+        """Fix options and columns."""
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; the end of the log is fixed here."""
+        with plain_errors():
+            tasks = batch_tasks(self._options)
+        return [LogTask(ranges) for ranges in tasks] or [LogTask([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        with plain_errors():
+            assert isinstance(partition, LogTask)
+            yield from LogReader(self._schema, self._options.rules).batches(partition.ranges)
+
+
+def _checked(schema: StructType) -> pa.Schema:
+    if not asked_columns(schema):
+        raise SparkSchemaError(
+            f"{FORMAT} cannot read rows without columns.", hint="Ask for one, such as queueId."
+        )
+    return arrow_schema(schema)

@@ -1,0 +1,253 @@
+"""The files of a store: which there are, and where its log ends.
+
+Owns how a path becomes segments. It may be the directory of a store (of Roquet or of a Java
+broker), its ``commitlog``, or segment files. A store may be running: the end of the log is fixed
+when a query is planned, and nothing behind it is read.
+
+Where the log ends: a ConsumeQueue has entries of confirmed messages only, so behind the newest
+entry of all queues lies nothing that a consumer could have seen. While a broker runs, the log ends
+there. Otherwise whole records that follow, with a good CRC, belong to it too: they were stored just
+before a crash, or the queues are not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from roquet.errors import NotAStore, StoreError
+from roquet.format.commit_log import (
+    PHYSICAL_OFFSET_AT,
+    RECORD_BYTES_MIN,
+    Blank,
+    DispatchRequest,
+    RecordRules,
+    check_record,
+)
+from roquet.model.delay_level import DelayLevels
+from roquet.runtime.files import Files
+from roquet.runtime.held_stores import store_holder
+from roquet.spark.log.corrupt import next_record
+from roquet.spark.log.queue_files import QueueFiles, read_queues
+from roquet.spark.log.window import Segment, Window
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+NAME_DIGITS = 20
+_RULES = RecordRules(DelayLevels())
+
+
+class LogFiles:
+    """A log as it is at one moment; reads only.
+
+    Args:
+        files: The way to the disk.
+        segments: Its files in order.
+        root: The directory of the store; ``None`` for single files.
+
+    Attributes:
+        segments: As given.
+        root: As given.
+        queues: Its ConsumeQueues; empty if there are none.
+    """
+
+    def __init__(self, files: Files, segments: Sequence[Segment], root: Path | None) -> None:
+        self.files = files
+        self.segments = tuple(segments)
+        self.root = root
+        self.queues: tuple[QueueFiles, ...] = ()
+        if root is not None:
+            self.queues = tuple(read_queues(files, root / CONSUME_QUEUE))
+
+    @property
+    def start_offset(self) -> int:
+        """Physical offset of the oldest byte; 0 if there is nothing."""
+        return self.segments[0].start if self.segments else 0
+
+    @cached_property
+    def end_offset(self) -> int:
+        """Physical offset where the log ends; see the module."""
+        if not self.segments:
+            return 0
+        last = self.segments[-1].end
+        ends = [queue.end_offset() for queue in self.queues]
+        confirmed = max((end for end in ends if end <= last), default=0)
+        is_known = confirmed > self.segments[0].start
+        if is_known and self._is_running():
+            return confirmed
+        return self._walk_to_end(confirmed if is_known else self._newest_start())
+
+    def _is_running(self) -> bool:
+        return self.root is not None and store_holder(self.files, self.root) is not None
+
+    def _newest_start(self) -> int:
+        """Where the newest segment that has a record starts; the next one is made ahead."""
+        for segment in reversed(self.segments):
+            with Window(self.files, segment, limit=segment.start) as window:
+                if self._step(window, segment.start) is not None:
+                    return segment.start
+                if next_record(window, segment.start, segment.end) is not None:
+                    return segment.start
+        return self.segments[0].start
+
+    def _walk_to_end(self, offset: int) -> int:
+        """The end of the last good record from an offset on, where a record or nothing starts."""
+        for segment in self.segments:
+            if segment.end <= offset:
+                continue
+            if segment.start > offset:
+                break  # a file is missing
+            with Window(self.files, segment) as window:
+                offset, goes_on = self._walk_segment(window, offset)
+            if not goes_on:
+                break
+        return offset
+
+    def _walk_segment(self, window: Window, offset: int) -> tuple[int, bool]:
+        """Walk one segment; gives where it ends, and whether that is the segment's own end."""
+        reached = offset
+        while offset < window.segment.end:
+            step = self._step(window, offset)
+            if isinstance(step, Blank) and step.size_bytes == window.segment.end - offset:
+                return self._over_the_end(window.segment, reached), True
+            if isinstance(step, DispatchRequest):
+                reached = offset = offset + step.size_bytes
+                continue
+            following = next_record(window, offset + 1, window.segment.end)
+            if following is None:
+                return reached, False
+            offset = following
+        return reached, True
+
+    def _over_the_end(self, segment: Segment, reached: int) -> int:
+        """Where the log goes on behind a closed segment: nowhere if no record follows."""
+        following = [each for each in self.segments if each.start == segment.end]
+        if following:
+            with Window(self.files, following[0], limit=segment.end) as window:
+                if isinstance(self._step(window, segment.end), DispatchRequest):
+                    return segment.end
+        return reached
+
+    def _step(self, window: Window, offset: int) -> DispatchRequest | Blank | None:
+        """What stands at an offset, if it is good."""
+        rest = window.segment.end - offset
+        head = window.need(offset, min(RECORD_BYTES_MIN, rest))
+        size = int.from_bytes(head[:4], "big", signed=True)
+        if RECORD_BYTES_MIN <= size <= rest:
+            head = window.need(offset, size)
+        found = check_record(head, 0, rest, physical_offset=offset, rules=_RULES)
+        return found if isinstance(found, DispatchRequest | Blank) else None
+
+
+def open_log(files: Files, paths: Sequence[str]) -> LogFiles:
+    """The log at some paths.
+
+    Args:
+        files: The way to the disk.
+        paths: A store directory, its ``commitlog``, or segment files.
+
+    Raises:
+        NotAStore: There is nothing of the kind.
+        StoreError: It cannot be read.
+    """
+    if not paths:
+        raise NotAStore(
+            "No path is given.", hint="Name a store: .load(PATH), the directory with commitlog."
+        )
+    places = [_local(path) for path in paths]
+    try:
+        if len(places) == 1 and files.is_dir(places[0]):
+            return _directory_log(files, places[0])
+        return LogFiles(files, sorted((_single(files, each) for each in places), key=_start), None)
+    except PermissionError as error:
+        raise StoreError(
+            f"{error.filename} cannot be read: {error.strerror}.",
+            hint="Run as a user who may read the store.",
+        ) from None
+
+
+def _local(text: str) -> Path:
+    scheme, separator, rest = text.partition(":")
+    if separator and scheme == "file":
+        text = "/" + rest.lstrip("/")
+    elif separator and "/" not in scheme and rest.startswith("//"):
+        raise NotAStore(
+            f"{text} is not a path of this machine.",
+            hint="Every executor reads the files of a store itself: mount them, and give the path.",
+        )
+    return Path(text).resolve()
+
+
+def _directory_log(files: Files, path: Path) -> LogFiles:
+    log = (path / COMMIT_LOG).resolve()
+    if files.is_dir(log):
+        root = path
+    elif path.name == COMMIT_LOG:
+        log, root = path, path.parent
+    else:
+        raise _no_store(files, path)
+    segments = [
+        Segment(str(log / name), int(name), files.size_bytes(log / name))
+        for name in files.list_dir(log)
+        if _is_segment_name(name) and not files.is_dir(log / name)
+    ]
+    segments = [segment for segment in segments if segment.size_bytes > 0]
+    for before, after in pairwise(segments):
+        if after.start < before.end:
+            raise NotAStore(
+                f"The segments of {log} overlap.",
+                detail=f"{Path(before.path).name} has {before.size_bytes} bytes,"
+                f" {Path(after.path).name} follows",
+                hint="A segment is named by the offset of its first byte: restore the names.",
+            )
+    if not segments and files.list_dir(log):
+        raise NotAStore(
+            f"{log} has no segments.",
+            hint=f"They are files with names of {NAME_DIGITS} digits.",
+        )
+    return LogFiles(files, segments, root)
+
+
+def _no_store(files: Files, path: Path) -> NotAStore:
+    hint = "Give the store directory of a broker, the one with commitlog in it."
+    if files.is_dir(path / "store" / COMMIT_LOG):
+        hint = f"Did you mean {path / 'store'}?"
+    elif files.is_dir(path.parent / COMMIT_LOG):
+        hint = f"Did you mean {path.parent}?"
+    elif any(name.startswith("dledger-") for name in files.list_dir(path)):
+        hint = "The log of a DLedger broker has another format, which is not read."
+    return NotAStore(f"{path} is not a message store: it has no commitlog.", hint=hint)
+
+
+def _single(files: Files, path: Path) -> Segment:
+    """A file as a segment: named by its offset, or else the first record knows it."""
+    if files.is_dir(path):
+        raise NotAStore(
+            f"{path} is a directory among several paths.",
+            hint="Give one store, or segment files only.",
+        )
+    if not files.exists(path):
+        raise NotAStore(f"{path} does not exist.", hint="Give the path of a store directory.")
+    size_bytes = files.size_bytes(path)
+    if _is_segment_name(path.name):
+        return Segment(str(path), int(path.name), size_bytes)
+    with Window(files, Segment(str(path), 0, size_bytes), limit=0) as window:
+        head = window.need(0, min(size_bytes, 1 << 20))
+        start = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
+        found = check_record(head, 0, size_bytes, physical_offset=start, rules=_RULES)
+    if not isinstance(found, DispatchRequest):
+        raise NotAStore(
+            f"{path} is no segment of a commit log.",
+            hint="A segment starts with a record, and is named by its offset in 20 digits.",
+        )
+    return Segment(str(path), start, size_bytes)
+
+
+def _is_segment_name(name: str) -> bool:
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
+
+
+def _start(segment: Segment) -> int:
+    return segment.start

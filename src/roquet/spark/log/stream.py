@@ -1,0 +1,131 @@
+"""A growing log as a stream.
+
+Owns the offset of a stream: the physical offset behind the last record that was read, as
+``{"physicalOffset": 12345}``. It is always the start of a record, or the end of the log, so the
+same two offsets give the same rows again after a failure, as long as the segments are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from roquet.runtime.files import Files
+from roquet.spark.log.log_options import LogOptions
+from roquet.spark.log.planning import available, first_offset, tasks_between
+from roquet.spark.log.reading import LogRange, LogReader
+from roquet.spark.log.splits import segment_ranges, walk_records
+from roquet.spark.log.store_files import LogFiles, open_log
+from roquet.spark.log.window import Window
+from roquet.spark.plain_errors import plain_errors
+
+OFFSET = "physicalOffset"
+
+
+@dataclass
+class StreamTask(InputPartition):
+    """What one task of a micro-batch reads."""
+
+    ranges: list[LogRange]
+
+
+class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what a store gets, micro-batch by micro-batch."""
+
+    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+        """Fix options and columns."""
+        self._options = options
+        self._schema = schema
+        self._target: int | None = None
+
+    def _log(self) -> LogFiles:
+        return open_log(Files(), self._options.paths)
+
+    def initialOffset(self) -> dict[str, int]:
+        """Where a new query starts."""
+        with plain_errors():
+            return {OFFSET: first_offset(self._log(), self._options)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options."""
+        if self._options.rows_per_trigger is not None:
+            return ReadMaxRows(self._options.rows_per_trigger)
+        if self._options.bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of a query that reads what is there and stops."""
+        with plain_errors():
+            self._target = self._log().end_offset
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """Where the log ends, for the progress of the query."""
+        with plain_errors():
+            return {OFFSET: self._log().end_offset}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Where the next micro-batch ends."""
+        with plain_errors():
+            log = self._log()
+            end = log.end_offset
+            if self._target is not None:
+                end = min(end, self._target)
+            begin = max(start[OFFSET], log.start_offset)
+            if begin >= end:
+                return start
+            return {OFFSET: limited(log, begin, end, limit)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch."""
+        with plain_errors():
+            log = self._log()
+            begin = available(log, self._options, start[OFFSET])
+            tasks = tasks_between(log, self._options, begin, end[OFFSET])
+        return [StreamTask(ranges) for ranges in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        with plain_errors():
+            assert isinstance(partition, StreamTask)
+            yield from LogReader(self._schema, self._options.rules).batches(partition.ranges)
+
+
+def limited(log: LogFiles, start: int, end: int, limit: ReadLimit) -> int:
+    """The end of a micro-batch from ``start`` on that a limit allows: one record at least."""
+    if isinstance(limit, ReadMaxRows):
+        return _walk(log, start, end, end, limit.max_rows)[0]
+    if isinstance(limit, ReadMaxBytes):
+        aim = start + limit.max_bytes
+        if aim >= end:
+            return end
+        offset, records = _walk(log, start, end, aim, 1 << 62)
+        return offset if offset == aim else _walk(log, start, end, end, max(records - 1, 1))[0]
+    if isinstance(limit, ReadMaxFiles):
+        parts = list(segment_ranges(log, start, end))[: limit.max_files]
+        return parts[-1].stop
+    return end
+
+
+def _walk(log: LogFiles, start: int, end: int, aim: int, records_max: int) -> tuple[int, int]:
+    """The end of so many records, or of the last that starts in front of ``aim``; how many."""
+    records = 0
+    offset = start
+    for part in segment_ranges(log, start, end):
+        with Window(log.files, part.segment, limit=part.stop) as window:
+            offset, stepped, _ = walk_records(window, part, aim, records_max=records_max - records)
+        records += stepped
+        if records >= records_max or offset >= aim:
+            break
+    return offset, records

@@ -1,0 +1,123 @@
+"""The bytes of one segment, a window at a time.
+
+Owns the memory of a reading task: one buffer, used over and over, however long the segment is.
+Bytes are read, not mapped, so that a failing disk is an error and not the end of the process, and
+so that the memory of a task stays small.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from roquet.errors import DataLost, StoreError
+from roquet.runtime.files import Files
+
+WINDOW_BYTES = 4 << 20
+
+
+class Segment(NamedTuple):
+    """A file of the log."""
+
+    path: str
+    start: int
+    """Physical offset of its first byte."""
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind its last byte."""
+        return self.start + self.size_bytes
+
+
+class Window:
+    """Part of a segment in memory; use it in a ``with`` block.
+
+    Attributes:
+        base: Physical offset of the first byte of ``view``.
+        view: The bytes.
+        limit: Physical offset beyond which bytes are read only if they are asked for.
+    """
+
+    def __init__(self, files: Files, segment: Segment, *, limit: int | None = None) -> None:
+        """Open a segment, whose file must be there.
+
+        Args:
+            files: The way to the disk.
+            segment: The file.
+            limit: Physical offset beyond which bytes are read only if they are asked for.
+        """
+        self.segment = segment
+        self.limit = segment.end if limit is None else limit
+        self.base = segment.start
+        self._files = files
+        try:
+            self._fd = files.open(Path(segment.path))
+        except FileNotFoundError:
+            raise DataLost(
+                f"The segment {segment.path} is gone.",
+                detail=f"physical offsets {segment.start} to {segment.end}",
+                hint="The broker removed it after the query was planned: read a later range, or"
+                " set failOnDataLoss to false.",
+            ) from None
+        except OSError as error:
+            raise _unreadable(segment, error) from None
+        self._buffer = memoryview(bytearray())
+        self.view = self._buffer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._files.close(self._fd)
+
+    def load(self, physical_offset: int, size_bytes: int = 1) -> None:
+        """Have the window start at an offset and hold at least ``size_bytes``, or all there is.
+
+        Raises:
+            DataLost: The file ends before the segment does.
+            StoreError: It cannot be read.
+        """
+        rest = self.segment.end - physical_offset
+        wanted = min(max(size_bytes, min(WINDOW_BYTES, self.limit - physical_offset)), rest)
+        if wanted > len(self._buffer):
+            self._buffer = memoryview(bytearray(wanted))
+        position = physical_offset - self.segment.start
+        try:
+            count = self._files.read_into(self._fd, self._buffer[:wanted], position)
+        except OSError as error:
+            raise _unreadable(self.segment, error) from None
+        if count < wanted:
+            raise DataLost(
+                f"The segment {self.segment.path} is shorter than it was.",
+                detail=f"{position + count} of {self.segment.size_bytes} bytes are there",
+                hint="It was cut after the query was planned: plan it again.",
+            )
+        self.base = physical_offset
+        self.view = self._buffer[:count]
+
+    def has(self, physical_offset: int, size_bytes: int) -> bool:
+        """Whether a range is in the window."""
+        position = physical_offset - self.base
+        return position >= 0 and position + size_bytes <= len(self.view)
+
+    def need(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """Bytes from an offset on, fewer than asked for only at the end of the segment."""
+        if not self.has(physical_offset, size_bytes):
+            self.load(physical_offset, size_bytes)
+        position = physical_offset - self.base
+        return self.view[position : position + size_bytes]
+
+
+def _unreadable(segment: Segment, error: OSError) -> StoreError:
+    return StoreError(
+        f"The segment {segment.path} cannot be read.",
+        detail=error.strerror or str(error),
+        hint="Every executor reads the files itself: they must be there, readable by its user.",
+    )
