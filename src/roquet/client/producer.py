@@ -272,7 +272,7 @@ class Producer(Lifetime):
             messages: The messages; one topic, none to be delivered later.
             queue: The queue to send to.
             sharding_key: Messages of one key go to one queue; by default the messages' own, which
-                must be one.
+                must be one unless the queue is given.
             timeout_ms: How long each request may take; by default ``send_timeout_ms``.
 
         Returns:
@@ -290,7 +290,7 @@ class Producer(Lifetime):
         parts = self._parts
         check_batch(messages)
         keys = {sharding_key or message.sharding_key for message in messages}
-        if len(keys) > 1:
+        if queue is None and len(keys) > 1:
             raise BadMessage(
                 "The messages of a batch have one sharding key",
                 detail=", ".join(sorted(str(key) for key in keys)),

@@ -171,6 +171,15 @@ async def test_a_long_batch_is_cut(a_broker: RunningBroker) -> None:
         assert len(stored(a_broker, TOPIC, 3)) == 7
 
 
+async def test_a_batch_for_a_queue_may_have_several_sharding_keys(
+    a_broker: RunningBroker, producer: Producer
+) -> None:
+    queue = MessageQueue(TOPIC, a_broker.name, 1)
+    messages = [Message(TOPIC, b"x", sharding_key=key) for key in ("a", "b")]
+    results = await producer.send_batch(messages, queue=queue)
+    assert [result.queue for result in results] == [queue, queue]
+
+
 @pytest.mark.parametrize(
     ("messages", "words"),
     [

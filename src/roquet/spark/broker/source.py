@@ -6,11 +6,20 @@ made, before anything is planned.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from roquet.spark.broker.read_options import SOURCE, read_options
 from roquet.spark.broker.reader import BrokerReader
+from roquet.spark.broker.sink import BrokerStreamWriter, BrokerWriter, check_topic_is_there
+from roquet.spark.broker.stream import BrokerStreamReader
+from roquet.spark.broker.write_options import write_options
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.schema import COLUMNS, choose_columns, ddl
 
@@ -47,3 +56,22 @@ class RocketMQSource(DataSource):
         """Read in one go."""
         with plain_errors():
             return BrokerReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read as a stream."""
+        with plain_errors():
+            return BrokerStreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
+        """Write in one go."""
+        with plain_errors():
+            options = write_options(self.options)
+            made = BrokerWriter(options, schema, overwrite=overwrite)
+            check_topic_is_there(options)
+            return made
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's
+        """Write as a stream; in complete mode, every batch is sent as a whole."""
+        del overwrite
+        with plain_errors():
+            return BrokerStreamWriter(write_options(self.options), schema)
