@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 import roquet as package
 from roquet.cli import main as cli
-from roquet.cli.main import LazyCommand, roquet
+from roquet.cli.lazy import LazyCommand
+from roquet.cli.main import roquet
 from roquet.cli.output import json_option
 from roquet.errors import ConfigError, NotAStore, RoquetError
 

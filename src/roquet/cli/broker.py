@@ -1,13 +1,17 @@
-"""``roquet broker``: run a broker, as upstream's ``mqbroker``."""
+"""``roquet broker``: run a broker, as upstream's ``mqbroker``; its sub-commands look at brokers."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from roquet.broker.settings import BrokerSettings, broker_properties, load_broker_settings
+from roquet.cli.connection import note_namesrv
+from roquet.cli.lazy import LazyCommand, LazyGroup
 from roquet.cli.output import even_if_nobody_reads, json_option, print_json
 from roquet.cli.server import (
     StopSignals,
@@ -24,8 +28,23 @@ from roquet.cli.server import (
 )
 from roquet.runtime.files import Files
 
+COMMANDS = {
+    "ls": LazyCommand("roquet.cli.broker_show:list_brokers", "List the brokers of a cluster."),
+    "set": LazyCommand("roquet.cli.broker_set:set_broker", "Alter settings of a broker."),
+    "show": LazyCommand("roquet.cli.broker_show:show_broker", "Show a broker and its settings."),
+}
 
-@click.command()
+
+class BrokerGroup(LazyGroup):
+    """Runs a broker, unless a sub-command is named."""
+
+    @property
+    def table(self) -> Mapping[str, LazyCommand]:
+        """By name of the sub-command."""
+        return COMMANDS
+
+
+@click.group(cls=BrokerGroup, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
 @config_option
 @click.option(
     "-n",
@@ -47,18 +66,20 @@ from roquet.runtime.files import Files
 )
 @log_level_option("info")
 @json_option
+@click.pass_context
 def broker(
+    context: click.Context,
+    *,
     config_file: Path | None,
     namesrv_address: str | None,
     host: str | None,
     port: int | None,
     log_level: str,
-    *,
     print_all: bool,
     print_important: bool,
     as_json: bool,
 ) -> None:
-    """Run a broker.
+    """Run a broker; with a command, look at brokers that run.
 
     It listens on loopback, port 10911, and keeps its files in ~/store, until it is told otherwise.
     Without -n, name servers are those of namesrvAddr in FILE or of the variable NAMESRV_ADDR.
@@ -67,7 +88,11 @@ def broker(
     roquet broker -n 127.0.0.1:9876
     roquet broker -c broker.conf
     roquet broker -c broker.conf -p
+    roquet broker ls
     """  # noqa: D301 - click keeps lines behind this mark as they are
+    if context.invoked_subcommand is not None:
+        _hand_on(context, namesrv_address)
+        return
     settings = load_broker_settings(
         config_file,
         given(namesrvAddr=namesrv_address, bindAddress=host, listenPort=port),
@@ -81,6 +106,19 @@ def broker(
         await _serve(settings, stop, as_json=as_json)
 
     run_server(main, log_level)
+
+
+def _hand_on(context: click.Context, namesrv_address: str | None) -> None:
+    """Let flags before a sub-command hold for it, if they can."""
+    if namesrv_address is not None:
+        note_namesrv(context, namesrv_address)
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name not in {"namesrv_address", "as_json"}:
+            verb = context.invoked_subcommand
+            message = f"{parameter.opts[-1]} is for running a broker, not for {verb}."
+            raise click.UsageError(message)
 
 
 def _print_settings(settings: BrokerSettings, *, only_important: bool, as_json: bool) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "connection_options",
     "context_of_flags",
     "global_connection_options",
+    "note_namesrv",
     "settings_of_flags",
     "settings_options",
 ]
@@ -369,6 +370,11 @@ def connection_of_flags(context: click.Context) -> Connection:
         context=context_of_flags(context),
         environment=os.environ,
     )
+
+
+def note_namesrv(context: click.Context, text: str) -> None:
+    """Take name servers from a flag of another name."""
+    _notes(context)[_NAMESRV] = text
 
 
 def settings_of_flags(context: click.Context) -> ClusterSettings:

@@ -28,6 +28,7 @@ from roquet.errors import ConfigError, NotFound
 from roquet.runtime.private_file import PrivateFile
 
 __all__ = [
+    "HIDDEN",
     "SECRETS",
     "ClusterSettings",
     "Contexts",
@@ -144,7 +145,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         'Did you mean Orders?'
     """
     by_small = {each.casefold(): each for each in known}
-    found = get_close_matches(name.casefold(), by_small, n=1, cutoff=0.7)
+    found = get_close_matches(name.casefold(), by_small, n=1, cutoff=0.6)
     return f"Did you mean {by_small[found[0]]}?" if found else None
 
 

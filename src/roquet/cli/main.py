@@ -6,34 +6,30 @@ printed on standard error and decides the exit code. The same goes for what the 
 """
 
 import errno
-import importlib
-from typing import NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from roquet import __version__
 from roquet.cli.connection import global_connection_options
+from roquet.cli.lazy import LazyCommand, LazyGroup
 from roquet.cli.output import print_error, wants_json
 from roquet.errors import RoquetError
 from roquet.runtime.process import silence_output
 
-
-class LazyCommand(NamedTuple):
-    """Where a sub-command is found, and the line that the help shows for it."""
-
-    target: str
-    summary: str
-
-
 COMMANDS: dict[str, LazyCommand] = {
-    "broker": LazyCommand("roquet.cli.broker:broker", "Run a broker."),
+    "broker": LazyCommand(
+        "roquet.cli.broker:broker", "Run a broker; look at brokers, and alter their settings."
+    ),
+    "cluster": LazyCommand("roquet.cli.cluster:cluster", "Look at clusters and their brokers."),
     "context": LazyCommand("roquet.cli.context:context", "Name clusters, and choose among them."),
     "completion": LazyCommand("roquet.cli.completion:completion", "Complete commands in a shell."),
     "dev": LazyCommand("roquet.cli.dev:dev", "Run a name server and a broker in one process."),
     "group": LazyCommand(
         "roquet.cli.group:group", "Look at, make, alter and drop consumer groups."
     ),
+    "message": LazyCommand("roquet.cli.message:message", "Find and show messages."),
     "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
     "offset": LazyCommand("roquet.cli.offset:offset", "Show how far groups are, and move them."),
     "send": LazyCommand("roquet.cli.send:send", "Send messages to a topic."),
@@ -48,39 +44,13 @@ SAY_BY_EXIT_CODE = frozenset({"store"})
 """Commands whose exit code is the result, so that it must not be 0 before all was looked at."""
 
 
-class RoquetGroup(click.Group):
+class RoquetGroup(LazyGroup):
     """A group whose sub-commands come from a table, and whose errors are Roquet's."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all sub-commands, sorted."""
-        return sorted({*super().list_commands(ctx), *COMMANDS})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one sub-command."""
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return super().get_command(ctx, cmd_name)
-        module_name, _, attribute = entry.target.partition(":")
-        command = getattr(importlib.import_module(module_name), attribute)
-        if not isinstance(command, click.Command):
-            message = f"{entry.target} is not a command"
-            raise TypeError(message)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of sub-commands without importing any of them."""
-        rows = [(name, COMMANDS[name].summary) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[explicit-any]  # of click
-        """Complete the name of a sub-command without importing any of them."""
-        items = [
-            CompletionItem(name, help=entry.summary)
-            for name, entry in sorted(COMMANDS.items())
-            if name.startswith(incomplete)
-        ]
-        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+    @property
+    def table(self) -> Mapping[str, LazyCommand]:
+        """By name of the sub-command."""
+        return COMMANDS
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the sub-command; turn its errors into words and an exit code."""

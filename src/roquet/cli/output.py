@@ -28,8 +28,9 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _remember(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's callback signature
-    context.meta[_META_KEY] = value
-    return value
+    found: bool = context.meta.get(_META_KEY, False) or value
+    context.meta[_META_KEY] = found
+    return found
 
 
 def json_option(command: Callable[P, T]) -> Callable[P, T]:

@@ -8,11 +8,16 @@ from pathlib import Path
 import click
 import pytest
 
+from roquet.cli.broker_set import set_broker
+from roquet.cli.broker_show import BrokerView, list_brokers, show_broker
+from roquet.cli.broker_state import BrokerState
 from roquet.cli.client import EXIT_INTERRUPTED
+from roquet.cli.cluster import ClusterFacts, cluster
 from roquet.cli.context import context
 from roquet.cli.group import GroupFacts, GroupQueue, group
 from roquet.cli.group_clients import ClientFacts, GroupClients, Subscription
 from roquet.cli.main import roquet
+from roquet.cli.message import ShownMessage, TrackFacts, message
 from roquet.cli.message_format import MARKS
 from roquet.cli.message_line import MessageLine
 from roquet.cli.offset import GroupLag, QueueProgress, offset
@@ -30,6 +35,11 @@ COMMANDS: dict[str, click.Command] = {
     **{f"topic {name}": each for name, each in topic.commands.items()},
     **{f"group {name}": each for name, each in group.commands.items()},
     **{f"offset {name}": each for name, each in offset.commands.items()},
+    **{f"message {name}": each for name, each in message.commands.items()},
+    **{f"cluster {name}": each for name, each in cluster.commands.items()},
+    "broker ls": list_brokers,
+    "broker set": set_broker,
+    "broker show": show_broker,
 }
 
 
@@ -82,6 +92,10 @@ def test_every_field_is_listed() -> None:
         "offset ls": (GroupLag,),
         "offset show": (QueueProgress,),
         "offset reset": (ResetFacts, Move),
+        "message show": (ShownMessage, TrackFacts),
+        "cluster ls": (ClusterFacts,),
+        "broker ls": (BrokerState,),
+        "broker show": (BrokerView,),
     }
     for name, structs in kinds.items():
         named = set(re.findall(r'"(\w+)":', section(name)))
