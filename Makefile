@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml setup.py scripts/setup.sh $(wildcard src/roquet/_*.pyx 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src tests scripts $(wildcard benchmarks fuzz)
+	$(BIN)/mypy src tests scripts examples $(wildcard benchmarks fuzz)
 	$(BIN)/lint-imports
 
 test: lint

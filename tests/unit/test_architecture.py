@@ -16,7 +16,7 @@ MAX_FILE_LINES = 800
 MAX_FAST_LANE_LINES = 900
 MAX_FUNCTION_LINES = 100
 
-TEXT_FOLDERS = ("src", "tests", "benchmarks", "fuzz", "docs", "scripts", ".ci")
+TEXT_FOLDERS = ("src", "tests", "benchmarks", "examples", "fuzz", "docs", "scripts", ".ci")
 TEXT_SUFFIXES = {"", ".h", ".java", ".md", ".py", ".pyi", ".pyx", ".sh", ".toml", ".xml", ".yaml"}
 TOP_LEVEL_FILES = ("CHANGELOG.md", "Makefile", "README.md", "pyproject.toml", "setup.py")
 

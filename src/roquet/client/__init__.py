@@ -41,7 +41,7 @@ from roquet.client.offset_store import (
 )
 from roquet.client.options import ClientOptions
 from roquet.client.outgoing_message import split_batch
-from roquet.client.producer import Producer, TransactionProducer
+from roquet.client.producer import Producer
 from roquet.client.producer_options import ProducerOptions
 from roquet.client.pull_api import PullApi, PullResult, PullStatus
 from roquet.client.push_consumer import PushConsumer
@@ -57,6 +57,7 @@ from roquet.client.route import PublishRoute, RouteCache, TopicRoute
 from roquet.client.simple_pull import SimplePull
 from roquet.client.trace import TraceConsumeHook, TraceDispatcher, TraceSendHook
 from roquet.client.transaction import TransactionListener, TransactionResult, TransactionState
+from roquet.client.transaction_producer import TransactionProducer
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.client import ConsumeFromWhere, MessageModel
 

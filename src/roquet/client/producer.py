@@ -1,9 +1,8 @@
 """The producer.
 
-Owns :class:`Producer`, what users call to send, and :class:`TransactionProducer`. The parts are
-beside it: what goes over the wire in ``outgoing_message.py``, attempts in ``sender.py``, queues in
-``queue_choice.py``, batches that gather by themselves in ``accumulator.py``, and all of it together
-in ``producer_parts.py``.
+Owns :class:`Producer`, what users call to send. The parts are beside it: what goes over the wire in
+``outgoing_message.py``, attempts in ``sender.py``, queues in ``queue_choice.py``, batches that
+gather by themselves in ``accumulator.py``, and all of it together in ``producer_parts.py``.
 
 Invariants:
 
@@ -35,13 +34,12 @@ from roquet.client.sender import Deadline
 from roquet.client.transaction import (
     CheckTransaction,
     ExecuteTransaction,
-    TransactionListener,
     TransactionResult,
 )
 from roquet.errors import BadMessage, ClientClosed, ClientError, PartlySent
 from roquet.model.message_queue import MessageQueue
 
-__all__ = ["Producer", "TransactionProducer"]
+__all__ = ["Producer"]
 
 
 class Producer(Lifetime):
@@ -453,71 +451,6 @@ class Producer(Lifetime):
     def _deadline(self, timeout_ms: int | None) -> Deadline:
         timeout_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
         return Deadline(self._parts.client, timeout_ms)
-
-
-class TransactionProducer(Producer):
-    """A producer whose transactions have one listener.
-
-    Args:
-        client: As of :class:`Producer`.
-        group: As of :class:`Producer`.
-        listener: Does the work of transactions, and says what became of it.
-        hooks: As of :class:`Producer`.
-        settings: As of :class:`Producer`.
-
-    Example:
-        >>> from roquet.client.transaction import TransactionState
-        >>> from roquet.testing.broker import broker  # any RocketMQ will do
-        >>> class Payments:
-        ...     booked: set[str | None] = set()
-        ...     def execute(self, message: Message, transaction_id: str) -> TransactionState:
-        ...         self.booked.add(transaction_id)
-        ...         return TransactionState.COMMIT
-        ...     async def check(self, message: ReceivedMessage) -> TransactionState:
-        ...         is_booked = message.transaction_id in self.booked
-        ...         return TransactionState.COMMIT if is_booked else TransactionState.ROLLBACK
-        >>> async def main() -> str:
-        ...     async with broker() as b:
-        ...         async with TransactionProducer(
-        ...             b.namesrv, group="billing", listener=Payments()
-        ...         ) as producer:
-        ...             result = await producer.send_transaction(Message("Orders", b"paid"))
-        ...     return result.state.name
-        >>> asyncio.run(main())
-        'COMMIT'
-    """
-
-    def __init__(
-        self,
-        client: str | Sequence[str] | ClientOptions,
-        *,
-        group: str,
-        listener: TransactionListener,
-        hooks: Sequence[SendHook] = (),
-        **settings: Unpack[ProducerSettings],
-    ) -> None:
-        super().__init__(client, group=group, check=listener.check, hooks=hooks, **settings)
-        self._listener = listener
-
-    async def send_transaction(
-        self, message: Message, *, timeout_ms: int | None = None
-    ) -> TransactionResult:
-        """Send a message in a transaction whose work the listener does.
-
-        Args:
-            message: The message.
-            timeout_ms: How long storing may take; by default ``send_timeout_ms``.
-
-        Raises:
-            ClientError: As :meth:`Producer.send_in_transaction`.
-
-        Example:
-            result = await transaction_producer.send_transaction(Message("Orders", b"paid"))
-            assert result.state is TransactionState.COMMIT
-        """
-        return await self.send_in_transaction(
-            message, self._listener.execute, timeout_ms=timeout_ms
-        )
 
 
 def _with_sharding_key(message: Message, sharding_key: str | None) -> Message:
