@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: pip install .[spark]")
-
-from pyspark.sql import SparkSession  # noqa: E402
-
-import roquet.spark  # noqa: E402
+import roquet.spark
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent / "src"

@@ -1,9 +1,8 @@
 import pytest
+from pyspark.sql import types
 
 from roquet.errors import SparkSchemaError
 from roquet.spark.schema import COLUMNS, asked_columns, choose_columns, ddl, struct_type
-
-types = pytest.importorskip("pyspark.sql.types", reason="pyspark is not installed")
 
 
 def test_the_schema_as_text_is_the_schema() -> None:

@@ -8,6 +8,7 @@ time is found by bisection in the same way.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from roquet.format.commit_log import (
@@ -48,19 +49,20 @@ def plan(
         tasks_min: How many tasks there are to be at least, if the range has so many records.
     """
     total = max(stop - start, 0)
-    target = max(min(split_bytes, -(-total // max(tasks_min, 1))), 1)
-    tasks: list[list[LogRange]] = []
-    task: list[LogRange] = []
-    task_bytes = 0
+    count = max(tasks_min, -(-total // split_bytes))
+    aims = deque(start + total * number // count for number in range(1, count))
+    tasks: list[list[LogRange]] = [[]]
     cutter = Cutter(log)
     for whole in segment_ranges(log, start, stop):
-        for part in cutter.cut(whole, target, target - task_bytes):
-            task.append(part)
-            task_bytes += part.size_bytes
-            if task_bytes >= target:
-                tasks.append(task)
-                task, task_bytes = [], 0
-    return [*tasks, task] if task else tasks
+        while aims and aims[0] <= whole.start:
+            aims.popleft()
+            if tasks[-1]:
+                tasks.append([])
+        for part in cutter.cut(whole, aims):
+            tasks[-1].append(part)
+            if part.stop < whole.stop:
+                tasks.append([])
+    return tasks if tasks[-1] else tasks[:-1]
 
 
 def segment_ranges(log: LogFiles, start: int, stop: int) -> Iterator[LogRange]:
@@ -79,18 +81,23 @@ class Cutter:
         self._log = log
         self._queues = sorted(log.queues, key=lambda queue: -queue.size_bytes)[:ASKED_QUEUES_MAX]
 
-    def cut(self, whole: LogRange, target: int, first: int) -> Iterator[LogRange]:
-        """A range of one segment in parts of about ``target`` bytes, the first one of ``first``."""
+    def cut(self, whole: LogRange, aims: deque[int]) -> Iterator[LogRange]:
+        """A range of one segment, cut at the first record from each aim on.
+
+        Args:
+            whole: The range.
+            aims: Physical offsets in order; those that were served are taken from it.
+        """
         start = whole.start
-        aim = start + max(first, 1)
         with Window(self._log.files, whole.segment, limit=whole.start) as window:
-            while aim < whole.stop:
-                found = self._record_from(window, start, aim, whole)
+            while aims and aims[0] < whole.stop:
+                found = self._record_from(window, start, aims[0], whole)
                 if found >= whole.stop:
-                    break
+                    break  # no record is left: the next segment is the next task
+                while aims and aims[0] <= found:
+                    aims.popleft()
                 yield whole._replace(start=start, stop=found)
                 start = found
-                aim = start + target
         yield whole._replace(start=start)
 
     def _record_from(self, window: Window, known: int, aim: int, whole: LogRange) -> int:
