@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from roquet.client import names
 from roquet.client.acl import AclHook
+from roquet.client.answer_lane import make_answer_lanes
 from roquet.client.answers import SUCCESS_ONLY, refused
 from roquet.client.faces import ConsumerFace, ProducerFace
 from roquet.client.ids import UniqueIds, client_id_of
@@ -118,6 +119,7 @@ class ClientInstance:
             hooks=hooks,
             clock=self.clock,
             on_connect=self._connected,
+            lane=make_answer_lanes(),
         )
         self.name_servers = NameServers(
             options.namesrv_addresses,

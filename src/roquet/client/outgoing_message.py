@@ -117,15 +117,19 @@ class OutgoingMessages:
         self.wire_topic(message.topic)
         self._checked(message)
 
-    def of_message(self, message: Message) -> OutgoingMessage:
+    def of_message(self, message: Message, unique_id: str | None = None) -> OutgoingMessage:
         """Make one message ready.
+
+        Args:
+            message: The message.
+            unique_id: The id that it was given already.
 
         Raises:
             BadName: Its topic cannot be sent to.
             BadMessage: It cannot be sent as it is.
             MessageTooLarge: Its body or its properties are too long.
         """
-        properties, text = self._checked(message)
+        properties, text = self._checked(message, unique_id)
         body, sys_flag = message.body, 0
         if len(body) >= self._options.compress_over_bytes:
             packed = compress(body, self._compressor, level=self._options.compress_level)
@@ -194,7 +198,9 @@ class OutgoingMessages:
             unique_ids=tuple(ids),
         )
 
-    def _checked(self, message: Message) -> tuple[dict[str, str], str]:
+    def _checked(
+        self, message: Message, unique_id: str | None = None
+    ) -> tuple[dict[str, str], str]:
         """The properties of a message, and their text; what cannot be sent is refused."""
         body: object = message.body
         if type(body) is not bytes or not body or message.properties:
@@ -213,7 +219,7 @@ class OutgoingMessages:
                 "A field of the message has another type than it must have", detail=str(error)
             ) from None
         if prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX not in properties:
-            properties[prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._unique_ids.make()
+            properties[prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = unique_id or self._unique_ids.make()
         if self._namespace:
             properties[INSTANCE_ID] = self._namespace
         text = prop.properties_text(properties)

@@ -211,6 +211,11 @@ class Producer(Lifetime):
             await producer.send(Message("Orders", b"sent"), sharding_key="17")
         """
         parts = self._parts
+        quick = parts.quick
+        if quick is not None and queue is None and selector is None and sharding_key is None:
+            sending = quick.begin(message, timeout_ms)
+            if sending is not None:
+                return await quick.end(sending)
         if sharding_key is not None:
             message = _with_sharding_key(message, sharding_key)
         deadline = self._deadline(timeout_ms)

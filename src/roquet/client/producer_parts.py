@@ -18,6 +18,7 @@ from roquet.client.message import Message, ReceivedMessage, SendResult
 from roquet.client.outgoing_message import OutgoingMessage, OutgoingMessages
 from roquet.client.producer_options import ProducerOptions
 from roquet.client.queue_choice import QueueSelector, select_by_hash
+from roquet.client.quick_send import make_quick_sends
 from roquet.client.recall import RecallHandle
 from roquet.client.request import Requests
 from roquet.client.sender import Deadline, Sender
@@ -52,6 +53,7 @@ class ProducerParts:
         group: Its group on the wire.
         outgoing: Makes messages ready to be sent.
         sender: Sends them.
+        quick: The short way of plain messages, if there is one.
         transactions: Its transactions.
         requests: Its requests that wait for a reply.
         trace: Tells what was sent, if it does.
@@ -76,6 +78,9 @@ class ProducerParts:
             hooks = (*hooks, TraceSendHook(self.trace))
         self._hooks = hooks
         self.sender = Sender(client, self.group, options, hooks)
+        self.quick = make_quick_sends(
+            client, self.group, options, sender=self.sender, outgoing=self.outgoing
+        )
         self.transactions = Transactions(client, self.group, check, hooks)
         self.requests = Requests(client)
         self.accumulator: Accumulator | None = None

@@ -106,9 +106,14 @@ class SendTemplates:
             return None
         return template, (outgoing.sys_flag, born_ms, outgoing.flag, text)
 
-    def _make(
+    def literals(
         self, outgoing: OutgoingMessage, queue: MessageQueue, broker_name: str
-    ) -> bytes | None:
+    ) -> list[bytes] | None:
+        """What such headers have in common: the parts before, between and after the values.
+
+        The values are: system flag, time, flag, properties and opaque, with the quotes that they
+        need. ``None`` if the parts cannot be told from them.
+        """
         like = msgspec.structs.replace(outgoing, sys_flag=_SYS_FLAG, flag=_FLAG)
         header = send_header(
             like,
@@ -124,15 +129,26 @@ class SendTemplates:
         )
         rest = encode_json_header(request)
         parts: list[bytes] = []
-        for mark, place in (
-            (b'"%d"' % _SYS_FLAG, b'"%d"'),
-            (b'"%d"' % _BORN_MS, b'"%d"'),
-            (b'"%d"' % _FLAG, b'"%d"'),
-            (b'"%b"' % _PROPERTIES.encode(), b"%b"),
-            (b":%d," % _OPAQUE, b":%d,"),
+        for mark in (
+            b'"%d"' % _SYS_FLAG,
+            b'"%d"' % _BORN_MS,
+            b'"%d"' % _FLAG,
+            b'"%b"' % _PROPERTIES.encode(),
+            b":%d," % _OPAQUE,
         ):
             before, found, rest = rest.partition(mark)
             if not found or mark in rest:
                 return None
-            parts += (before.replace(b"%", b"%%"), place)
-        return b"".join((*parts, rest.replace(b"%", b"%%")))
+            parts.append(before)
+        return [*parts, rest]
+
+    def _make(
+        self, outgoing: OutgoingMessage, queue: MessageQueue, broker_name: str
+    ) -> bytes | None:
+        parts = self.literals(outgoing, queue, broker_name)
+        if parts is None:
+            return None
+        places = (b'"%d"', b'"%d"', b'"%d"', b"%b", b":%d,", b"")
+        return b"".join(
+            part.replace(b"%", b"%%") + place for part, place in zip(parts, places, strict=True)
+        )

@@ -25,6 +25,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from roquet.client.answers import RETRY_RESPONSE_CODES, refused
 from roquet.client.back_pressure import InFlight
@@ -54,7 +55,7 @@ from roquet.remoting.frame import SerializeType
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
-__all__ = ["Deadline", "Sender"]
+__all__ = ["Begun", "Deadline", "Sender"]
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +70,39 @@ _STATUS = {
 }
 
 
+class Begun(NamedTuple):
+    """An attempt that was made already.
+
+    Attributes:
+        queue: Where to, on the wire.
+        address: The broker.
+        outcome: Its answer, or why there is none.
+    """
+
+    queue: MessageQueue
+    address: str
+    outcome: RemotingCommand | ClientError
+
+
 class Deadline:
     """When a send must be done.
 
     Args:
         client: Whose clock it is.
-        timeout_ms: How long it may take from now.
+        timeout_ms: How long it may take.
+        began_ns: Since when, on the monotonic clock; by default from now.
     """
 
     __slots__ = ("_clock", "_end_ns", "timeout_ms")
 
-    def __init__(self, client: ClientInstance, timeout_ms: int) -> None:
+    def __init__(
+        self, client: ClientInstance, timeout_ms: int, *, began_ns: int | None = None
+    ) -> None:
         self._clock = client.clock
         self.timeout_ms = timeout_ms
-        self._end_ns = self._clock.monotonic_ns() + timeout_ms * _NS_PER_MS
+        if began_ns is None:
+            began_ns = self._clock.monotonic_ns()
+        self._end_ns = began_ns + timeout_ms * _NS_PER_MS
 
     def left_ms(self) -> int:
         """How much time is left; less than 1 when there is none."""
@@ -108,6 +128,8 @@ class Sender:
 
     Attributes:
         in_flight: The sends that are not done.
+        round: Chooses queues.
+        is_plain: Whether nothing has to be done around an attempt.
     """
 
     def __init__(
@@ -127,8 +149,9 @@ class Sender:
             self._templates = SendTemplates(
                 group, default_topic_queues=client.options.default_topic_queues
             )
-        self._round = QueueRound(client.randomness, self._faults)
+        self.round = QueueRound(client.randomness, self._faults)
         self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self.is_plain = not hooks and self._faults is None
         self.in_flight = InFlight(options.max_in_flight, options.max_in_flight_bytes)
 
     # ------------------------------------------------------------------------------ sending
@@ -156,7 +179,7 @@ class Sender:
         try:
             if queue is not None:
                 return await self._attempt(outgoing, queue, deadline.left_ms())
-            return await self._send_somewhere(outgoing, deadline)
+            return await self.send_somewhere(outgoing, deadline)
         finally:
             self.in_flight.leave(size_bytes)
 
@@ -176,7 +199,7 @@ class Sender:
         try:
             if queue is None:
                 route = await self.route(outgoing.topic, deadline)
-                queue = self._round.choose(outgoing.topic, route.queues)
+                queue = self.round.choose(outgoing.topic, route.queues)
             await self._tell(outgoing, queue, deadline.left_ms())
         finally:
             self.in_flight.leave(size_bytes)
@@ -216,7 +239,19 @@ class Sender:
         except TimeoutError:
             raise deadline.passed("waiting for answers to other sends") from None
 
-    async def _send_somewhere(self, outgoing: OutgoingMessage, deadline: Deadline) -> SendResult:
+    async def send_somewhere(
+        self, outgoing: OutgoingMessage, deadline: Deadline, begun: Begun | None = None
+    ) -> SendResult:
+        """As :meth:`send` for any queue, by a caller who has entered ``in_flight`` already.
+
+        Args:
+            outgoing: What.
+            deadline: Until when.
+            begun: An attempt that was made already.
+
+        Raises:
+            ClientError: As :meth:`send`.
+        """
         topic = outgoing.topic
         options = self._options
         attempts_left = 1 + options.retry_times
@@ -225,24 +260,29 @@ class Sender:
         brokers: list[str] = []
         while attempts_left > 0:
             attempts_left -= 1
-            route = self._client.routes.known_publish(topic)
-            if route is None or not route.queues:
-                try:
-                    route = await self.route(topic, deadline)
-                except ClientError as error:
-                    failure = failure or error  # an attempt that failed says more
+            if begun is not None:
+                queue, attempt = begun.queue, self._conclude(outgoing, begun)
+                begun = None
+            else:
+                route = self._client.routes.known_publish(topic)
+                if route is None or not route.queues:
+                    try:
+                        route = await self.route(topic, deadline)
+                    except ClientError as error:
+                        failure = failure or error  # an attempt that failed says more
+                        break
+                after = brokers[-1] if brokers else None
+                queue = self.round.choose(topic, route.queues, after_broker=after)
+                left_ms = deadline.left_ms()
+                if left_ms < 1:
+                    failure = failure or deadline.passed("choosing a queue")
                     break
-            after = brokers[-1] if brokers else None
-            queue = self._round.choose(topic, route.queues, after_broker=after)
-            left_ms = deadline.left_ms()
-            if left_ms < 1:
-                failure = failure or deadline.passed("choosing a queue")
-                break
-            if attempts_left and options.attempt_timeout_ms is not None:
-                left_ms = min(left_ms, options.attempt_timeout_ms)
+                if attempts_left:
+                    left_ms = self.attempt_timeout_ms(left_ms)
+                attempt = self._attempt(outgoing, queue, left_ms)
             brokers.append(queue.broker_name)
             try:
-                result = await self._attempt(outgoing, queue, left_ms)
+                result = await attempt
             except BrokerRefused as error:
                 failure = error
                 if error.response_code not in RETRY_RESPONSE_CODES:
@@ -261,11 +301,22 @@ class Sender:
         _say_attempts(failure, brokers)
         raise failure
 
+    def attempt_timeout_ms(self, left_ms: int) -> int:
+        """How long an attempt may take after which others may follow."""
+        limit_ms = self._options.attempt_timeout_ms
+        return left_ms if limit_ms is None else min(left_ms, limit_ms)
+
+    async def _conclude(self, outgoing: OutgoingMessage, begun: Begun) -> SendResult:
+        """What came of an attempt that was made already."""
+        if isinstance(begun.outcome, ClientError):
+            raise begun.outcome
+        return self._result(begun.outcome, outgoing, begun.queue, begun.address)
+
     async def _attempt(
         self, outgoing: OutgoingMessage, queue: MessageQueue, timeout_ms: int
     ) -> SendResult:
         clock = self._client.clock
-        name, address = self._known_broker_of(queue)
+        name, address = self.known_broker_of(queue)
         if address is None:
             name, address = await self._broker_of(queue, timeout_ms)
         context = self._before(outgoing, queue, address) if self._hooks else None
@@ -327,7 +378,7 @@ class Sender:
 
     # -------------------------------------------------------------------------------- parts
 
-    def _known_broker_of(self, queue: MessageQueue) -> tuple[str, str | None]:
+    def known_broker_of(self, queue: MessageQueue) -> tuple[str, str | None]:
         """Name and address of the master that has a queue, as far as they are known."""
         routes = self._client.routes
         name = routes.broker_name_of(queue)
@@ -338,12 +389,12 @@ class Sender:
 
     async def _broker_of(self, queue: MessageQueue, timeout_ms: int) -> tuple[str, str]:
         """Name and address of the master that has a queue."""
-        name, address = self._known_broker_of(queue)
+        name, address = self.known_broker_of(queue)
         if address is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_ms / 1000):
                     await self._client.routes.publish(queue.topic, refresh=True)
-            name, address = self._known_broker_of(queue)
+            name, address = self.known_broker_of(queue)
         if address is None:
             raise NoRoute(
                 f"The broker {name} is not known",

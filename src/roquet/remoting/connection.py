@@ -71,6 +71,7 @@ class Connection(asyncio.Protocol):
         port: On which of a server's ports it came in.
         remote_address: The peer, as ``host:port``.
         attributes: Whatever the layers above want to remember of the peer.
+        outgoing: Our requests that are not answered.
     """
 
     def __init__(self, endpoint: Endpoint, *, port: Port = Port.MAIN) -> None:
@@ -87,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._close_callbacks: list[Callable[[Connection], None]] = []
-        self._outgoing = OutgoingRequests(self._loop)
+        self.outgoing = OutgoingRequests(self._loop)
         self._output: list[bytes | memoryview] = []
         self._output_bytes = 0
         self._flush_scheduled = False
@@ -123,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._output.clear()
         self._output_bytes = 0
         reason = "the peer closed it" if exc is None else str(exc) or type(exc).__name__
-        self._outgoing.fail(partial(self._send_failed, "lost before the answer came", reason))
+        self.outgoing.fail(partial(self._send_failed, "lost before the answer came", reason))
         self.resume_writing()
         self._closed.set_result(None)
         for callback in self._close_callbacks:
@@ -292,7 +293,7 @@ class Connection(asyncio.Protocol):
         command = decode_command(frame)
         if not command.is_response:
             self._handle(command, len(frame.header) + len(frame.body))
-        elif not self._outgoing.answered(command):
+        elif not self.outgoing.answered(command):
             self._endpoint.statistics.unmatched_responses += 1
 
     # ---------------------------------------------------------------------------- answering
@@ -496,7 +497,7 @@ class Connection(asyncio.Protocol):
         """
         call = RpcCall(self, request)
         self._send(call)
-        response = await self._outgoing.wait(request, self.remote_address, timeout_ms=timeout_ms)
+        response = await self.outgoing.wait(request, self.remote_address, timeout_ms=timeout_ms)
         if self._endpoint.hooks:
             self._run_hooks(lambda hook: hook.after_response(call, response))
         return response
@@ -524,7 +525,7 @@ class Connection(asyncio.Protocol):
             What will be the answer; ``None`` when the request has to be made in the usual way,
             because a hook must see it or it cannot be sent now.
         """
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         if self._endpoint.hooks or not self.is_writable:
             return None
         if len(outgoing) >= self._limits.max_outgoing:
@@ -533,6 +534,32 @@ class Connection(asyncio.Protocol):
         self._write(encode_frame(SerializeType.JSON, template % (*values, opaque), body))
         self._endpoint.statistics.requests_sent += 1
         return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether :meth:`begin_frame` may be called now."""
+        return (
+            self._lane is not None
+            and not self._endpoint.hooks
+            and self.is_writable
+            and len(self.outgoing) < self._limits.max_outgoing
+        )
+
+    def begin_frame(
+        self, opaque: int, frame: bytes, *, code: int, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """Send a request that is a frame already; the lane may answer it in its short form.
+
+        Args:
+            opaque: The number in the frame, from :meth:`OutgoingRequests.free_opaque`.
+            frame: The frame.
+            code: The request code that it has.
+            timeout_ms: How long the answer may take.
+        """
+        self._write(frame)
+        self._endpoint.statistics.requests_sent += 1
+        self.outgoing.plain.add(opaque)
+        return self.outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
         """As :meth:`send_oneway`, with a request that is already made."""
@@ -557,10 +584,10 @@ class Connection(asyncio.Protocol):
             raise self._send_failed("closed")
         if self._writable is not None:
             raise self._send_failed("full: the peer does not read")
-        if len(self._outgoing) >= self._limits.max_outgoing:
+        if len(self.outgoing) >= self._limits.max_outgoing:
             raise self._send_failed("full: too many requests wait for an answer")
         request = call.request
-        request.opaque = self._outgoing.free_opaque()
+        request.opaque = self.outgoing.free_opaque()
         if self._endpoint.hooks:
             self._run_hooks(lambda hook: hook.before_request(call))
         self._endpoint.statistics.requests_sent += 1

@@ -21,7 +21,7 @@ __all__ = ["OutgoingRequests", "Slots", "request_timeout"]
 
 _OPAQUE_MASK = 0x7FFFFFFF
 
-_Due = tuple[float, int, str, int]
+Due = tuple[float, int, str, int]
 """When a request must be answered, on the loop's clock; its code, its peer, its time-out."""
 
 
@@ -74,24 +74,30 @@ class OutgoingRequests:
 
     Args:
         loop: The event loop of the connection.
+
+    Attributes:
+        waiting: By opaque: who waits for an answer.
+        due: By opaque: until when.
+        plain: The opaques of those who take a lane's short form of an answer as well.
     """
 
-    __slots__ = ("_due", "_loop", "_next_opaque", "_timer", "_waiting")
+    __slots__ = ("_loop", "_next_opaque", "_timer", "due", "plain", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._next_opaque = 0
-        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._due: dict[int, _Due] = {}
+        self.waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self.due: dict[int, Due] = {}
+        self.plain: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def free_opaque(self) -> int:
         """A number that no waiting request has."""
         opaque = self._next_opaque
-        while opaque in self._waiting:
+        while opaque in self.waiting:
             opaque = (opaque + 1) & _OPAQUE_MASK
         self._next_opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
@@ -110,8 +116,7 @@ class OutgoingRequests:
         try:
             return await future
         finally:
-            self._waiting.pop(opaque, None)
-            self._due.pop(opaque, None)
+            self._forget(opaque)
 
     def expect(
         self, opaque: int, code: int, peer: str, *, timeout_ms: int | None
@@ -121,13 +126,18 @@ class OutgoingRequests:
         Whoever gives up a request with a time-out may simply cancel it.
         """
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._waiting[opaque] = future
+        self.waiting[opaque] = future
         if timeout_ms is not None:
             at_s = self._loop.time() + timeout_ms / 1000
-            self._due[opaque] = (at_s, code, peer, timeout_ms)
+            self.due[opaque] = (at_s, code, peer, timeout_ms)
             if self._timer is None or at_s < self._timer.when():
                 self._set_timer(at_s)
         return future
+
+    def _forget(self, opaque: int) -> None:
+        self.waiting.pop(opaque, None)
+        self.due.pop(opaque, None)
+        self.plain.discard(opaque)
 
     def _set_timer(self, at_s: float) -> None:
         if self._timer is not None:
@@ -138,21 +148,20 @@ class OutgoingRequests:
         """Fail what is overdue, forget what was given up, and wait for what is due next."""
         self._timer = None
         now_s = self._loop.time()
-        for opaque, (at_s, code, peer, timeout_ms) in list(self._due.items()):
-            future = self._waiting.get(opaque)
+        for opaque, (at_s, code, peer, timeout_ms) in list(self.due.items()):
+            future = self.waiting.get(opaque)
             if future is None or future.done() or at_s <= now_s:
-                del self._due[opaque]
-                self._waiting.pop(opaque, None)
+                self._forget(opaque)
                 if future is not None:
                     _fail(future, partial(request_timeout, peer, code, timeout_ms))
-        if self._due:
-            self._set_timer(min(due[0] for due in self._due.values()))
+        if self.due:
+            self._set_timer(min(due[0] for due in self.due.values()))
 
     def answered(self, response: RemotingCommand) -> bool:
         """Hand an answer to whoever waits for it; ``False`` when nobody does."""
         opaque = response.opaque
-        future = self._waiting.pop(opaque, None)
-        self._due.pop(opaque, None)
+        future = self.waiting.get(opaque)
+        self._forget(opaque)
         if future is None or future.done():
             return False
         future.set_result(response)
@@ -160,10 +169,11 @@ class OutgoingRequests:
 
     def fail(self, make_error: Callable[[], ClientError]) -> None:
         """End everything that waits, because the connection is gone."""
-        for future in self._waiting.values():
+        for future in self.waiting.values():
             _fail(future, make_error)
-        self._waiting.clear()
-        self._due.clear()
+        self.waiting.clear()
+        self.due.clear()
+        self.plain.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,0 +1,247 @@
+"""Plain sends, by the compiled lane.
+
+Owns :class:`QuickSends`. A producer without hooks sends a plain message
+(see ``_sends.pyx``) to a broker that it is connected to with a frame that the lane writes, and gets
+the answer from the lane, without the objects in between. Whatever else comes, a refusal, a failure
+or a connection that has to be made, is left to :class:`~roquet.client.sender.Sender`.
+
+Invariant: nobody can tell the difference by what is sent or what comes of it. A message that has to
+be sent again has the same unique id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple, cast
+
+from roquet.client.answer_lane import IS_BUILT
+from roquet.client.instance import ClientInstance
+from roquet.client.message import Message, SendResult, SendStatus
+from roquet.client.outgoing_message import OutgoingMessages
+from roquet.client.producer_options import ProducerOptions
+from roquet.client.send_template import SendTemplates
+from roquet.client.sender import DEFAULT_REGION, Begun, Deadline, Sender
+from roquet.errors import ClientError, RequestTimeout, SendFailed
+from roquet.model.message_queue import MessageQueue
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.connection import Connection
+from roquet.remoting.frame import SerializeType
+from roquet.runtime import compiled
+
+if IS_BUILT:
+    from roquet import _sends
+
+__all__ = ["QuickSends", "make_quick_sends"]
+
+BODY_BYTES_MAX = 1 << 20
+TEMPLATES_MAX = 4_096
+
+Stored = tuple[str, int, int, str | None, str | None, bool]
+"""What a lane says: place, queue, offset, transaction, region, whether traces are wanted."""
+
+
+class Sending(NamedTuple):
+    """A send that is under way.
+
+    Attributes:
+        future: The answer: a command, or what a lane says.
+    """
+
+    future: asyncio.Future[RemotingCommand | Stored]
+    message: Message
+    unique_id: str
+    queue: MessageQueue
+    address: str
+    connection: Connection
+    timeout_ms: int
+    began_ns: int
+
+
+class QuickSends:
+    """Sends plain messages.
+
+    Args:
+        client: The connections and routes.
+        group: The producer's group on the wire.
+        options: How to send.
+        sender: Sends what is not plain, or failed.
+        outgoing: Makes such messages ready.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        options: ProducerOptions,
+        *,
+        sender: Sender,
+        outgoing: OutgoingMessages,
+    ) -> None:
+        self._client = client
+        self._remoting = client.remoting
+        self._routes = client.routes
+        self._clock = client.clock
+        self._unique_ids = client.unique_ids
+        self._sender = sender
+        self._outgoing = outgoing
+        self._timeout_ms = options.send_timeout_ms
+        self._has_retries = options.retry_times > 0
+        self._bytes_max = min(
+            options.compress_over_bytes - 1, options.max_message_bytes, BODY_BYTES_MAX
+        )
+        self._header_templates = SendTemplates(
+            group, default_topic_queues=client.options.default_topic_queues
+        )
+        self._templates: dict[tuple[MessageQueue, str], _sends.SendTemplate | None] = {}
+
+    def begin(self, message: Message, timeout_ms: int | None) -> Sending | None:
+        """Send a message; ``None`` if it is not plain or cannot be sent at once."""
+        body: object = message.body
+        if (
+            type(body) is not bytes
+            or not 0 < len(body) <= self._bytes_max
+            or message.properties
+            or message.wait_store_ok is not True
+            or message.sharding_key
+            or message.delay_level
+            or message.delay_ms is not None
+            or message.deliver_at_ms is not None
+            or message.system_properties
+            or message.topic not in self._outgoing.topics
+            or self._client.is_closed
+        ):
+            return None
+        topic = message.topic
+        route = self._routes.known_publish(topic)
+        if route is None or not route.queues:
+            return None
+        sender = self._sender
+        queue = sender.round.choose(topic, route.queues)
+        name, address = sender.known_broker_of(queue)
+        if address is None:
+            return None
+        try:
+            template = self._templates[queue, name]
+        except KeyError:
+            template = self._template(message, queue, name)
+        connection = None if template is None else self._remoting.take_connection(address)
+        if template is None or connection is None:
+            return None
+        now_ms = self._clock.now_ms()
+        unique_id = self._unique_ids.make(now_ms)
+        opaque = connection.outgoing.free_opaque()
+        frame = template.frame(
+            message.tags, message.keys, unique_id, message.flag, now_ms, opaque, body
+        )
+        if frame is None or not sender.in_flight.try_enter(len(body)):
+            self._remoting.give_back_connection(address, connection)
+            return None
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        attempt_ms = sender.attempt_timeout_ms(timeout_ms) if self._has_retries else timeout_ms
+        future = connection.begin_frame(
+            opaque, frame, code=RequestCode.SEND_MESSAGE_V2, timeout_ms=attempt_ms
+        )
+        began_ns = self._clock.monotonic_ns()
+        return Sending(
+            # The lane may put its own words into it.
+            cast("asyncio.Future[RemotingCommand | Stored]", future),
+            message,
+            unique_id,
+            queue,
+            address,
+            connection,
+            timeout_ms,
+            began_ns,
+        )
+
+    async def end(self, sending: Sending) -> SendResult:
+        """Wait until a broker has stored the message; after a failure, try others.
+
+        Raises:
+            ClientError: As :meth:`~roquet.client.producer.Producer.send`.
+        """
+        future, message, unique_id, queue, address, connection, _, _ = sending
+        outcome: RemotingCommand | ClientError | Stored
+        goes_away = False
+        try:
+            try:
+                outcome = await future
+                if isinstance(outcome, RemotingCommand):
+                    goes_away = outcome.code == ResponseCode.GO_AWAY
+            except (SendFailed, RequestTimeout) as error:
+                outcome = error
+            finally:
+                self._remoting.give_back_connection(address, connection, goes_away=goes_away)
+            if isinstance(outcome, tuple):
+                place, queue_id, queue_offset, transaction_id, region, trace_on = outcome
+                if queue_id != queue.queue_id:
+                    queue = MessageQueue(message.topic, queue.broker_name, queue_id)
+                return SendResult(
+                    status=SendStatus.SEND_OK,
+                    message_id=unique_id,
+                    offset_message_id=place,
+                    queue=queue,
+                    queue_offset=queue_offset,
+                    transaction_id=transaction_id,
+                    region_id=region or DEFAULT_REGION,
+                    trace_on=trace_on,
+                )
+            return await self._go_on(sending, None if goes_away else outcome)
+        finally:
+            self._sender.in_flight.leave(len(message.body))
+
+    async def _go_on(
+        self, sending: Sending, outcome: RemotingCommand | ClientError | None
+    ) -> SendResult:
+        """Whatever follows after an attempt that did not simply succeed."""
+        outgoing = self._outgoing.of_message(sending.message, sending.unique_id)
+        deadline = Deadline(self._client, sending.timeout_ms, began_ns=sending.began_ns)
+        begun = None if outcome is None else Begun(sending.queue, sending.address, outcome)
+        return await self._sender.send_somewhere(outgoing, deadline, begun)
+
+    def _template(
+        self, message: Message, queue: MessageQueue, broker_name: str
+    ) -> _sends.SendTemplate | None:
+        outgoing = self._outgoing.of_message(message)
+        literals = self._header_templates.literals(outgoing, queue, broker_name)
+        template = None if literals is None else lane_template(literals)
+        if len(self._templates) >= TEMPLATES_MAX:
+            self._templates.clear()
+        self._templates[queue, broker_name] = template
+        return template
+
+
+def lane_template(literals: list[bytes]) -> _sends.SendTemplate:
+    """The lane's form of what :meth:`SendTemplates.literals` gives."""
+    before, after_sys_flag, after_born, after_flag, after_properties, rest = literals
+    return _sends.SendTemplate(
+        [
+            b'%b"0"%b"' % (before, after_sys_flag),
+            b'"%b"' % after_born,
+            b'"' + after_flag,
+            after_properties + b":",
+            b"," + rest,
+        ]
+    )
+
+
+def make_quick_sends(
+    client: ClientInstance,
+    group: str,
+    options: ProducerOptions,
+    *,
+    sender: Sender,
+    outgoing: OutgoingMessages,
+) -> QuickSends | None:
+    """The short way of a producer's sends; ``None`` if it has none."""
+    if not (
+        IS_BUILT
+        and compiled.is_wanted()
+        and sender.is_plain
+        and client.options.serialize is SerializeType.JSON
+        and not client.options.namespace
+        and not options.linger_ms
+    ):
+        return None
+    return QuickSends(client, group, options, sender=sender, outgoing=outgoing)
