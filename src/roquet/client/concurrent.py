@@ -19,6 +19,7 @@ from itertools import repeat
 
 from roquet.client.consume_stats import ConsumeStats
 from roquet.client.handler import ConsumeResult, HandlerCall
+from roquet.client.lifetime import end_tasks
 from roquet.client.message import ReceivedMessage
 from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
@@ -142,15 +143,15 @@ class ConcurrentConsumption:
         self._timers.clear()
         if self._watcher is not None:
             self._watcher.cancel()
-        busy = [worker for worker in self._workers if worker not in self._idle]
+        # A handler may be what closes the consumer.
+        busy = set(self._workers) - self._idle.keys() - {asyncio.current_task()}
         for worker in self._idle:
             worker.cancel()
-        if busy and timeout_ms:
-            await asyncio.wait(busy, timeout=timeout_ms / 1000)
-        for worker in busy:
-            worker.cancel()
-        ended = [*self._workers, *([] if self._watcher is None else [self._watcher])]
-        await asyncio.gather(*ended, return_exceptions=True)
+        try:
+            if busy and timeout_ms:
+                await asyncio.wait(busy, timeout=timeout_ms / 1000)
+        finally:
+            await end_tasks([*self._workers, *([] if self._watcher is None else [self._watcher])])
 
     # ----------------------------------------------------------------------------- consuming
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 from types import TracebackType
 from typing import Self, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from roquet.client import names
 from roquet.client.acl import AclHook
@@ -24,6 +24,7 @@ from roquet.client.answer_lane import make_answer_lanes
 from roquet.client.answers import SUCCESS_ONLY, refused
 from roquet.client.faces import ConsumerFace, ProducerFace
 from roquet.client.ids import UniqueIds, client_id_of
+from roquet.client.lifetime import end_tasks, finish
 from roquet.client.name_servers import NameServers
 from roquet.client.options import ClientOptions
 from roquet.client.requests import BrokerRequests
@@ -132,7 +133,7 @@ class ClientInstance:
         )
         self._users = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._broker_locks: dict[str, asyncio.Lock] = {}
+        self._broker_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closed = False
         self._gone = asyncio.Event()
 
@@ -227,19 +228,18 @@ class ClientInstance:
         await self._gone.wait()
 
     async def _close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        try:
-            await asyncio.gather(
-                *(self.unregister_consumer(group) for group in list(self._consumers)),
-                *(self.unregister_producer(group) for group in list(self._producers)),
-            )
-            await self.routes.close()
-        finally:
-            await self.remoting.close()
+        await finish(
+            lambda: end_tasks(self._tasks),
+            self._leave_all,
+            self.routes.close,
+            self.remoting.close,
+        )
+
+    async def _leave_all(self) -> None:
+        await asyncio.gather(
+            *(self.unregister_consumer(group) for group in list(self._consumers)),
+            *(self.unregister_producer(group) for group in list(self._producers)),
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -441,7 +441,10 @@ class ClientInstance:
         ]
 
     def _lock_of(self, address: str) -> asyncio.Lock:
-        return self._broker_locks.setdefault(address, asyncio.Lock())
+        lock = self._broker_locks.get(address)
+        if lock is None:
+            lock = self._broker_locks[address] = asyncio.Lock()
+        return lock
 
     def _connected(self, address: str) -> None:
         """Tell a broker at once who is here, because it forgot us with the old connection."""

@@ -1,12 +1,26 @@
-"""``async with``, for whatever is started and closed."""
+"""``async with``, for whatever is started and closed.
+
+Owns :class:`Lifetime`, and for what has parts that run in between :class:`Running` and
+:func:`finish`.
+
+Invariants:
+
+* Nothing runs after a close that came first, or while a start was under way.
+* A close that is interrupted or fails somewhere still does the rest: no task, no connection and no
+  lock is left behind.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
-__all__ = ["Lifetime"]
+from roquet.errors import ClientClosed
+
+__all__ = ["Lifetime", "Running", "end_tasks", "finish"]
 
 
 class Lifetime(ABC):
@@ -31,3 +45,108 @@ class Lifetime(ABC):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+_Parts = TypeVar("_Parts", bound=_Closable)
+
+
+class Running(Lifetime, Generic[_Parts]):
+    """Something whose parts run from its start to its close; it is started once.
+
+    Args:
+        name: What it is, at the beginning of a sentence.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._running: _Parts | None = None
+        self._is_closing = False
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Begin; again changes nothing.
+
+        Raises:
+            ClientClosed: It was closed.
+        """
+        async with self._starting:
+            if self._is_closing:
+                raise self._not_running()
+            if self._running is None:
+                self._running = await self._open()
+
+    async def close(self) -> None:
+        """End; again changes nothing."""
+        self._is_closing = True
+        async with self._starting:
+            running, self._running = self._running, None
+        if running is not None:
+            await running.close()
+
+    @abstractmethod
+    async def _open(self) -> _Parts:
+        """Begin, or leave nothing behind."""
+
+    @property
+    def _parts(self) -> _Parts:
+        if self._running is None:
+            raise self._not_running()
+        return self._running
+
+    def _not_running(self) -> ClientClosed:
+        return ClientClosed(
+            f"{self._name} is not started, or closed",
+            hint="Use it with async with, or between start() and close().",
+        )
+
+
+async def finish(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Do all steps, one after the other, also when one of them fails or is cancelled.
+
+    The first error is raised in the end.
+
+    Example:
+        >>> async def work() -> None:
+        ...     print("work")
+        ...     raise OSError("lost")
+        >>> async def tidy_up() -> None:
+        ...     print("tidy up")
+        >>> try:
+        ...     asyncio.run(finish(work, tidy_up))
+        ... except OSError as error:
+        ...     print(error)
+        work
+        tidy up
+        lost
+    """
+    failure: BaseException | None = None
+    for step in steps:
+        try:
+            await step()
+        except BaseException as error:  # noqa: BLE001 - raised when the others are done
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[object]]) -> None:
+    """Cancel tasks, except the one that asks, and wait until they are done.
+
+    Example:
+        >>> async def main() -> bool:
+        ...     task = asyncio.create_task(asyncio.sleep(60))
+        ...     await end_tasks([task])
+        ...     return task.cancelled()
+        >>> asyncio.run(main())
+        True
+    """
+    me = asyncio.current_task()
+    ended = [task for task in tasks if task is not me]
+    for task in ended:
+        task.cancel()
+    if ended:
+        await asyncio.wait(ended)

@@ -22,6 +22,7 @@ from roquet.client.expression import Expression, subscription_of
 from roquet.client.group_share import share_of_queues, start_offset
 from roquet.client.hooks import ConsumeContext, ConsumeHook, run_hooks
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import end_tasks, finish
 from roquet.client.lite_options import LitePullOptions
 from roquet.client.lite_queue import LiteBatch, LiteCache, LiteQueue
 from roquet.client.message import ReceivedMessage
@@ -134,23 +135,27 @@ class LiteParts:
 
     async def close(self) -> None:
         """Stop the pulls, store the offsets, leave the group."""
-        try:
-            await self._stop()
-        finally:
-            await self.client.close()
+        await finish(self._stop, self.client.close)
 
     async def _stop(self) -> None:
-        tasks = [each.task for each in self.queues.values()] + [self._sharing]
-        await _end(each for each in tasks if each is not None)
         self.cache.close()
+        tasks = [each.task for each in self.queues.values()] + [self._sharing]
+        await finish(
+            lambda: end_tasks(each for each in tasks if each is not None),
+            self._stop_tracing,
+            self._persist_last,
+            lambda: self.client.unregister_consumer(self.group),
+        )
+
+    async def _stop_tracing(self) -> None:
+        if self._trace is not None:
+            await self._trace.close()
+
+    async def _persist_last(self) -> None:
         try:
-            if self._trace is not None:
-                await self._trace.close()
             await self.persist_offsets()
         except RoquetError as error:
             log.warning("%s: not all offsets were stored: %s", self.group, error.message)
-        finally:
-            await self.client.unregister_consumer(self.group)
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
         """A queue as it is on the wire."""
@@ -253,7 +258,7 @@ class LiteParts:
         self.cache.is_well(own)
         self._in_hand.discard(own)
         if own.task is not None:
-            await _end([own.task])
+            await end_tasks([own.task])
         try:
             await self.offsets.persist([queue])
         except RoquetError as error:
@@ -449,11 +454,3 @@ class LiteParts:
 
 def _edge(own: LiteQueue, index: int) -> int:
     return own.batches[index].messages[index].queue_offset if own.batches else 0
-
-
-async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    ended = list(tasks)
-    for task in ended:
-        task.cancel()
-    if ended:
-        await asyncio.wait(ended)

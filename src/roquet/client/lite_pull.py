@@ -18,30 +18,24 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from msgspec import structs
-
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.hooks import ConsumeHook
 from roquet.client.instance import ClientInstance
-from roquet.client.lifetime import Lifetime
+from roquet.client.lifetime import Running
 from roquet.client.lite_options import LitePullOptions, LitePullSettings
 from roquet.client.lite_parts import LiteParts
 from roquet.client.lite_queue import LiteBatch, LiteQueue
 from roquet.client.message import ReceivedMessage
 from roquet.client.names import check_group, check_topic
 from roquet.client.options import ClientOptions
-from roquet.errors import ClientClosed, ConfigError, OffsetOutOfRange
+from roquet.errors import ConfigError, OffsetOutOfRange
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL
-from roquet.remoting.bodies.client import MessageModel
 
 __all__ = ["LitePullConsumer"]
 
-BROADCASTING_INSTANCE = "DEFAULT"
-"""Java's name; the file of local offsets is found again by it."""
 
-
-class LitePullConsumer(Lifetime):
+class LitePullConsumer(Running[LiteParts]):
     """Gives messages to whoever asks.
 
     Either :meth:`subscribe` to topics, whose queues the clients of the group share, or
@@ -77,20 +71,14 @@ class LitePullConsumer(Lifetime):
         **settings: Unpack[LitePullSettings],
     ) -> None:
         check_group(group)
-        if not isinstance(client, ClientOptions):
-            client = ClientOptions(namesrv=client)
-        client.check()
+        super().__init__(f"The consumer of {group}")
         self.options = LitePullOptions(**settings)
         self.options.check()
-        if self.options.message_model is MessageModel.BROADCASTING and not client.instance_name:
-            client = structs.replace(client, instance_name=BROADCASTING_INSTANCE)
-        self._client_options = client
+        self._client_options = ClientOptions.of(client).for_model(self.options.message_model)
         self.group = group
         self._hooks = tuple(hooks)
         self._expressions: dict[str, Expression] = {}
         self._assigned: list[MessageQueue] | None = None
-        self._running: LiteParts | None = None
-        self._is_closed = False
         self._rest: LiteBatch | None = None
 
     # ----------------------------------------------------------------------- life and death
@@ -107,10 +95,9 @@ class LitePullConsumer(Lifetime):
             await later.start()
             await later.close()
         """
-        if self._is_closed:
-            raise self._not_running()
-        if self._running is not None:
-            return
+        await super().start()
+
+    async def _open(self) -> LiteParts:
         client = await ClientInstance.open(self._client_options)
         try:
             running = LiteParts(client, self.group, self.options, self._hooks)
@@ -120,7 +107,7 @@ class LitePullConsumer(Lifetime):
         except BaseException:
             await client.close()
             raise
-        self._running = running
+        return running
 
     async def close(self) -> None:
         """Store what counts as consumed, and leave; what is cached goes to others.
@@ -128,10 +115,7 @@ class LitePullConsumer(Lifetime):
         Example:
             await consumer.close()
         """
-        self._is_closed = True
-        running, self._running = self._running, None
-        if running is not None:
-            await running.close()
+        await super().close()
 
     async def __aexit__(
         self,
@@ -142,18 +126,6 @@ class LitePullConsumer(Lifetime):
         if error is None:
             self._settle()
         await self.close()
-
-    @property
-    def _parts(self) -> LiteParts:
-        if self._running is None:
-            raise self._not_running()
-        return self._running
-
-    def _not_running(self) -> ClientClosed:
-        return ClientClosed(
-            f"The consumer of {self.group} is not started, or closed",
-            hint="Use it with async with, or call start() first.",
-        )
 
     # -------------------------------------------------------------------------- what to read
 
@@ -275,7 +247,7 @@ class LitePullConsumer(Lifetime):
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message; the one before it counts as consumed."""
-        if self._is_closed:
+        if self._is_closing:
             raise StopAsyncIteration
         while (batch := await self._next(None)) is None:
             if self._running is None:

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from roquet.errors import ConfigError
+from roquet.remoting.bodies.client import MessageModel
 from roquet.remoting.client import split_address
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.tls import ClientTlsConfig
 
 __all__ = ["ClientOptions"]
+
+BROADCASTING_INSTANCE = "DEFAULT"
+"""Java's name of an instance that has none."""
 
 _SECRETS = frozenset({"secret_key", "security_token", "tls"})
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
@@ -76,6 +80,33 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
         parts = self.namesrv.split(";") if isinstance(self.namesrv, str) else self.namesrv
         found = (_SCHEME.sub("", part.strip()) for part in parts)
         return tuple(dict.fromkeys(part for part in found if part))
+
+    @classmethod
+    def of(cls, client: str | Sequence[str] | ClientOptions) -> ClientOptions:
+        """All settings, when name servers or all settings are given; they are checked.
+
+        Raises:
+            ConfigError: An address, a time or a pair of keys cannot be used.
+
+        Example:
+            >>> ClientOptions.of("127.0.0.1:9876").namesrv_addresses
+            ('127.0.0.1:9876',)
+        """
+        found = client if isinstance(client, ClientOptions) else cls(namesrv=client)
+        found.check()
+        return found
+
+    def for_model(self, model: MessageModel) -> ClientOptions:
+        """The settings of a consumer: one that broadcasts finds its offsets again by its name.
+
+        Example:
+            >>> options = ClientOptions(namesrv="127.0.0.1:9876")
+            >>> options.for_model(MessageModel.BROADCASTING).instance_name
+            'DEFAULT'
+        """
+        if model is MessageModel.BROADCASTING and not self.instance_name:
+            return structs.replace(self, instance_name=BROADCASTING_INSTANCE)
+        return self
 
     def normalized(self) -> ClientOptions:
         """The same settings, with the name servers written in one way.

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from roquet.client.consume_stats import ConsumeStats
 from roquet.client.handler import ConsumeResult, HandlerCall
+from roquet.client.lifetime import end_tasks
 from roquet.client.message import ReceivedMessage
 from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
@@ -111,12 +112,13 @@ class OrderlyConsumption:
         self.begin_stop()
         for task in self._tasks - self._handling:
             task.cancel()
-        if self._handling and timeout_ms:
-            await asyncio.wait(list(self._handling), timeout=timeout_ms / 1000)
-        left = list(self._tasks)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        # A handler may be what closes the consumer.
+        handling = self._handling - {asyncio.current_task()}
+        try:
+            if handling and timeout_ms:
+                await asyncio.wait(handling, timeout=timeout_ms / 1000)
+        finally:
+            await end_tasks(list(self._tasks))
 
     # --------------------------------------------------------------------------------- turns
 

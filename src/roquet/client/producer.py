@@ -22,7 +22,7 @@ from msgspec import structs
 
 from roquet.client.hooks import SendHook
 from roquet.client.instance import ClientInstance
-from roquet.client.lifetime import Lifetime
+from roquet.client.lifetime import Running
 from roquet.client.message import Message, ReceivedMessage, SendResult
 from roquet.client.names import check_group
 from roquet.client.options import ClientOptions
@@ -36,13 +36,13 @@ from roquet.client.transaction import (
     ExecuteTransaction,
     TransactionResult,
 )
-from roquet.errors import BadMessage, ClientClosed, ClientError, PartlySent
+from roquet.errors import BadMessage, ClientError, PartlySent
 from roquet.model.message_queue import MessageQueue
 
 __all__ = ["Producer"]
 
 
-class Producer(Lifetime):
+class Producer(Running[ProducerParts]):
     """Sends messages.
 
     Args:
@@ -78,18 +78,13 @@ class Producer(Lifetime):
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_group(group)
-        if not isinstance(client, ClientOptions):
-            client = ClientOptions(namesrv=client)
-        client.check()
-        self._client_options = client
+        super().__init__(f"The producer {group}")
+        self._client_options = ClientOptions.of(client)
         self.group = group
         self.options = ProducerOptions(**settings)
         self.options.check()
         self._check = check
         self._hooks = tuple(hooks)
-        self._running: ProducerParts | None = None
-        self._is_closing = False
-        self._starting = asyncio.Lock()
 
     # ----------------------------------------------------------------------- life and death
 
@@ -105,11 +100,7 @@ class Producer(Lifetime):
             await later.start()
             await later.close()
         """
-        async with self._starting:
-            if self._is_closing:
-                raise _closed(self.group)
-            if self._running is None:
-                self._running = await self._open()
+        await super().start()
 
     async def _open(self) -> ProducerParts:
         client = await ClientInstance.open(self._client_options)
@@ -136,11 +127,7 @@ class Producer(Lifetime):
             await short.start()
             await short.close()
         """
-        self._is_closing = True
-        async with self._starting:
-            running, self._running = self._running, None
-        if running is not None:
-            await running.close()
+        await super().close()
 
     @property
     def client(self) -> ClientInstance:
@@ -162,12 +149,6 @@ class Producer(Lifetime):
             assert producer.in_flight == 0
         """
         return 0 if self._running is None else self._running.sender.in_flight.count
-
-    @property
-    def _parts(self) -> ProducerParts:
-        if self._running is None:
-            raise _closed(self.group)
-        return self._running
 
     # ------------------------------------------------------------------------------ sending
 
@@ -462,10 +443,3 @@ def _with_sharding_key(message: Message, sharding_key: str | None) -> Message:
     if sharding_key is None or message.sharding_key == sharding_key:
         return message
     return structs.replace(message, sharding_key=sharding_key)
-
-
-def _closed(group: str) -> ClientClosed:
-    return ClientClosed(
-        f"The producer {group} is not started, or closed",
-        hint="Use it in an async with block, or between start() and close().",
-    )

@@ -14,6 +14,7 @@ from msgspec import structs
 from roquet.client.accumulator import Accumulator
 from roquet.client.hooks import SendHook, batched
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import finish
 from roquet.client.message import Message, ReceivedMessage, SendResult
 from roquet.client.outgoing_message import OutgoingMessage, OutgoingMessages
 from roquet.client.producer_options import ProducerOptions
@@ -95,17 +96,25 @@ class ProducerParts:
 
     async def close(self) -> None:
         """Wait for the sends that are under way, and leave the client."""
+        await finish(
+            self._send_gathered_now,
+            self.sender.close,
+            self.transactions.close,
+            self._stop_tracing,
+            lambda: self.client.unregister_producer(self.group),
+            self.client.close,
+        )
+
+    async def _send_gathered_now(self) -> None:
         try:
             if self.accumulator is not None:
                 await self.accumulator.flush()
-            self.requests.close()
-            await self.sender.close()
-            await self.transactions.close()
-            if self.trace is not None:
-                await self.trace.close()
-            await self.client.unregister_producer(self.group)
         finally:
-            await self.client.close()
+            self.requests.close()
+
+    async def _stop_tracing(self) -> None:
+        if self.trace is not None:
+            await self.trace.close()
 
     # ------------------------------------------------------------------------ choosing queues
 

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from roquet.client.consume_stats import ConsumeStats
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import end_tasks
 from roquet.client.message import ReceivedMessage
 from roquet.client.offset_store import OffsetStore, ReadOffset
 from roquet.client.process_queue import ProcessQueue
@@ -128,10 +129,7 @@ class Pulling:
 
     async def stop(self) -> None:
         """Pull no more."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(list(self._tasks))
 
     def share_limits(self, topic: str, queues: Iterable[MessageQueue]) -> None:
         """Share the limits of a topic among its queues."""

@@ -21,13 +21,13 @@ from roquet.client.expression import Expression, subscription_of
 from roquet.client.handler import BatchHandler, Handler, HandlerCall
 from roquet.client.hooks import ConsumeHook
 from roquet.client.instance import ClientInstance
-from roquet.client.lifetime import Lifetime
+from roquet.client.lifetime import Running
 from roquet.client.names import check_group, check_topic, wrap
 from roquet.client.options import ClientOptions
 from roquet.client.push_options import PushOptions, PushSettings
 from roquet.client.push_parts import PushParts
 from roquet.client.trace import traced_consumption
-from roquet.errors import ClientClosed, ConfigError
+from roquet.errors import ConfigError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL, SubscriptionData
 from roquet.model.topic import retry_topic
@@ -36,7 +36,7 @@ from roquet.runtime.clock import SystemClock
 __all__ = ["PushConsumer"]
 
 
-class PushConsumer(Lifetime):
+class PushConsumer(Running[PushParts]):
     """Consumes messages with a handler.
 
     A handler gets one message, a batch handler a list. It is a coroutine function, or an ordinary
@@ -86,25 +86,22 @@ class PushConsumer(Lifetime):
         **settings: Unpack[PushSettings],
     ) -> None:
         check_group(group)
-        if not isinstance(client, ClientOptions):
-            client = ClientOptions(namesrv=client)
-        client.check()
+        super().__init__(f"The consumer of {group}")
+        client = ClientOptions.of(client)
         if (handler is None) == (batch_handler is None):
             raise ConfigError(
                 "A push consumer has one handler",
                 hint="Give a handler for single messages, or a batch_handler for several at once.",
             )
-        self._client_options = client
         self.group = group
         self.options = PushOptions(**settings)
         self.options.check()
+        self._client_options = client.for_model(self.options.message_model)
         self._handler = handler
         self._batch_handler = batch_handler
         self._hooks = tuple(hooks)
         self._clock = SystemClock()
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._running: PushParts | None = None
-        self._is_closing = False
 
     # ------------------------------------------------------------------------- subscriptions
 
@@ -160,10 +157,9 @@ class PushConsumer(Lifetime):
             await started.start()
             await started.close()
         """
-        if self._is_closing:
-            raise _closed(self.group)
-        if self._running is not None:
-            return
+        await super().start()
+
+    async def _open(self) -> PushParts:
         if not self._subscriptions:
             raise ConfigError(
                 f"The consumer of {self.group} subscribes to nothing",
@@ -193,7 +189,7 @@ class PushConsumer(Lifetime):
         except BaseException:
             await running.close()
             raise
-        self._running = running
+        return running
 
     def _handler_call(self, client: ClientInstance, hooks: Sequence[ConsumeHook]) -> HandlerCall:
         return HandlerCall(
@@ -219,10 +215,7 @@ class PushConsumer(Lifetime):
         Example:
             await push_consumer.close()
         """
-        self._is_closing = True
-        running, self._running = self._running, None
-        if running is not None:
-            await running.close()
+        await super().close()
 
     # ------------------------------------------------------------------------------- running
 
@@ -278,16 +271,3 @@ class PushConsumer(Lifetime):
             print(push_consumer.client.client_id)
         """
         return self._parts.client
-
-    @property
-    def _parts(self) -> PushParts:
-        if self._running is None:
-            raise _closed(self.group)
-        return self._running
-
-
-def _closed(group: str) -> ClientClosed:
-    return ClientClosed(
-        f"The consumer of {group} does not run",
-        hint="Use it inside `async with`, or between start and close.",
-    )

@@ -16,6 +16,7 @@ from roquet.client.concurrent import ConcurrentConsumption
 from roquet.client.consume_stats import ConsumeStats
 from roquet.client.handler import HandlerCall
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import end_tasks, finish
 from roquet.client.message import ReceivedMessage
 from roquet.client.offset_store import (
     LocalFileOffsetStore,
@@ -190,28 +191,28 @@ class PushParts:
     async def close(self) -> None:
         """Stop as the module says, and leave the client."""
         self._consumption.begin_stop()
-        try:
-            await self._stop_tasks()
-            await self.pulling.stop()
-            await self._consumption.stop(timeout_ms=self.options.stop_timeout_ms)
-            await self._back.close()
-            if self._trace is not None:
-                await self._trace.close()
-            await self._persist_last()
-            if self.options.is_locking:
-                await self.rebalancer.unlock_all()
-            for process_queue in self.rebalancer.queues.values():
-                process_queue.is_dropped = True
-            await self.client.unregister_consumer(self.group)
-        finally:
-            self._call.close()
-            await self.client.close()
+        await finish(
+            lambda: end_tasks(list(self._tasks)),
+            self.pulling.stop,
+            lambda: self._consumption.stop(timeout_ms=self.options.stop_timeout_ms),
+            self._back.close,
+            self._stop_tracing,
+            self._persist_last,
+            self._give_queues_up,
+            lambda: self.client.unregister_consumer(self.group),
+            self.client.close,
+        )
 
-    async def _stop_tasks(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _stop_tracing(self) -> None:
+        if self._trace is not None:
+            await self._trace.close()
+
+    async def _give_queues_up(self) -> None:
+        for process_queue in self.rebalancer.queues.values():
+            process_queue.is_dropped = True
+        self._call.close()
+        if self.options.is_locking:
+            await self.rebalancer.unlock_all()
 
     async def _persist_last(self) -> None:
         try:

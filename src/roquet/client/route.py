@@ -21,6 +21,7 @@ from functools import partial
 from msgspec import Struct, structs
 
 from roquet.client.answers import refused
+from roquet.client.lifetime import end_tasks
 from roquet.client.name_servers import NameServers
 from roquet.client.route_queues import (
     check_route,
@@ -330,11 +331,7 @@ class RouteCache:
         Example:
             await client.routes.close()
         """
-        fetching = list(self._fetching.values())
-        for task in fetching:
-            task.cancel()
-        if fetching:
-            await asyncio.wait(fetching)
+        await end_tasks(list(self._fetching.values()))
 
     async def _fetch_now(self, topic: str) -> TopicRoute:
         return self._keep(topic, await self.ask(topic))

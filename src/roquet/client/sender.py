@@ -32,6 +32,7 @@ from roquet.client.back_pressure import InFlight
 from roquet.client.fault import LatencyFaults
 from roquet.client.hooks import SendContext, SendHook, run_hooks
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import end_tasks, finish
 from roquet.client.message import SendResult, SendStatus
 from roquet.client.outgoing_message import OutgoingMessage
 from roquet.client.producer_options import ProducerOptions
@@ -223,12 +224,7 @@ class Sender:
 
     async def close(self) -> None:
         """Wait for the sends that are not done, then refresh no more routes."""
-        await self.in_flight.wait_idle()
-        tasks = list(self._refreshing.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await finish(self.in_flight.wait_idle, lambda: end_tasks(list(self._refreshing.values())))
 
     async def _enter(self, size_bytes: int, deadline: Deadline) -> None:
         if self.in_flight.try_enter(size_bytes):

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.instance import ClientInstance
-from roquet.client.lifetime import Lifetime
+from roquet.client.lifetime import Running
 from roquet.client.message import ReceivedMessage
 from roquet.client.names import check_group, check_topic
 from roquet.client.options import ClientOptions
 from roquet.client.pull_api import PULL_BYTES_MAX, PullApi, PullResult, PullStatus
-from roquet.errors import ClientClosed, ConfigError, OffsetOutOfRange
+from roquet.errors import ConfigError, OffsetOutOfRange
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL, SubscriptionData
 from roquet.remoting.headers.pull import PullFlag
@@ -23,7 +23,7 @@ from roquet.remoting.headers.pull import PullFlag
 __all__ = ["SimplePull"]
 
 
-class SimplePull(Lifetime):
+class SimplePull(Running["_Reader"]):
     """Reads one queue.
 
     Args:
@@ -55,16 +55,12 @@ class SimplePull(Lifetime):
     ) -> None:
         check_group(group)
         check_topic(queue.topic)
-        if not isinstance(client, ClientOptions):
-            client = ClientOptions(namesrv=client)
-        client.check()
+        super().__init__(f"The reader of {queue.topic}")
+        self._options = ClientOptions.of(client)
         subscription_of(queue.topic, expression, version_ms=0)
         self.queue = queue
         self.group = group
-        self._options = client
         self._expression = expression
-        self._running: _Reader | None = None
-        self._is_closed = False
 
     # ----------------------------------------------------------------------- life and death
 
@@ -80,11 +76,11 @@ class SimplePull(Lifetime):
             await later.start()
             await later.close()
         """
-        if self._is_closed:
-            raise self._not_running()
-        if self._running is None:
-            client = await ClientInstance.open(self._options)
-            self._running = _Reader(client, self.queue, self.group, self._expression)
+        await super().start()
+
+    async def _open(self) -> _Reader:
+        client = await ClientInstance.open(self._options)
+        return _Reader(client, self.queue, self.group, self._expression)
 
     async def close(self) -> None:
         """Leave.
@@ -92,22 +88,7 @@ class SimplePull(Lifetime):
         Example:
             await reader.close()
         """
-        self._is_closed = True
-        running, self._running = self._running, None
-        if running is not None:
-            await running.client.close()
-
-    def _not_running(self) -> ClientClosed:
-        return ClientClosed(
-            f"The reader of {self.queue.topic} is not started, or closed",
-            hint="Use it with async with, or call start() first.",
-        )
-
-    @property
-    def _reader(self) -> _Reader:
-        if self._running is None:
-            raise self._not_running()
-        return self._running
+        await super().close()
 
     # ------------------------------------------------------------------------------ messages
 
@@ -146,7 +127,7 @@ class SimplePull(Lifetime):
         ):
             if value < least:
                 raise ConfigError(f"{name} is {value}", hint=f"It must be {least} or more.")
-        reader = self._reader
+        reader = self._parts
         found = await reader.api.pull(
             reader.queue,
             queue_offset,
@@ -196,7 +177,7 @@ class SimplePull(Lifetime):
     def _lost_some(self, found: PullResult) -> bool:
         if found.status is PullStatus.NO_MATCHED_MESSAGE:
             # With no filter, a broker passes over only what it is removing.
-            return self._reader.subscription.sub_string == SUBSCRIBE_ALL
+            return self._parts.subscription.sub_string == SUBSCRIBE_ALL
         return found.status is PullStatus.OFFSET_ILLEGAL
 
     def _out_of_range(
@@ -218,7 +199,7 @@ class SimplePull(Lifetime):
         Example:
             first = await reader.min_offset()
         """
-        return await self._reader.api.min_offset(self._reader.queue)
+        return await self._parts.api.min_offset(self._parts.queue)
 
     async def max_offset(self) -> int:
         """The offset that the next message will get.
@@ -226,7 +207,7 @@ class SimplePull(Lifetime):
         Example:
             count = await reader.max_offset() - await reader.min_offset()
         """
-        return await self._reader.api.max_offset(self._reader.queue)
+        return await self._parts.api.max_offset(self._parts.queue)
 
     async def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first message stored at a time or after it.
@@ -235,7 +216,7 @@ class SimplePull(Lifetime):
             midnight_ms = 1_767_222_000_000
             first = await reader.offset_at(midnight_ms)
         """
-        return await self._reader.api.search_offset(self._reader.queue, timestamp_ms)
+        return await self._parts.api.search_offset(self._parts.queue, timestamp_ms)
 
     async def committed(self) -> int | None:
         """How far the group is; ``None`` if that is not known.
@@ -244,7 +225,7 @@ class SimplePull(Lifetime):
             await reader.commit(1)
             assert await reader.committed() == 1
         """
-        return await self._reader.api.query_offset(self._reader.queue)
+        return await self._parts.api.query_offset(self._parts.queue)
 
     async def commit(self, queue_offset: int) -> None:
         """Have the broker keep how far the group is: the next offset to read.
@@ -253,7 +234,7 @@ class SimplePull(Lifetime):
             found = await reader.pull(0)
             await reader.commit(found.next_offset)
         """
-        await self._reader.api.update_offset(self._reader.queue, queue_offset)
+        await self._parts.api.update_offset(self._parts.queue, queue_offset)
 
 
 class _Reader:
@@ -268,3 +249,7 @@ class _Reader:
         self.subscription: SubscriptionData = subscription_of(
             self.queue.topic, expression, version_ms=0
         )
+
+    async def close(self) -> None:
+        """Leave."""
+        await self.client.close()

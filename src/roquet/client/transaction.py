@@ -30,6 +30,7 @@ from msgspec import Struct, structs
 
 from roquet.client.hooks import EndTransactionContext, EndTransactionHook, SendHook, run_hooks
 from roquet.client.instance import ClientInstance
+from roquet.client.lifetime import end_tasks
 from roquet.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from roquet.client.outgoing_message import is_delayed
 from roquet.client.sender import DEFAULT_REGION
@@ -226,11 +227,7 @@ class Transactions:
 
     async def close(self) -> None:
         """Answer no more; brokers will ask other producers of the group."""
-        checks = list(self._checks)
-        for task in checks:
-            task.cancel()
-        if checks:
-            await asyncio.wait(checks)
+        await end_tasks(list(self._checks))
 
     async def _answer_check(
         self,
