@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -91,8 +93,10 @@ def server() -> Iterator[dict[str, object]]:
 GENERAL: dict[str, object] = {
     **{name: getattr(errors, name) for name in errors.__all__},
     "Sequence": Sequence,
+    "Path": Path,
     "asyncio": asyncio,
     "pytest": pytest,
+    "threading": threading,
 }
 PUBLIC: dict[str, dict[str, object]] = {
     "client": {name: getattr(roquet.client, name) for name in roquet.client.__all__},

@@ -60,6 +60,7 @@ from roquet.client.transaction import TransactionListener, TransactionResult, Tr
 from roquet.client.transaction_producer import TransactionProducer
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.client import ConsumeFromWhere, MessageModel
+from roquet.remoting.tls import ClientTlsConfig
 
 __all__ = [
     "AclHook",
@@ -73,6 +74,7 @@ __all__ = [
     "BatchHandler",
     "ClientInstance",
     "ClientOptions",
+    "ClientTlsConfig",
     "Compression",
     "ConsumeContext",
     "ConsumeFromWhere",

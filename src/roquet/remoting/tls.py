@@ -103,6 +103,10 @@ class ClientTlsConfig(Struct, frozen=True, kw_only=True):
         certificate_file: The certificate chain to show, PEM.
         key_file: Its private key, PEM; by default in the same file.
         key_password: What the key is encrypted with.
+
+    Example:
+        tls = ClientTlsConfig(ca_file=Path("ca.pem"))
+        options = ClientOptions(namesrv="10.0.0.1:9876", tls=tls)
     """
 
     ca_file: Path | None = None
