@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tests.interop.agent import Ack, ReceivedMessage
+from tests.interop.agent import Ack
 
 
 class Placed(Protocol):
@@ -22,12 +22,15 @@ def number_of(body: str) -> int:
     return int(body.rpartition("/")[2])
 
 
-def check_log(acks: Sequence[Ack], received: Sequence[ReceivedMessage]) -> None:
+def check_log(acks: Sequence[Ack], stored: Mapping[tuple[int, int], str]) -> None:
     """Every acknowledged message is where the acknowledgement said, and queues are in order.
 
     A message that was stored but not acknowledged was sent again, so a number may repeat.
+
+    Args:
+        acks: The acknowledgements.
+        stored: By queue and offset, the bodies that came.
     """
-    stored = {(message.queue_id, message.queue_offset): message.body for message in received}
     for ack in acks:
         assert stored[ack.queue_id, ack.queue_offset] == ack.body
     for queue_id in {ack.queue_id for ack in acks}:

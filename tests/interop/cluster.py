@@ -246,9 +246,16 @@ class Cluster:
 
     def restart_namesrv(self) -> None:
         """Kills the name server and starts it on the same port, knowing nothing."""
-        port = _port_of(self._namesrv)
+        self.kill_namesrv()
+        self.start_namesrv()
+
+    def kill_namesrv(self) -> None:
+        """Ends the name server at once."""
         self._namesrv.kill()
-        self._namesrv = self._start_namesrv(port)
+
+    def start_namesrv(self) -> None:
+        """Starts the name server again on its port, knowing nothing."""
+        self._namesrv = self._start_namesrv(_port_of(self._namesrv))
 
     def is_registered(self) -> bool:
         """Whether the name server knows the broker."""

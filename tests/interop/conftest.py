@@ -95,13 +95,14 @@ def hasty_cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield started
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        pytest.param(side, marks=pytest.mark.xdist_group(f"python-client-{side}"))
-        for side in (ROQUET, APACHE)
-    ],
-)
+# All that the Python client does with one side is done by one process, with one cluster.
+BOTH_SIDES = [
+    pytest.param(side, marks=pytest.mark.xdist_group(f"python-client-{side}"))
+    for side in (ROQUET, APACHE)
+]
+
+
+@pytest.fixture(scope="session", params=BOTH_SIDES)
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
@@ -116,6 +117,18 @@ def servers(
         "recallMessageEnable": "true",
     }
     with Cluster(request.param, request.param, folder, broker_settings=settings) as started:
+        yield started
+
+
+@pytest.fixture(scope="session", params=BOTH_SIDES)
+def usual_servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """As `servers`, with the usual settings; a test may kill them if it starts them again."""
+    if request.param == APACHE:
+        request.getfixturevalue("java_toolkit")
+    folder = tmp_path_factory.mktemp(f"python-client-usual-{request.param}")
+    with Cluster(request.param, request.param, folder) as started:
         yield started
 
 

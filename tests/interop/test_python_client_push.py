@@ -17,9 +17,18 @@ from roquet.client import (
     MessageQueue,
     ReceivedMessage,
     Sql,
+    orderly,
+    pulling,
 )
 from roquet.errors import BadExpression
 from roquet.model.topic import SCHEDULE_TOPIC, TRACE_TOPIC
+from roquet.remoting.bodies.client import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.remoting.codes import RequestCode
 from tests.interop.cluster import Cluster
 from tests.interop.python_client import (
     committed,
@@ -341,3 +350,43 @@ async def test_traces_of_consumption(servers: Cluster) -> None:
     ]  # fmt: skip
     assert after[:3] == ["SubAfter", before[4], sent.message_id]
     assert [*after[4:7], after[8]] == ["true", "k", "0", group_of(topic)]
+
+
+async def test_nothing_is_consumed_in_order_while_another_client_has_the_lock(
+    servers: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((orderly, "LOCK_LATER_MS"), (pulling, "ERROR_MS")):
+        monkeypatch.setattr(module, name, 50)
+    (queue,) = await new_queues(servers, 1)
+    seen, witness = Seen(), Seen()
+    watching = push_of(servers, queue.topic, witness, group=f"{queue.topic}_witness")
+
+    async def lock(client_id: str, *, is_wanted: bool = True) -> None:
+        kind = LockBatchRequestBody if is_wanted else UnlockBatchRequestBody
+        group = group_of(queue.topic)
+        body = encode_body(kind(client_id=client_id, consumer_group=group, queues=[queue]))
+        code = RequestCode.LOCK_BATCH_MQ if is_wanted else RequestCode.UNLOCK_BATCH_MQ
+        answer = await client.ask(servers.broker.address, code, body=body)
+        if is_wanted:
+            assert decode_body(LockBatchResponseBody, answer.body).locked_queues == [queue]
+
+    async with (
+        opened(servers) as client,
+        producer_of(servers) as producer,
+        watching,
+        push_of(servers, queue.topic, seen, orderly=True) as consumer,
+    ):
+        await send(producer, [queue], [b"mine"])
+        await seen.wait_for(b"mine")
+        await lock(consumer.client.client_id, is_wanted=False)
+        await lock("thief")
+        locks = consumer._parts.rebalancer
+        await locks.lock_all()  # which happens every 20 seconds
+        assert not locks.queues[queue].is_locked
+        await send(producer, [queue], [b"not mine"])
+        await witness.wait_for(b"not mine")
+        assert seen.bodies == [b"mine"]
+        await lock("thief", is_wanted=False)
+        await seen.wait_for(b"not mine")
+    assert seen.bodies == [b"mine", b"not mine"]
+    assert await committed(servers, [queue]) == [2]
