@@ -20,7 +20,7 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.route import ClusterInfo
 from roquet.remoting.codec import decode_command, encode_command
 from roquet.remoting.codes import RequestCode
-from roquet.remoting.command import create_request
+from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.frame import FrameDecoder
 from tests.interop import javabuild
 from tests.interop.agent import Agent, AgentError, wait_until
@@ -257,18 +257,26 @@ class Cluster:
         """Starts the name server again on its port, knowing nothing."""
         self._namesrv = self._start_namesrv(_port_of(self._namesrv))
 
+    def wait_registered(self) -> None:
+        """Waits until the name server knows the broker.
+
+        A broker of Apache RocketMQ that starts registers before it has found its name servers, and
+        again after ten seconds, unless its permissions are set.
+        """
+
+        def is_registered() -> bool:
+            if self.is_registered():
+                return True
+            if self.broker_side == APACHE:
+                _ask(self.broker, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
+            return False
+
+        wait_until(is_registered, lambda: self.broker.error("did not register"))
+
     def is_registered(self) -> bool:
         """Whether the name server knows the broker."""
-        request = encode_command(create_request(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=1))
-        decoder = FrameDecoder()
-        with socket.create_connection(("127.0.0.1", _port_of(self._namesrv)), timeout=10) as asking:
-            asking.sendall(request)
-            while (frame := decoder.next_frame()) is None:
-                received = asking.recv(1 << 16)
-                if not received:
-                    return False
-                decoder.feed(received)
-        info = decode_body(ClusterInfo, decode_command(frame).body)
+        answer = _ask(self._namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+        info = decode_body(ClusterInfo, answer.body)
         return self.broker_name in (info.broker_addr_table or {})
 
     def create_topic(self, agent: Agent, name: str, *, queues: int) -> str:
@@ -296,7 +304,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         try:
-            wait_until(self.is_registered, lambda: self.broker.error("did not register"))
+            self.wait_registered()
         except BaseException:
             self.broker.kill()
             self._namesrv.kill()
@@ -316,3 +324,15 @@ class Cluster:
 
 def _port_of(server: Listening) -> int:
     return int(server.address.rpartition(":")[2])
+
+
+def _ask(server: Listening, code: RequestCode, body: bytes = b"") -> RemotingCommand:
+    """What a server answers to a request without a header."""
+    decoder = FrameDecoder()
+    with socket.create_connection(("127.0.0.1", _port_of(server)), timeout=10) as asking:
+        asking.sendall(encode_command(create_request(code, opaque=1, body=body)))
+        while (frame := decoder.next_frame()) is None:
+            received = asking.recv(1 << 16)
+            assert received, f"no answer to {code!r}"
+            decoder.feed(received)
+    return decode_command(frame)
