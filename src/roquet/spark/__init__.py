@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SOURCES", "register"]
 
 SOURCES: dict[str, tuple[str, str]] = {
+    "rocketmq": ("roquet.spark.broker.source", "RocketMQSource"),
     "rocketmq-log": ("roquet.spark.log.source", "RocketMQLogSource"),
 }
 """By format name: the module and the class of a data source."""
