@@ -14,7 +14,6 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class
 
 from roquet.cli.connection import connection_of_flags
-from roquet.cli.contexts import load_contexts
 from roquet.errors import RoquetError
 from roquet.model.topic import is_dlq_topic, is_retry_topic
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "complete_broker",
     "complete_cluster",
-    "complete_context",
     "complete_group",
     "complete_topic",
     "completion",
@@ -102,17 +100,6 @@ def complete_cluster(
         return list(await admin.clusters.names())
 
     return _ask(context, incomplete, names)
-
-
-def complete_context(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[str]:
-    """Contexts."""
-    try:
-        names = load_contexts().contexts
-    except (RoquetError, OSError):
-        return []
-    return _items(names, incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> list[str]:

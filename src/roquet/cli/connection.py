@@ -29,7 +29,7 @@ from msgspec import Struct, structs
 
 from roquet.cli.contexts import SECRETS, ClusterSettings, load_contexts, secret_of
 from roquet.cli.output import parse_span_ms
-from roquet.errors import ConnectFailed, RoquetError
+from roquet.errors import BrokerRefused, ConnectFailed, RoquetError
 
 if TYPE_CHECKING:
     from roquet.client import ClientOptions
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Connection",
+    "complete_context",
     "connection_of",
     "connection_of_flags",
     "connection_options",
@@ -126,11 +127,23 @@ class Connection(Struct, frozen=True, kw_only=True):
         return unwrap(self.namespace, name)
 
     def explained(self, error: RoquetError) -> RoquetError:
-        """The error; if no server was reached, its hint says who named the servers."""
-        if not isinstance(error, ConnectFailed):
+        """The error; if a server was not reached, its hint says who named it."""
+        from roquet.client.name_servers import NO_NAME_SERVER
+        from roquet.remoting.codes import ResponseCode
+
+        more: str | None = None
+        if isinstance(error, ConnectFailed):
+            more = self.origin if error.code == NO_NAME_SERVER else _OF_BROKER
+        elif (
+            isinstance(error, BrokerRefused)
+            and error.response_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            and "name server" in error.message.lower()
+        ):
+            more = f"That may be a broker, which has another port. {self.origin}"
+        if more is None:
             return error
         found = copy(error)
-        found.hint = " ".join(filter(None, [error.hint, self.origin]))
+        found.hint = " ".join(filter(None, [error.hint, more]))
         return found
 
 
@@ -189,6 +202,7 @@ def connection_of(
     return Connection(settings=structs.replace(found, **secrets), origin=origin)
 
 
+_OF_BROKER = "The address of a broker is the one that it registered: its brokerIP1."
 _NOBODY_SAID = (
     "Nobody said which cluster: give --namesrv ADDRESSES, add a context (roquet context add), set "
     "NAMESRV_ADDR, or start a cluster here with roquet dev."
@@ -286,6 +300,17 @@ def _notes(context: click.Context) -> dict[str, object]:
     return notes
 
 
+def complete_context(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Names of contexts, for shells."""
+    try:
+        names = load_contexts().contexts
+    except (RoquetError, OSError):
+        return []
+    return [each for each in sorted(names) if each.startswith(incomplete)]
+
+
 def _with_flags(
     command: Callable[P, T], *, hidden: bool, flags: tuple[_Flag, ...] = _FLAGS
 ) -> Callable[P, T]:
@@ -300,6 +325,7 @@ def _with_flags(
             hidden=hidden and flag.field != _CONTEXT,
             callback=_note(flag.field, value=flag.value),
             help=flag.help,
+            shell_complete=complete_context if flag.field == _CONTEXT else None,
         )(command)
     return command
 

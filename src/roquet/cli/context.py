@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from msgspec import Struct, structs
 
-from roquet.cli.connection import Connection, settings_options
+from roquet.cli.connection import Connection, complete_context, settings_options
 from roquet.cli.contexts import (
     SECRETS,
     ClusterSettings,
@@ -108,7 +108,7 @@ def _absolute(settings: ClusterSettings) -> ClusterSettings:
 
 
 @context.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_context)
 @json_option
 def use(name: str, *, as_json: bool) -> None:
     """Make NAME the current context."""
@@ -151,7 +151,7 @@ def list_contexts(*, as_json: bool) -> None:
 
 
 @context.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_context)
 @json_option
 def show(name: str | None, *, as_json: bool) -> None:
     """Show the settings of NAME, or of the current context. Secrets are not shown."""
@@ -175,7 +175,7 @@ def show(name: str | None, *, as_json: bool) -> None:
 
 
 @context.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_context)
 @yes_option
 @json_option
 def delete(name: str, *, is_sure: bool, as_json: bool) -> None:

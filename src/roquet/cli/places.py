@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 import click
 
 from roquet.admin import Gathered
+from roquet.cli.completion import complete_broker, complete_cluster
 from roquet.errors import RoquetError
 
 __all__ = ["Changes", "fields_of", "on_each", "place_options", "words_of"]
@@ -24,8 +25,18 @@ Changes = dict[str, tuple[object, object]]
 
 def place_options(command: Callable[P, T]) -> Callable[P, T]:
     """Give a command the flags ``--cluster`` and ``--broker``."""
-    cluster = click.option("--cluster", metavar="NAME", help="Only brokers of this cluster.")
-    broker = click.option("--broker", metavar="NAME", help="Only this broker, or host:port.")
+    cluster = click.option(
+        "--cluster",
+        metavar="NAME",
+        help="Only brokers of this cluster.",
+        shell_complete=complete_cluster,
+    )
+    broker = click.option(
+        "--broker",
+        metavar="NAME",
+        help="Only this broker, or host:port.",
+        shell_complete=complete_broker,
+    )
     return cluster(broker(command))
 
 

@@ -17,9 +17,12 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header
 from roquet.runtime.randomness import Randomness
 
-__all__ = ["NameServers"]
+__all__ = ["NO_NAME_SERVER", "NameServers"]
 
 log = logging.getLogger(__name__)
+
+NO_NAME_SERVER = "no_name_server"
+"""The code of the error that none of them answers."""
 
 
 class NameServers:
@@ -66,13 +69,15 @@ class NameServers:
             except ClientError as error:
                 if not error.retriable:
                     raise
-                reasons.append(f"{address}: {error.message}")
+                why = f" ({error.detail})" if error.detail else ""
+                reasons.append(f"{address}: {error.message}{why}")
                 log.info("Name server %s does not answer: %s", address, error.message)
                 continue
             self._current = index
             return answer
         raise ConnectFailed(
             "No name server answers",
+            code=NO_NAME_SERVER,
             detail="; ".join(reasons),
             hint="Are the addresses right, and is a name server running there?",
         )

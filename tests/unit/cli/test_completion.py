@@ -65,6 +65,17 @@ def test_names_of_the_cluster(running: BackgroundBroker) -> None:
     assert completed("offset", "reset", *flags, "billing", "Ordi") == ["Ordinary"]
 
 
+def test_contexts_brokers_and_clusters(running: BackgroundBroker) -> None:
+    added = CliRunner().invoke(roquet, ["context", "add", "prod", "-n", running.namesrv])
+    assert added.exit_code == 0
+    assert completed("topic", "ls", "--context", "p") == ["prod"]
+    assert completed("context", "use", "") == ["prod"]
+    assert completed("broker", "show", "") == [running.name]
+    assert completed("cluster", "show", "") == [running.cluster]
+    assert completed("group", "create", "g", "--broker", "") == [running.name]
+    assert set(completed("broker", "")) == {"ls", "set", "show"}
+
+
 def test_nobody_there_means_no_names() -> None:
     with background_broker() as gone:
         pass

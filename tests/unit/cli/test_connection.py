@@ -139,13 +139,15 @@ def test_another_access_key_does_not_go_with_the_secret_of_the_context() -> None
 
 
 def test_where_the_addresses_are_from_is_told() -> None:
-    failure = ConnectFailed("No name server answers", hint="Is it running?")
+    failure = ConnectFailed("No name server answers", code="no_name_server", hint="Is it running?")
     assert "roquet dev" in str(seen("look").explained(failure))
     assert "--namesrv" in str(seen("look", "-n", "a:1").explained(failure))
     done("add", "prod", "-n", "p:1")
     told = seen("look").explained(failure)
     assert told.hint == "Is it running? Their addresses are those of the context prod."
     assert told.exit_code == failure.exit_code
+    broker = seen("look").explained(ConnectFailed("Cannot connect to 10.0.0.9:10911"))
+    assert "brokerIP1" in (broker.hint or "")
     other = NotFound("There is none")
     assert seen("look").explained(other) is other
 

@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from roquet.admin import Admin
+from roquet.cli.main import roquet
 from roquet.client import MessageQueue
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.unit.cli.client_kit import call, done, error_of
@@ -143,6 +145,12 @@ def test_no_such_group(running: BackgroundBroker, verb: str) -> None:
     result = call(running, "group", verb, "nobody", "--json")
     assert (result.exit_code, error_of(result)["code"]) == (1, "not_found")
     assert groups(running) == before
+
+
+def test_a_broker_is_no_name_server(running: BackgroundBroker) -> None:
+    result = CliRunner().invoke(roquet, ["topic", "ls", "-n", running.address, "--json"])
+    assert result.exit_code == 1
+    assert "That may be a broker" in error_of(result)["hint"]
 
 
 def test_nobody_there() -> None:
