@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from roquet.broker.settings import BrokerSettings, broker_properties, load_broker_settings
-from roquet.cli.connection import note_namesrv
+from roquet.cli.connection import note_namesrv, settings_of_flags
 from roquet.cli.lazy import LazyCommand, LazyGroup
 from roquet.cli.output import even_if_nobody_reads, json_option, print_json
 from roquet.cli.server import (
@@ -93,6 +93,7 @@ def broker(
     if context.invoked_subcommand is not None:
         _hand_on(context, namesrv_address)
         return
+    namesrv_address = namesrv_address or settings_of_flags(context).namesrv
     settings = load_broker_settings(
         config_file,
         given(namesrvAddr=namesrv_address, bindAddress=host, listenPort=port),

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+import trustme
 from click.testing import CliRunner, Result
 
 from roquet.cli import connection as connections
@@ -17,6 +18,7 @@ from roquet.cli.connection import Connection, connection_options, global_connect
 from roquet.cli.contexts import ClusterSettings, contexts_path, nearest, secret_of
 from roquet.cli.main import roquet
 from roquet.errors import ConfigError, ConnectFailed, NotFound
+from roquet.testing.background import background_broker
 from tests.unit.cli.client_kit import error_of
 
 SECRET = "very-secret"
@@ -328,3 +330,29 @@ def test_a_home_without_a_folder_of_settings(
 def test_nearest() -> None:
     assert nearest("orders", ["Orders", "Bills"]) == "Did you mean Orders?"
     assert nearest("Zebra", ["Orders", "Bills"]) is None
+
+
+# -- TLS ----------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_speaks_tls(tmp_path: Path) -> None:
+    ca = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = ca.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA)
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "key.pem")
+    options = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": tmp_path / "key.pem",
+        "tls.server.keyPath": tmp_path / "key.pem",
+    }
+    with background_broker(options) as running:
+        done("add", "safe", "-n", running.namesrv, "--tls-ca", str(tmp_path / "ca.pem"))
+
+        def exit_code(*flags: str) -> int:
+            command = ["topic", "create", f"Safe-{len(flags)}", *flags]
+            return CliRunner().invoke(roquet, command).exit_code
+
+        assert exit_code() == 0
+        assert exit_code("-n", running.namesrv, "--tls-no-verify") == 0
+        assert exit_code("-n", running.namesrv, "--tls") == 3
+        assert exit_code("-n", running.namesrv) == 3
