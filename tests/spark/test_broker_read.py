@@ -79,10 +79,10 @@ def _expected(message: ReceivedMessage, broker_name: str) -> dict[str, object]:
 
 
 def _found(row: Row) -> dict[str, object]:
-    found = row.asDict()
-    found["body"] = bytes(found["body"])
+    found: dict[str, object] = row.asDict()
+    found["body"] = bytes(row.body)
     for name in ("bornTimestamp", "storeTimestamp"):
-        found[name] = found[name].astimezone(UTC)
+        found[name] = row[name].astimezone(UTC)
     return found
 
 
