@@ -13,11 +13,12 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-__all__ = ["Cell", "Finding", "Report", "Table"]
+__all__ = ["Cell", "Finding", "Report", "Table", "iso_time"]
 
 Cell: TypeAlias = str | int | float | bool | None
 
@@ -92,3 +93,16 @@ class Report(Struct, kw_only=True, rename="camel"):
             if table.title == title:
                 return table
         raise KeyError(title)
+
+
+def iso_time(time_ms: int | None) -> str | None:
+    """A time as reports write it: ISO 8601 in UTC, to the millisecond.
+
+    Example:
+        >>> iso_time(1_794_728_026_087)
+        '2026-11-15T07:33:46.087Z'
+    """
+    if time_ms is None:
+        return None
+    time = datetime.fromtimestamp(time_ms / 1000, tz=UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import warnings
@@ -105,12 +106,14 @@ def open_session(
             if is_short:
                 flags += [*QUICK_FLAGS, *archive_flags(find_java())]
             settings["spark.driver.extraJavaOptions"] = " ".join(flags)
-            settings["spark.pyspark.python"] = sys.executable
+            # Sources are planned in a process of Python too, which only this variable chooses.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
             settings |= executor_conf(pack(Path(scratch) / "packages.tar.gz"))
         settings |= conf or {}
         builder = SparkSession.builder.master(master).appName(f"roquet {app_name}")
-        with warnings.catch_warnings():
+        with _logging_to(Path(scratch) / "spark.log"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             session = builder.config(map=dict(settings)).getOrCreate()
         try:
@@ -118,6 +121,31 @@ def open_session(
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Have a JVM that is started meanwhile write its log to a file, for all its life.
+
+    Raises:
+        SparkError: Spark did not start; the detail is the end of its log.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    except Exception as error:
+        lines = path.read_text(errors="replace").splitlines()
+        raise SparkError(
+            "Spark did not start.",
+            detail="; ".join([str(error), *lines[-3:]]),
+            hint="See that --master is right and that nothing in --conf contradicts it.",
+        ) from error
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager
@@ -136,11 +164,11 @@ def spoken_failures() -> Iterator[None]:
 
 
 def _first_lines(text: str) -> str:
-    """The message without the stacks of Java and of workers."""
+    """The message without the stacks of Java and of Python."""
     lines = []
     for line in text.splitlines():
-        if line.startswith(("\tat ", "  File ", "Traceback")) or "JVM stacktrace" in line:
+        if "JVM stacktrace" in line:
             break
-        if line.strip():
+        if line.strip() and not line.startswith((" ", "\t", "Traceback")):
             lines.append(line.strip())
     return "; ".join(lines[:6])

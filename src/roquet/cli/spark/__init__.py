@@ -14,6 +14,7 @@ __all__ = ["JOBS", "spark"]
 
 JOBS: dict[str, tuple[str, str]] = {
     "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
+    "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),
 }
 """By name: where the command is, and its line in the help."""
 

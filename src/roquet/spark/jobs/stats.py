@@ -1,0 +1,176 @@
+"""How much a log holds, of what, and how it came: rates, sizes, skew, hot keys, latency.
+
+Only the few columns that are asked for are decoded; bodies never. Latency is the time from the
+producer's clock (born) to the broker's (store), so that clocks that differ show in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from roquet.errors import SparkOptionError
+from roquet.spark.jobs.inputs import ALL, Wanted, read_log
+from roquet.spark.report import Cell, Report, iso_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+__all__ = ["GROUPINGS", "stats"]
+
+GROUPINGS = ("topic", "queue", "hour", "day")
+_COLUMNS = ("topic", "queueId", "storeSize", "bornTimestamp", "storeTimestamp")
+
+
+def stats(
+    spark: SparkSession,
+    store: str,
+    *,
+    wanted: Wanted = ALL,
+    by: Sequence[str] = ("topic",),
+    hot_keys: int = 10,
+    is_dry_run: bool = False,
+) -> Report:
+    """Sum a log up.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory.
+        wanted: Which messages.
+        by: What the table is grouped by: some of :data:`GROUPINGS`.
+        hot_keys: How many of the most frequent keys to list; 0 leaves that pass out.
+        is_dry_run: Only tell how many tasks would read.
+
+    Returns:
+        The tables ``By …``, ``Queues`` (skew) and ``Hot keys``.
+
+    Raises:
+        SparkOptionError: ``by`` names something else.
+    """
+    unknown = [word for word in by if word not in GROUPINGS]
+    if unknown or not by:
+        raise SparkOptionError(
+            f"Statistics cannot be grouped by {', '.join(unknown) or 'nothing'}.",
+            hint=f"Take some of: {', '.join(GROUPINGS)}.",
+        )
+    report = Report(job="stats", source=store, is_dry_run=is_dry_run)
+    log = read_log(spark, store, wanted, columns=_COLUMNS)
+    if is_dry_run:
+        report.numbers["tasks"] = log.rdd.getNumPartitions()
+        return report
+    _add_groups(report, log, by)
+    _add_queues(report, log)
+    if hot_keys:
+        _add_hot_keys(report, read_log(spark, store, wanted, columns=("topic", "keys")), hot_keys)
+    return report
+
+
+def _latency_ms() -> Column:
+    return f.unix_millis("storeTimestamp") - f.unix_millis("bornTimestamp")
+
+
+def _add_groups(report: Report, log: DataFrame, by: Sequence[str]) -> None:
+    made = {
+        "topic": f.col("topic"),
+        "queue": f.col("queueId"),
+        "hour": f.date_format("storeTimestamp", "yyyy-MM-dd HH:00"),
+        "day": f.date_format("storeTimestamp", "yyyy-MM-dd"),
+    }
+    groups = [made[word].alias(word) for word in by]
+    rows = (
+        log.groupBy(*groups)
+        .agg(
+            f.count("*").alias("messages"),
+            f.sum("storeSize").alias("bytes"),
+            f.unix_millis(f.min("storeTimestamp")).alias("first_ms"),
+            f.unix_millis(f.max("storeTimestamp")).alias("last_ms"),
+            f.percentile_approx(_latency_ms(), [0.5, 0.99]).alias("latency_ms"),
+            f.max(_latency_ms()).alias("latency_max_ms"),
+        )
+        .orderBy(f.desc("bytes"), *by)
+        .collect()
+    )
+    report.numbers |= {
+        "messages": sum(row["messages"] for row in rows),
+        "bytes": sum(row["bytes"] for row in rows),
+        "firstStoreTimestamp": iso_time(min((row["first_ms"] for row in rows), default=None)),
+        "lastStoreTimestamp": iso_time(max((row["last_ms"] for row in rows), default=None)),
+    }
+    columns = [*by, "messages", "bytes", "mean bytes", "messages/s"]
+    columns += ["p50 ms to store", "p99 ms to store", "max ms to store"]
+    report.add_table(f"By {', '.join(by)}", columns, [_group_cells(row, by) for row in rows])
+
+
+def _group_cells(row: Row, by: Sequence[str]) -> list[Cell]:
+    messages, total_bytes = row["messages"], row["bytes"]
+    p50, p99 = row["latency_ms"] or (None, None)
+    return [
+        *(row[word] for word in by),
+        messages,
+        total_bytes,
+        round(total_bytes / messages, 1),
+        rate_per_s(messages, row["last_ms"] - row["first_ms"]),
+        p50,
+        p99,
+        row["latency_max_ms"],
+    ]
+
+
+def rate_per_s(messages: int, span_ms: int) -> float | None:
+    """Messages a second over a span; ``None`` where there is no span.
+
+    Example:
+        >>> rate_per_s(11, 5_000), rate_per_s(1, 0)
+        (2.2, None)
+    """
+    return round(messages * 1000 / span_ms, 2) if span_ms > 0 else None
+
+
+def _add_queues(report: Report, log: DataFrame) -> None:
+    rows = log.groupBy("topic", "queueId").agg(f.count("*").alias("messages")).collect()
+    report.add_table(
+        "Queues",
+        ["topic", "queues", "least messages", "most messages", "most to mean"],
+        skew({(row["topic"], row["queueId"]): row["messages"] for row in rows}),
+    )
+
+
+def skew(messages: dict[tuple[str, int], int]) -> list[list[Cell]]:
+    """By topic: how unevenly its messages lie in its queues.
+
+    Example:
+        >>> skew({("A", 0): 30, ("A", 1): 10, ("B", 0): 5})
+        [['A', 2, 10, 30, 1.5], ['B', 1, 5, 5, 1.0]]
+    """
+    by_topic: dict[str, list[int]] = {}
+    for (topic, _), count in messages.items():
+        by_topic.setdefault(topic, []).append(count)
+    return [
+        [topic, len(counts), min(counts), max(counts), _to_mean(counts)]
+        for topic, counts in sorted(by_topic.items())
+    ]
+
+
+def _to_mean(counts: list[int]) -> float:
+    return round(max(counts) * len(counts) / sum(counts), 2)
+
+
+def _add_hot_keys(report: Report, log: DataFrame, count: int) -> None:
+    keys = log.where(f.col("keys").isNotNull()).select(
+        "topic", f.explode(f.split("keys", " ")).alias("key")
+    )
+    rows = (
+        keys.where(f.length("key") > 0)
+        .groupBy("topic", "key")
+        .agg(f.count("*").alias("messages"))
+        .orderBy(f.desc("messages"), "topic", "key")
+        .limit(count)
+        .collect()
+    )
+    report.add_table(
+        "Hot keys",
+        ["topic", "key", "messages"],
+        [[row["topic"], row["key"], row["messages"]] for row in rows],
+    )

@@ -1,0 +1,50 @@
+"""Sums of a log, against the store's own decode."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from roquet.errors import SparkOptionError
+from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.jobs.stats import stats
+from tests.unit.spark.log.kit import stored_messages
+
+STORE = Path(__file__).parents[1] / "golden" / "data" / "store-json-clean"
+
+
+def test_every_message_is_counted_once(spark: SparkSession) -> None:
+    messages = list(stored_messages(STORE))
+    report = stats(spark, str(STORE), by=("topic", "queue"))
+    assert report.numbers["messages"] == len(messages)
+    assert report.numbers["bytes"] == sum(each.store_size for each in messages)
+    expected = Counter((each.topic, each.queue_id) for each in messages)
+    found = {(row[0], row[1]): row[2] for row in report.table("By topic, queue").rows}
+    assert found == expected
+    topics = Counter(each.topic for each in messages)
+    assert {row[0]: row[1] for row in report.table("Queues").rows} == {
+        topic: len([1 for other, _ in expected if other == topic]) for topic in topics
+    }
+    keys = Counter(
+        (each.topic, key) for each in messages for key in each.properties.get("KEYS", "").split()
+    )
+    hot = report.table("Hot keys").rows
+    assert [row[2] for row in hot] == sorted(keys.values(), reverse=True)[:10]
+    assert all(keys[str(row[0]), str(row[1])] == row[2] for row in hot)
+
+
+def test_only_what_is_wanted(spark: SparkSession) -> None:
+    wanted = Wanted(topics=["GoldenOrder"])
+    report = stats(spark, str(STORE), wanted=wanted, by=("topic",), hot_keys=0)
+    ((topic, messages, *_),) = report.table("By topic").rows
+    assert (topic, messages, len(report.tables)) == ("GoldenOrder", 12, 2)
+    report = stats(spark, str(STORE), wanted=Wanted(from_ms=2**50), hot_keys=0)
+    assert report.numbers["messages"] == 0
+
+
+def test_a_dry_run_reads_nothing_and_a_wrong_grouping_is_refused(spark: SparkSession) -> None:
+    report = stats(spark, str(STORE), is_dry_run=True)
+    assert (report.numbers, report.tables) == ({"tasks": 1}, [])
+    with pytest.raises(SparkOptionError, match="colour"):
+        stats(spark, str(STORE), by=("colour",))
