@@ -25,7 +25,7 @@ made = Report(job="toy", source="here")
 
 def work(_session: object) -> Report:
     if made.source == "bad":
-        text = "[PLAN] The option 'x' is unknown.\n\n  Hint: y\n\tat org.apache.Spark\n\tat more"
+        text = "[PLAN] The option 'x' is unknown.\nHINT: y\nTraceback\n  File x\n    code\n\tat org.apache.Spark\n\tat more"
         raise PySparkException(text)
     return made
 
@@ -93,7 +93,7 @@ def test_findings_end_with_two() -> None:
 def test_what_spark_says_is_cut_down() -> None:
     code, printed = call("bad")
     assert code == 1
-    assert "The option 'x' is unknown.; Hint: y" in printed
+    assert "The option 'x' is unknown.; HINT: y" in printed
     assert "org.apache" not in printed
 
 
