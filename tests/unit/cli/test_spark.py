@@ -25,8 +25,8 @@ made = Report(job="toy", source="here")
 
 def work(_session: object) -> Report:
     if made.source == "bad":
-        text = "[PLAN] The option 'x' is unknown.\nHINT: y\nTraceback\n  File x\n    code\n\tat org.apache.Spark\n\tat more"
-        raise PySparkException(text)
+        stack = "Traceback\n  File x\n    code\n\tat org.apache.Spark\n\tat more"
+        raise PySparkException(f"[PLAN] The option 'x' is unknown.\nHINT: y\n{stack}")
     return made
 
 
