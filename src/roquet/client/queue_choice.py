@@ -71,8 +71,12 @@ class QueueRound:
         """
         faults = self._faults
         if faults is None:
-            if after_broker is None:
-                return queues[self._next(topic) % len(queues)]
+            if after_broker is None:  # the usual case
+                index = self._index_by_topic.get(topic)
+                if index is None:
+                    return queues[self._next(topic) % len(queues)]
+                index = self._index_by_topic[topic] = (index + 1) & _INDEX_MASK
+                return queues[index % len(queues)]
             found = self._first(topic, queues, after_broker, None)
             return found or queues[self._next(topic) % len(queues)]
         if after_broker is not None:

@@ -12,7 +12,6 @@ be sent again has the same unique id.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, cast
 
 from roquet.client.answer_lane import IS_BUILT
 from roquet.client.instance import ClientInstance
@@ -35,27 +34,28 @@ if IS_BUILT:
 __all__ = ["QuickSends", "make_quick_sends"]
 
 BODY_BYTES_MAX = 1 << 20
-TEMPLATES_MAX = 4_096
 
 Stored = tuple[str, int, int, str | None, str | None, bool]
 """What a lane says: place, queue, offset, transaction, region, whether traces are wanted."""
 
 
-class Sending(NamedTuple):
-    """A send that is under way.
+Sending = tuple[
+    "asyncio.Future[RemotingCommand | Stored]",
+    Message,
+    str,
+    MessageQueue,
+    str,
+    Connection,
+    int,
+    int,
+]
+"""A send that is under way: its answer, which is a command or what a lane says, the message, its
+unique id, its queue, the broker's address, the connection, how long it may take and since when.
 
-    Attributes:
-        future: The answer: a command, or what a lane says.
-    """
+Not a class, because one is made for every message."""
 
-    future: asyncio.Future[RemotingCommand | Stored]
-    message: Message
-    unique_id: str
-    queue: MessageQueue
-    address: str
-    connection: Connection
-    timeout_ms: int
-    began_ns: int
+Target = tuple["_sends.SendTemplate | None", str]
+"""The header of sends to a queue, and its broker's address."""
 
 
 class QuickSends:
@@ -90,10 +90,11 @@ class QuickSends:
         self._bytes_max = min(
             options.compress_over_bytes - 1, options.max_message_bytes, BODY_BYTES_MAX
         )
-        self._header_templates = SendTemplates(
+        self._templates = SendTemplates(
             group, default_topic_queues=client.options.default_topic_queues
         )
-        self._templates: dict[tuple[MessageQueue, str], _sends.SendTemplate | None] = {}
+        self._targets: dict[MessageQueue, Target] = {}
+        self._targets_of = -1
 
     def begin(self, message: Message, timeout_ms: int | None) -> Sending | None:
         """Send a message; ``None`` if it is not plain or cannot be sent at once."""
@@ -118,13 +119,13 @@ class QuickSends:
             return None
         sender = self._sender
         queue = sender.round.choose(topic, route.queues)
-        name, address = sender.known_broker_of(queue)
-        if address is None:
+        if self._routes.changes != self._targets_of:
+            self._targets.clear()
+            self._targets_of = self._routes.changes
+        target = self._targets.get(queue) or self._target(message, queue)
+        if target is None:
             return None
-        try:
-            template = self._templates[queue, name]
-        except KeyError:
-            template = self._template(message, queue, name)
+        template, address = target
         connection = None if template is None else self._remoting.take_connection(address)
         if template is None or connection is None:
             return None
@@ -142,17 +143,15 @@ class QuickSends:
         future = connection.begin_frame(
             opaque, frame, code=RequestCode.SEND_MESSAGE_V2, timeout_ms=attempt_ms
         )
-        began_ns = self._clock.monotonic_ns()
-        return Sending(
-            # The lane may put its own words into it.
-            cast("asyncio.Future[RemotingCommand | Stored]", future),
+        return (
+            future,  # type: ignore[return-value]  # the lane may put its own words into it
             message,
             unique_id,
             queue,
             address,
             connection,
             timeout_ms,
-            began_ns,
+            self._clock.monotonic_ns(),
         )
 
     async def end(self, sending: Sending) -> SendResult:
@@ -195,21 +194,21 @@ class QuickSends:
         self, sending: Sending, outcome: RemotingCommand | ClientError | None
     ) -> SendResult:
         """Whatever follows after an attempt that did not simply succeed."""
-        outgoing = self._outgoing.of_message(sending.message, sending.unique_id)
-        deadline = Deadline(self._client, sending.timeout_ms, began_ns=sending.began_ns)
-        begun = None if outcome is None else Begun(sending.queue, sending.address, outcome)
+        _, message, unique_id, queue, address, _, timeout_ms, began_ns = sending
+        outgoing = self._outgoing.of_message(message, unique_id)
+        deadline = Deadline(self._client, timeout_ms, began_ns=began_ns)
+        begun = None if outcome is None else Begun(queue, address, outcome)
         return await self._sender.send_somewhere(outgoing, deadline, begun)
 
-    def _template(
-        self, message: Message, queue: MessageQueue, broker_name: str
-    ) -> _sends.SendTemplate | None:
+    def _target(self, message: Message, queue: MessageQueue) -> Target | None:
+        name, address = self._sender.known_broker_of(queue)
+        if address is None:
+            return None
         outgoing = self._outgoing.of_message(message)
-        literals = self._header_templates.literals(outgoing, queue, broker_name)
+        literals = self._templates.literals(outgoing, queue, name)
         template = None if literals is None else lane_template(literals)
-        if len(self._templates) >= TEMPLATES_MAX:
-            self._templates.clear()
-        self._templates[queue, broker_name] = template
-        return template
+        target = self._targets[queue] = (template, address)
+        return target
 
 
 def lane_template(literals: list[bytes]) -> _sends.SendTemplate:

@@ -119,6 +119,9 @@ class RouteCache:
         name_servers: Whom to ask.
         default_topic_queues: How many queues a topic gets at most that does not exist yet.
 
+    Attributes:
+        changes: How often anything changed that is known of brokers and topics that exist.
+
     Example:
         A :class:`~roquet.client.instance.ClientInstance` has one as ``routes``:
 
@@ -142,6 +145,7 @@ class RouteCache:
         self._routes: dict[str, TopicRoute] = {}
         self._publish: dict[str, PublishRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self.changes = 0
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
 
     # ------------------------------------------------------------------------------- topics
@@ -393,6 +397,7 @@ class RouteCache:
             endpoints=endpoints,
         )
         queues, is_ordered = publish_queues(topic, data)
+        self.changes += 1
         self._routes[topic] = route
         self._publish[topic] = PublishRoute(
             topic=topic, queues=tuple(queues), is_ordered=is_ordered
@@ -408,6 +413,7 @@ class RouteCache:
             for addresses in route.brokers.values()
             for address in addresses.values()
         }
+        self.changes += 1
         self._brokers = {
             name: left
             for name, addresses in self._brokers.items()

@@ -538,11 +538,15 @@ class Connection(asyncio.Protocol):
     @property
     def takes_frames(self) -> bool:
         """Whether :meth:`begin_frame` may be called now."""
+        transport = self._transport
         return (
-            self._lane is not None
+            self._writable is None
+            and self._lane is not None
+            and transport is not None
+            and not transport.is_closing()
+            and not self._closed.done()
             and not self._endpoint.hooks
-            and self.is_writable
-            and len(self.outgoing) < self._limits.max_outgoing
+            and len(self.outgoing.waiting) < self._limits.max_outgoing
         )
 
     def begin_frame(
