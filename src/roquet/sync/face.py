@@ -47,10 +47,16 @@ class Face(Generic[_Inner_co]):
 
 
 class LifetimeFace(Face[_Lifetime_co]):
-    """The blocking face of something that is started and closed."""
+    """The blocking face of something that is started and closed.
 
-    def __init__(self, inner: _Lifetime_co) -> None:
+    Args:
+        inner: What it is the face of.
+        pooled: Whether that works with pools of threads.
+    """
+
+    def __init__(self, inner: _Lifetime_co, *, pooled: bool = False) -> None:
         super().__init__(inner, Runner())
+        self._pooled = pooled
 
     def start(self) -> None:
         """Begin; ``with`` does it. Errors are those of the asyncio class.
@@ -60,7 +66,7 @@ class LifetimeFace(Face[_Lifetime_co]):
             later.start()
             later.close()
         """
-        self._runner.start(self._inner)
+        self._runner.start(self._inner, pooled=self._pooled)
 
     def close(self) -> None:
         """End; ``with`` does it. What is still open when the program ends is closed then.

@@ -15,6 +15,7 @@ from roquet.client.lite_options import LitePullOptions, LitePullSettings
 from roquet.client.message import ReceivedMessage
 from roquet.client.options import ClientOptions
 from roquet.model.message_queue import MessageQueue
+from roquet.remoting.bodies.client import MessageModel
 from roquet.sync.face import LifetimeFace, blocking, on_loop
 
 __all__ = ["LitePullConsumer"]
@@ -58,7 +59,10 @@ class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
         hooks: Sequence[ConsumeHook] = (),
         **settings: Unpack[LitePullSettings],
     ) -> None:
-        super().__init__(aio.LitePullConsumer(client, group=group, hooks=hooks, **settings))
+        inner = aio.LitePullConsumer(client, group=group, hooks=hooks, **settings)
+        # Offsets of broadcasting are in a file, which a pool reads and writes.
+        pooled = inner.options.message_model is MessageModel.BROADCASTING
+        super().__init__(inner, pooled=pooled)
         self._unseen: list[ReceivedMessage] = []
 
     @property

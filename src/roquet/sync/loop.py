@@ -6,7 +6,9 @@ Invariants:
 
 * One thread in a process, however many producers, consumers and admins there are.
 * A process that ends closes what is still open first, so that consumers store how far they are. It
-  does not wait longer than :data:`EXIT_TIMEOUT_S` for that.
+  does not wait longer than :data:`EXIT_TIMEOUT_S` for that. What works with pools of threads, as
+  handlers do, ends with the main thread, because Python ends the pools then; the rest goes on as
+  long as other threads of the program do.
 * A forked process starts with no thread. What it makes itself works; what its parent started is
   refused.
 """
@@ -17,8 +19,9 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Generic, ParamSpec, TypeVar
 
@@ -40,31 +43,40 @@ class _Process:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: BackgroundLoop | None = None
-        self.is_watched = False
-        self.open: dict[Lifetime, None] = {}
+        self._is_watched = False
+        self.open: dict[Lifetime, bool] = {}
+        """What is started, and whether it works with pools of threads."""
 
     def loop(self) -> BackgroundLoop:
         with self._lock:
             if self._loop is None:
                 loop = BackgroundLoop("roquet-sync")
                 loop.start()
-                if not self.is_watched:
-                    _at_exit(self.end)
-                    self.is_watched = True
+                if not self._is_watched:
+                    atexit.register(self.end)
+                    _before_pools_end(self.end_pooled)
+                    self._is_watched = True
                 self._loop = loop
             return self._loop
 
+    def end_pooled(self) -> None:
+        """Close what works with pools of threads."""
+        if self._loop is not None and self._loop.is_open:
+            what = [each for each, pooled in list(self.open.items()) if pooled]
+            self._loop.run(lambda: self._close(what))
+
     def end(self) -> None:
         """Close what is open, and end the thread."""
-        loop = self._loop
-        if loop is not None and loop.is_open:
-            loop.run(self._close_all)
-            loop.close()
+        if self._loop is not None and self._loop.is_open:
+            self._loop.run(lambda: self._close(list(self.open)))
+            self._loop.close()
 
-    async def _close_all(self) -> None:
-        closing = [asyncio.create_task(each.close()) for each in self.open]
+    async def _close(self, what: Sequence[Lifetime]) -> None:
+        closing = [asyncio.create_task(each.close()) for each in what]
         if closing:
             await asyncio.wait(closing, timeout=EXIT_TIMEOUT_S)
+        for each in what:
+            self.open.pop(each, None)
 
     def forget(self) -> None:
         """Begin anew, in a forked process: the thread is the parent's, and so is the lock."""
@@ -73,13 +85,16 @@ class _Process:
         self.open = {}
 
 
-def _at_exit(end: Callable[[], None]) -> None:
-    # Handlers run in pools of threads, which Python ends before it calls what is registered with
-    # atexit. A consumer that runs on without them would hand its messages back as failed.
-    register: Callable[[Callable[[], None]], object] = getattr(
-        threading, "_register_atexit", atexit.register
+def _before_pools_end(end: Callable[[], None]) -> None:
+    # Python ends the pools of threads when the main thread ends, long before it calls what is
+    # registered with atexit. A consumer that went on without them would hand its messages back as
+    # failed. There is no public way to be told in time; without it, `end` does it all.
+    register: Callable[[Callable[[], None]], object] | None = getattr(
+        threading, "_register_atexit", None
     )
-    register(end)
+    if register is not None:
+        with suppress(RuntimeError):  # the main thread has ended already
+            register(end)
 
 
 _process = _Process()
@@ -108,12 +123,17 @@ class Runner:
             self._loop = _process.loop()
         return self._loop.run(work, meanwhile=meanwhile)
 
-    def start(self, inner: Lifetime) -> None:
-        """Start something, to be closed at the end of the program at the latest."""
+    def start(self, inner: Lifetime, *, pooled: bool) -> None:
+        """Start something, to be closed at the end of the program at the latest.
+
+        Args:
+            inner: What to start.
+            pooled: Whether it works with pools of threads.
+        """
 
         async def started() -> None:
             await inner.start()
-            _process.open[inner] = None
+            _process.open[inner] = pooled
 
         self.run(started)
 

@@ -78,7 +78,8 @@ class PushConsumer(LifetimeFace[aio.PushConsumer]):
                 batch_handler=batch_handler,
                 hooks=hooks,
                 **settings,
-            )
+            ),
+            pooled=True,
         )
 
     @property

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 
 import pytest
 
@@ -27,6 +28,13 @@ def test_results_and_errors_come_back(loop: BackgroundLoop) -> None:
     assert loop.call(lambda: threading.current_thread().name) == "tested"
     with pytest.raises(ZeroDivisionError):
         loop.call(lambda: 1 // 0)
+
+
+def test_the_context_of_the_caller_is_seen(loop: BackgroundLoop) -> None:
+    # So hooks that follow messages, as those of OpenTelemetry, know the span of the caller.
+    span = ContextVar("span", default="none")
+    span.set("checkout")
+    assert loop.call(span.get) == "checkout"
 
 
 def test_a_call_from_the_loop_itself_is_refused(loop: BackgroundLoop) -> None:

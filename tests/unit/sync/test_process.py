@@ -85,6 +85,43 @@ def test_what_is_left_open_is_closed_at_the_end(server: BackgroundBroker) -> Non
     assert committed(server, "billing") == 1
 
 
+def test_threads_go_on_when_the_main_thread_has_ended(server: BackgroundBroker) -> None:
+    out = run(
+        server,
+        """
+        producer = Producer(namesrv, group="left-open")
+        producer.start()
+
+        def after_main():
+            threading.main_thread().join()
+            with LitePullConsumer(namesrv, group="readers", consume_from=FIRST) as consumer:
+                consumer.subscribe("Orders")
+                producer.send(Message("Orders", next(consumer).body.upper()))
+                print(next(consumer).body.decode())
+
+        threading.Thread(target=after_main).start()
+        """,
+    )
+    assert out == "PAID\n"
+    assert committed(server, "readers") == 2
+
+
+def test_the_first_use_may_come_when_the_main_thread_has_ended(server: BackgroundBroker) -> None:
+    out = run(
+        server,
+        """
+        def after_main():
+            threading.main_thread().join()
+            producer = Producer(namesrv, group="left-open")
+            producer.start()
+            print(producer.send(Message("Orders", b"late")).status.name)
+
+        threading.Thread(target=after_main).start()
+        """,
+    )
+    assert out == "SEND_OK\n"
+
+
 def test_a_program_that_only_imports_has_no_thread(server: BackgroundBroker) -> None:
     program = """
     Producer(namesrv, group="never-started")
