@@ -14,8 +14,12 @@ from tests.interop.agents import JAVA, AgentPool
 from tests.interop.cluster import APACHE, HASTY_CONFIG, ROQUET, Cluster
 from tests.interop.javabroker import JavaNamesrv, start_namesrv
 from tests.interop.javaclient import JavaClient
+from tests.interop.mqadmin_ours import OurTool
 from tests.interop.mqadmin_side import BROKER_NAME, Side
 from tests.interop.oracle import JavaOracle
+
+TWIN_SETTINGS = {"brokerName": BROKER_NAME, "traceTopicEnable": "true"}
+"""Of the brokers whose administration is compared."""
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +155,7 @@ def twins(
 ) -> Iterator[list[Side]]:
     """Servers of Roquet and of Apache RocketMQ with the same settings, and the admin tool."""
     folder = tmp_path_factory.mktemp("twins")
-    settings = {"brokerName": BROKER_NAME, "traceTopicEnable": "true"}
+    settings = TWIN_SETTINGS
     with ExitStack() as stack:
         clusters = [
             stack.enter_context(Cluster(kind, kind, folder / kind, broker_settings=settings))
@@ -163,3 +167,13 @@ def twins(
             for each in clusters
         ]
         yield sides
+
+
+@pytest.fixture(scope="session")
+def sibling(agents: AgentPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    """Servers of Roquet as those of the twins, with Roquet's own admin tool."""
+    folder = tmp_path_factory.mktemp("sibling")
+    with Cluster(ROQUET, ROQUET, folder / "servers", broker_settings=TWIN_SETTINGS) as cluster:
+        side = Side(cluster, OurTool(folder / "tool"), agents.get(JAVA), folder / "files")
+        side.wait_registered()
+        yield side

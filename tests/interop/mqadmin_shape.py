@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.interop.javaclient import AdminOutcome
 
-__all__ = ["Drop", "Mask", "shape", "shape_text"]
+__all__ = ["Drop", "Mask", "shape", "shape_exactly", "shape_text"]
 
 Mask = tuple[str, str]
 """A pattern and what stands in its place."""
@@ -26,6 +26,8 @@ _USUAL: Sequence[Mask] = (
     (r"\b1[6-9]\d{11}\b", "<millis>"),
     (r"\b127\.0\.0\.1:\d+", "<host>"),
 )
+
+_MOMENTS: Sequence[Mask] = ((r"\b1[6-9]\d{11}\b", "<millis>"),)
 
 _TRACE = re.compile(r"\s+at |\s*\.\.\. \d+ more")
 
@@ -48,6 +50,15 @@ def shape(
     lines = [*outcome.printed.splitlines(), *(f"! {line}" for line in failures)]
     shaped = [shape_text(line, names, masks) for line in lines]
     return [line for line in shaped if not any(re.search(each, line) for each, _ in drops)]
+
+
+def shape_exactly(outcome: AdminOutcome, masks: Sequence[Mask] = ()) -> list[str]:
+    """The lines of an outcome, blanks and all; only what changes by the minute is masked."""
+    failures = [line for line in outcome.failures.splitlines() if not _TRACE.match(line)]
+    lines = [*outcome.printed.splitlines(), *(f"! {line}" for line in failures)]
+    for pattern, replacement in (*masks, *_MOMENTS):
+        lines = [re.sub(pattern, replacement, line) for line in lines]
+    return lines
 
 
 def shape_text(line: str, names: Mapping[str, str], masks: Sequence[Mask] = ()) -> str:

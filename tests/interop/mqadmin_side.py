@@ -6,16 +6,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from tests.interop.agent import Agent, Consumer, Producer, wait_until
 from tests.interop.cluster import Cluster
-from tests.interop.javaclient import AdminOutcome, JavaClient
+from tests.interop.javaclient import AdminOutcome
 from tests.interop.mqadmin_shape import Drop, Mask, shape
 
-__all__ = ["BROKER_NAME", "Command", "Side"]
+__all__ = ["BROKER_NAME", "AdminTool", "Command", "Side"]
 
 BROKER_NAME = "broker-a"
 """The same on both sides, because the order of queues depends on it."""
+
+
+class AdminTool(Protocol):
+    """What runs commands: Apache RocketMQ's tool, or Roquet's."""
+
+    def run_mqadmin(
+        self, namesrv: str, words: Sequence[str], *, endless: bool = False
+    ) -> AdminOutcome:
+        """Runs a command; one that is endless is interrupted when it first pauses."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,7 @@ class Command:
         refused: Why Roquet does not know the request.
         exports: The file that it writes and that counts as printed.
         endless: Whether it must be interrupted.
+        differs: Why Roquet's tool prints something else.
     """
 
     words: Sequence[str]
@@ -43,6 +55,7 @@ class Command:
     refused: str = ""
     exports: str | None = None
     endless: bool = False
+    differs: str = ""
 
     @property
     def name(self) -> str:
@@ -54,11 +67,12 @@ class Side:
     """One of the two sides, in a state that grows with the steps.
 
     Attributes:
+        tool: What runs the commands.
         values: What the words of a command may name in braces.
     """
 
     cluster: Cluster
-    tool: JavaClient
+    tool: AdminTool
     agent: Agent
     folder: Path
     values: dict[str, str] = field(default_factory=dict)
@@ -85,22 +99,32 @@ class Side:
         """Whose servers they are."""
         return self.cluster.broker_side
 
-    def run(self, words: Sequence[str], *, endless: bool = False) -> AdminOutcome:
-        """Runs one command of the admin tool."""
+    def run(
+        self, words: Sequence[str], *, endless: bool = False, tool: AdminTool | None = None
+    ) -> AdminOutcome:
+        """Runs one command of the admin tool, or of another one."""
         filled = [word.format_map(self.values) for word in words]
-        return self.tool.run_mqadmin(self.cluster.namesrv, filled, endless=endless)
+        return (tool or self.tool).run_mqadmin(self.cluster.namesrv, filled, endless=endless)
 
-    def run_command(self, command: Command) -> list[str]:
-        """Runs a command and returns the lines that have to be the same of both sides."""
-        outcome = self.run(command.words, endless=command.endless)
+    def outcome(self, command: Command, tool: AdminTool | None = None) -> AdminOutcome:
+        """Runs a command; what it writes to a file counts as printed."""
+        outcome = self.run(command.words, endless=command.endless, tool=tool)
         if command.exports is not None:
             exported = (self.folder / command.exports).read_text()
             outcome = replace(outcome, printed=f"{outcome.printed}\n{exported}")
         # The tool writes bodies of messages to a place of its own.
         for path in re.findall(r"^Message Body Path: +(\S+)$", outcome.printed, re.MULTILINE):
             Path(path).unlink()
+        return outcome
+
+    def shaped(self, command: Command, outcome: AdminOutcome) -> list[str]:
+        """The lines that have to be the same of both sides."""
         lines = shape(outcome, self.names, command.masks, command.drops)
         return lines if command.is_ordered else sorted(lines)
+
+    def run_command(self, command: Command) -> list[str]:
+        """Runs a command and returns the lines that have to be the same of both sides."""
+        return self.shaped(command, self.outcome(command))
 
     def wait_printed(self, words: Sequence[str], *texts: str) -> None:
         """Runs a command until it prints all texts, whatever the blanks between words."""

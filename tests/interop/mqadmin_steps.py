@@ -13,7 +13,7 @@ from tests.interop.agent import Outgoing
 from tests.interop.mqadmin_shape import Drop, Mask
 from tests.interop.mqadmin_side import BROKER_NAME, Command, Side
 
-__all__ = ["COMMANDS", "STEPS", "Step"]
+__all__ = ["CHANGING", "COMMANDS", "STEPS", "Step"]
 
 QUEUES = 4
 MESSAGES = 8
@@ -298,7 +298,11 @@ STEPS: Sequence[Step] = (
     _command("setCommitLogReadAheadMode -b {broker} -m 1", refused=COLD),
     _command("switchTimerEngine -b {broker} -e F", refused="there is no timer wheel"),
     _command("dumpCompactionLog -f {folder}/none", "no-file"),
-    _command("dumpCompactionLog -f {log}", drops=[TRACE]),
+    _command(
+        "dumpCompactionLog -f {log}",
+        drops=[TRACE],
+        differs="Java's tool takes the text of a message for a format and fails at names with a %",
+    ),
     # Name servers.
     _command(
         "getNamesrvConfig",
@@ -345,3 +349,37 @@ STEPS: Sequence[Step] = (
 )
 
 COMMANDS: Sequence[Command] = tuple(step for step in STEPS if isinstance(step, Command))
+
+CHANGING = frozenset(
+    {
+        "addWritePerm",
+        "checkMsgSendRT",
+        "cleanExpiredCQ",
+        "cleanUnusedTopic",
+        "cloneGroupOffset",
+        "clusterRT",
+        "deleteExpiredCommitLog",
+        "deleteKvConfig",
+        "deleteSubGroup",
+        "deleteTopic",
+        "resetMasterFlushOffset",
+        "resetOffsetByTime",
+        "sendMessage",
+        "sendMsgStatus",
+        "setCommitLogReadAheadMode",
+        "setConsumeMode",
+        "skipAccumulatedMessage",
+        "switchTimerEngine",
+        "updateBrokerConfig",
+        "updateKvConfig",
+        "updateNamesrvConfig",
+        "updateOrderConf",
+        "updateSubGroup",
+        "updateSubGroupList",
+        "updateTopic",
+        "updateTopicList",
+        "updateTopicPerm",
+        "wipeWritePerm",
+    }
+)
+"""Commands that change something."""

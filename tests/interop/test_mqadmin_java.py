@@ -2,6 +2,9 @@
 
 Every command of `mqadmin_steps` runs on both sides, one after the other, by the same tool. What it
 prints has to be the same, but for what `mqadmin_shape` and the command's own masks name.
+
+`roquet mqadmin` runs them too, at servers of Roquet that are in the same state. It has to print the
+same; where a command changes nothing, to the blank, as Java's tool asked of the same servers.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ import pytest
 from tests.interop import javabuild
 from tests.interop.agent import wait_until
 from tests.interop.cluster import APACHE, ROQUET
+from tests.interop.javaclient import AdminOutcome
 from tests.interop.javaprocess import JavaProcess
+from tests.interop.mqadmin_shape import Mask, shape_exactly, shape_text
 from tests.interop.mqadmin_side import Command, Side
-from tests.interop.mqadmin_steps import COMMANDS, STEPS
+from tests.interop.mqadmin_steps import CHANGING, COMMANDS, STEPS
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
 
@@ -29,20 +34,45 @@ SHARED_KEYS_MIN = 10
 
 NOT_SUPPORTED = "CODE: 3 DESC: request type "
 
+OURS = "ours"
+
+PLACES: Sequence[Mask] = (
+    (r"(commitLogOffset=|CommitLog Offset: |CommitLogMaxOffset )\d+", r"\1<place>"),
+    (r"(^commitLogMaxOffset : |^putMessageSizeTotal : |^<id> .*@)\d+$", r"\1<place>"),
+    (r'(putMessageAverageSize : |"messageAverageSize":")[\d.]+', r"\1<size>"),
+)
+"""What depends on how long the ids of messages are that a tool sends."""
+
+LOOKING = [command for command in COMMANDS if command.words[0] not in CHANGING]
+
 Shapes = Mapping[str, Mapping[str, list[str]]]
 """The lines of each side by the name of the command."""
 
+Outcomes = dict[str, tuple[AdminOutcome, AdminOutcome]]
+"""What Java's tool and ours printed about the same servers, by the name of the command."""
+
 
 @pytest.fixture(scope="module")
-def shapes(twins: Sequence[Side]) -> Shapes:
-    """Runs all steps on both sides, once."""
+def outcomes() -> Outcomes:
+    """Filled by `shapes`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def shapes(twins: Sequence[Side], sibling: Side, outcomes: Outcomes) -> Shapes:
+    """Runs all steps on all sides, once."""
     found: dict[str, dict[str, list[str]]] = {command.name: {} for command in COMMANDS}
     for step in STEPS:
-        for side in twins:
-            if isinstance(step, Command):
+        for side in (*twins, sibling):
+            if not isinstance(step, Command):
+                step(side)
+            elif side is not sibling:
                 found[step.name][side.kind] = side.run_command(step)
             else:
-                step(side)
+                outcome = side.outcome(step)
+                found[step.name][OURS] = side.shaped(step, outcome)
+                if step in LOOKING:
+                    outcomes[step.name] = side.outcome(step, twins[0].tool), outcome
     return found
 
 
@@ -64,6 +94,30 @@ def test_same_as_apache(shapes: Shapes, command: Command) -> None:
         apache = [line for line in apache if _key(line) in keys]
         roquet = [line for line in roquet if _key(line) in keys]
     difference = "\n".join(unified_diff(apache, roquet, APACHE, ROQUET, lineterm="", n=1))
+    assert not difference, f"{' '.join(command.words)}\n{difference}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_same_by_our_tool(shapes: Shapes, command: Command) -> None:
+    java, ours = (
+        [shape_text(line, {}, PLACES) for line in shapes[command.name][tool]]
+        for tool in (ROQUET, OURS)
+    )
+    if command.differs:
+        assert java != ours, "they do not differ any more"
+        return
+    difference = "\n".join(unified_diff(java, ours, "java", OURS, lineterm="", n=1))
+    assert not difference, f"{' '.join(command.words)}\n{difference}"
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=lambda command: command.name)
+def test_same_to_the_blank(shapes: Shapes, outcomes: Outcomes, command: Command) -> None:
+    assert command.name in shapes
+    java, ours = (shape_exactly(each, command.masks) for each in outcomes[command.name])
+    if command.differs:
+        assert java != ours, "they do not differ any more"
+        return
+    difference = "\n".join(unified_diff(java, ours, "java", OURS, lineterm="", n=0))
     assert not difference, f"{' '.join(command.words)}\n{difference}"
 
 

@@ -87,6 +87,15 @@ class Admin(Lifetime):
         self.stats = Stats(self._calls)
         self.settings = Settings(self._calls)
 
+    @property
+    def calls(self) -> Calls:
+        """What asks single servers, for tools that need their answers as they are.
+
+        Example:
+            info = await admin.calls.cluster_info()
+        """
+        return self._calls
+
     async def start(self) -> None:
         """Start; ``async with`` does it. Nothing is asked yet.
 

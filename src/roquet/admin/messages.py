@@ -25,7 +25,7 @@ from roquet.remoting.headers.admin import (
 )
 from roquet.remoting.headers.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
 
-__all__ = ["Messages"]
+__all__ = ["LONG_MAX", "Messages", "received_messages"]
 
 LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 UNIQUE_ID_MATCHES_MAX = 32
@@ -110,7 +110,7 @@ class Messages:
         accept = _OR_NOT_FOUND | {int(ResponseCode.SYSTEM_ERROR)}
         code = RequestCode.VIEW_MESSAGE_BY_ID
         answer = await self._calls.ask(address, code, header, accept=accept)
-        messages = _received(answer.body, brokers[address])
+        messages = received_messages(answer.body, brokers[address])
         if answer.code != ResponseCode.SUCCESS or not messages:
             raise NotFound(
                 f"There is no message {offset_message_id}",
@@ -173,7 +173,7 @@ class Messages:
             )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return []
-            return _received(answer.body, names[address])
+            return received_messages(answer.body, names[address])
 
         found = await self._calls.gather(targets_of(route), ask)
         return MessagesFound.of(found.partial(f"Searching {topic}").values(), found.failures)
@@ -310,7 +310,7 @@ def _checked(count: int) -> int:
     return count
 
 
-def _received(data: bytes, broker_name: str) -> list[ReceivedMessage]:
+def received_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
     """The messages of an answer, one record after the other."""
     found: list[ReceivedMessage] = []
     position = 0

@@ -30,6 +30,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "roquet.cli.group:group", "Look at, make, alter and drop consumer groups."
     ),
     "message": LazyCommand("roquet.cli.message:message", "Find and show messages."),
+    "mqadmin": LazyCommand(
+        "roquet.cli.mqadmin.command:mqadmin", "Upstream's admin tool, command for command."
+    ),
     "namesrv": LazyCommand("roquet.cli.namesrv:namesrv", "Run a name server."),
     "offset": LazyCommand("roquet.cli.offset:offset", "Show how far groups are, and move them."),
     "send": LazyCommand("roquet.cli.send:send", "Send messages to a topic."),
