@@ -21,7 +21,7 @@ def read_manifest(golden_data: Path) -> dict[str, str]:
 def test_every_file_has_the_digest_of_the_manifest(golden_data: Path) -> None:
     found = {
         path.relative_to(golden_data).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for pattern in ("store-*/**/*", "wire/*")
+        for pattern in ("store-*/**/*", "wire/*", "mqadmin/*")
         for path in golden_data.glob(pattern)
         if path.is_file()
     }
@@ -35,7 +35,7 @@ def test_fixture_names_every_store(golden_data: Path, golden_store_name: str) ->
 def test_no_store_is_missing_from_the_fixture(golden_data: Path) -> None:
     from_disk = {path.name for path in golden_data.glob("store-*")}
     from_manifest = {name.split("/", maxsplit=1)[0] for name in read_manifest(golden_data)}
-    assert from_manifest == {*from_disk, "wire"}
+    assert from_manifest == {*from_disk, "wire", "mqadmin"}
     assert len(from_disk) == 8
 
 

@@ -174,6 +174,4 @@ def sibling(agents: AgentPool, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Servers of Roquet as those of the twins, with Roquet's own admin tool."""
     folder = tmp_path_factory.mktemp("sibling")
     with Cluster(ROQUET, ROQUET, folder / "servers", broker_settings=TWIN_SETTINGS) as cluster:
-        side = Side(cluster, OurTool(folder / "tool"), agents.get(JAVA), folder / "files")
-        side.wait_registered()
-        yield side
+        yield Side(cluster, OurTool(folder / "tool"), agents.get(JAVA), folder / "files")

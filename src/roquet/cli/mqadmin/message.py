@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from msgspec import structs
+
+from roquet.admin.messages import LONG_MAX
 from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure, failure_of
 from roquet.cli.mqadmin.java import bool_text, day_and_time, hash_order, millis_time, null_text
@@ -153,7 +156,8 @@ async def _resend(tool: Tool, flags: Flags, message_id: str) -> None:
     again = Message(
         message.topic, message.body, system_properties=dict(message.properties), flag=message.flag
     )
-    async with Producer(tool.client.options, group="ReSendMsgById") as producer:
+    options = structs.replace(tool.client.options, unit_name=flags.text("u"))
+    async with Producer(options, group="ReSendMsgById") as producer:
         result = await producer.send(again)
     tool.say(send_result_text(result), msgId=message_id, result=result)
 
@@ -169,6 +173,8 @@ async def _by_unique_key(tool: Tool, flags: Flags) -> None:
         key=message_id,
         is_unique=True,
         count_max=UNIQUE_ID_MATCHES_MAX,
+        begin_ms=flags.number("s"),
+        end_ms=flags.number("e", LONG_MAX),
         cluster=flags.get("c"),
     )
     found = sorted(await search(tool, query), key=lambda each: each.store_timestamp_ms)
@@ -200,7 +206,7 @@ async def _by_key(tool: Tool, flags: Flags) -> None:
         key=key,
         count_max=flags.number("m", 64),
         begin_ms=flags.number("b"),
-        end_ms=flags.number("e", Query(topic="", key="").end_ms),
+        end_ms=flags.number("e", LONG_MAX),
         cluster=flags.get("c"),
         kind=kind,
         last_key=flags.get("l"),
@@ -298,7 +304,7 @@ async def _by_trace(tool: Tool, flags: Flags) -> None:
         key=message_id,
         count_max=flags.number("c", 64),
         begin_ms=flags.number("b"),
-        end_ms=flags.number("e", Query(topic="", key="").end_ms),
+        end_ms=flags.number("e", LONG_MAX),
     )
     consumed: dict[str, list[tuple[str, ...]]] = {}
     for message in await search(tool, query):

@@ -143,7 +143,7 @@ class Tool:
         try:
             answer = await self.client.name_servers.invoke(code, header)
         except ClientError as error:
-            raise failure_of(error, f"[{', '.join(self.name_servers)}]") from error
+            raise failure_of(error, ",".join(self.name_servers)) from error
         if answer.code != ResponseCode.SUCCESS:
             raise refusal_of(code, answer.code, answer.remark, "")
         return answer
