@@ -38,6 +38,37 @@ class QueueFiles:
         self._files = files
         self._parts = parts
 
+    @property
+    def min_queue_offset(self) -> int:
+        """Queue offset of the first entry, that of a filler not counted."""
+        for path, size in self._parts:
+            with _Entries(self._files, path, size) as entries:
+                count = entries.written()
+                index = entries.first_real(count)
+                if index < count:
+                    return int(path.name) // UNIT_BYTES + index
+        return self.max_queue_offset
+
+    @property
+    def max_queue_offset(self) -> int:
+        """Queue offset behind the newest entry."""
+        for path, size in reversed(self._parts):
+            with _Entries(self._files, path, size) as entries:
+                count = entries.written()
+                if count:
+                    return int(path.name) // UNIT_BYTES + count
+        return int(self._parts[0][0].name) // UNIT_BYTES if self._parts else 0
+
+    def unit(self, queue_offset: int) -> CqUnit | None:
+        """The entry of a message, ``None`` if it is not there."""
+        for path, size in reversed(self._parts):
+            first = int(path.name) // UNIT_BYTES
+            if queue_offset >= first:
+                with _Entries(self._files, path, size) as entries:
+                    found = entries.unit(queue_offset - first)
+                return found if found.is_written and not found.is_filler else None
+        return None
+
     def end_offset(self) -> int:
         """Where the record of the newest entry ends in the log; 0 if there is none."""
         for path, size in reversed(self._parts):
@@ -89,6 +120,17 @@ class _Entries:
         while low < high:
             middle = (low + high) // 2
             if self.unit(middle).is_written:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def first_real(self, count: int) -> int:
+        """Place of the first entry of a message; fillers stand in front of them."""
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(middle).is_filler:
                 low = middle + 1
             else:
                 high = middle

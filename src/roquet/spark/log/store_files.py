@@ -79,6 +79,20 @@ class LogFiles:
             return confirmed
         return self._walk_to_end(confirmed if is_known else self._newest_start())
 
+    def queue(self, topic: str, queue_id: int) -> QueueFiles | None:
+        """One of its ConsumeQueues."""
+        for queue in self.queues:
+            if (queue.topic, queue.queue_id) == (topic, queue_id):
+                return queue
+        return None
+
+    def segment_of(self, physical_offset: int) -> Segment | None:
+        """The file that holds an offset."""
+        for segment in self.segments:
+            if segment.start <= physical_offset < segment.end:
+                return segment
+        return None
+
     def _is_running(self) -> bool:
         return self.root is not None and store_holder(self.files, self.root) is not None
 

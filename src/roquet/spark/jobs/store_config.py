@@ -1,0 +1,54 @@
+"""What a store's ``config`` folder says, for pipelines that join it to the log.
+
+Owns the reading of ``consumerOffset.json`` and ``topics.json``, in fastjson's dialect, of Roquet or
+of a Java broker, running or not. A broker replaces these files by renaming, so that one read sees
+one state; of a file that is not there the backup counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roquet.errors import NotAStore
+from roquet.model.fastjson import JsonKey, JsonSyntaxError, JsonValue, loads
+
+__all__ = ["GroupOffsets", "read_group_offsets"]
+
+GroupOffsets = dict[tuple[str, str], dict[int, int]]
+"""By group and topic: the queue offsets from which the group goes on, by queue."""
+
+_BACKUP = ".bak"
+
+
+def read_group_offsets(store: Path) -> GroupOffsets:
+    """How far consumer groups are.
+
+    Raises:
+        NotAStore: The file is there and cannot be read.
+    """
+    table = _read(store / "config" / "consumerOffset.json").get("offsetTable")
+    offsets: GroupOffsets = {}
+    for key, queues in table.items() if isinstance(table, dict) else ():
+        topic, sign, group = str(key).partition("@")
+        if sign and isinstance(queues, dict):
+            offsets[group, topic] = {
+                int(str(queue)): value for queue, value in queues.items() if isinstance(value, int)
+            }
+    return offsets
+
+
+def _read(path: Path) -> dict[JsonKey, JsonValue]:
+    backup = path.with_name(path.name + _BACKUP)
+    for candidate in (path, backup):
+        try:
+            text = candidate.read_bytes().decode("utf-8", "replace")
+        except FileNotFoundError:
+            continue
+        try:
+            value = loads(text) if text.strip() else {}
+        except JsonSyntaxError as error:
+            if candidate is path and backup.exists():
+                continue
+            raise NotAStore(f"{candidate} cannot be read.", detail=str(error)) from error
+        return value if isinstance(value, dict) else {}
+    return {}
