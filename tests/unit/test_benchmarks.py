@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import services
+from benchmarks import client, services
 from benchmarks.broker import ANONYMOUS, MANY, MEMORY, ROWS, START, Numbers, make_lines, parse
 from benchmarks.load import Result
 from benchmarks.report import Better, Goal, Kind, Line, to_json, to_text
@@ -115,3 +115,30 @@ def test_lines_of_delays_and_transactions() -> None:
 def test_options_of_delays_and_transactions() -> None:
     options = services.parse([])
     assert (options.delayed, options.transactions) == (1_000_000, 100_000)
+
+
+def test_lines_of_the_client() -> None:
+    numbers = client.Numbers()
+    java = {"msgs_per_s": 30_000.0, "client_cpu_us_per_msg": 35.0, "failed": 0.0}
+    ours = {"msgs_per_s": 91_000.0, "client_cpu_us_per_msg": 9.0, "failed": 1.0}
+    numbers.results["java", "send"] += [java, {**java, "msgs_per_s": 20_000.0}]
+    numbers.results["roquet", "send"] += [{**ours, "msgs_per_s": 70_000.0}, ours]
+    numbers.results["roquet", "push"].append({**ours, "failed": 0.0})
+    numbers.anonymous_mb = [10, 20, 30, 30, 30, 30, 30, 30, 35, 41]
+    found = {(line.row, line.measure): line for line in client.make_lines(numbers)}
+    assert found["send", "messages/s"].passed is True
+    assert found["send", "messages/s of one process"].passed is True
+    assert found["send", "client CPU us/message"].java == 35.0
+    assert (found["send", "refused"].roquet, found["send", "refused"].passed) == (2, False)
+    assert found["push", "messages/s"].passed is False
+    assert str(found["push", "messages/s"].goal) == ">= 100,000"
+    assert found[client.MEMORY, "anonymous MB at most"].roquet == 41
+    growth = found[client.MEMORY, "anonymous MB more at the end"]
+    assert (growth.roquet, growth.passed) == (8, True)
+    assert ("linger", "messages/s") not in found
+
+
+def test_rows_of_the_client_can_be_asked_for() -> None:
+    for name in client.ROW_NAMES:
+        assert client.parse(["--only", name]).only == [name]
+    assert client.parse([]).messages == 10_000_000

@@ -19,6 +19,7 @@ from roquet.errors import RoquetError
 from roquet.runtime.process import silence_output
 
 COMMANDS: dict[str, LazyCommand] = {
+    "bench": LazyCommand("roquet.cli.bench:bench", "Measure how fast a cluster is."),
     "broker": LazyCommand(
         "roquet.cli.broker:broker", "Run a broker; look at brokers, and alter their settings."
     ),

@@ -1,6 +1,6 @@
-"""A progress bar for work over many bytes.
+"""Progress bars, for work over many bytes and for work in parts.
 
-It is drawn on standard error and only on a terminal, so that neither results nor logs see it.
+They are drawn on standard error and only on a terminal, so that neither results nor logs see them.
 """
 
 import sys
@@ -36,3 +36,25 @@ def progress_bar(label: str, total_bytes: int) -> Iterator[Advance]:
     with bar:
         task = bar.add_task(label, total=max(total_bytes, 1))
         yield lambda bytes_done: bar.update(task, completed=bytes_done)
+
+
+@contextmanager
+def part_bar(label: str) -> Iterator[Callable[[float, str], None]]:
+    """Show a bar while the block runs; what is yielded takes the part done so far, and words."""
+    if not sys.stderr.isatty():
+        yield lambda _part, _words: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[words]}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(label, total=1.0, words="")
+        yield lambda part, words: bar.update(task, completed=part, words=words)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from roquet.cli.bench import BenchReport, LatencyFacts, bench
 from roquet.cli.broker_set import set_broker
 from roquet.cli.broker_show import BrokerView, list_brokers, show_broker
 from roquet.cli.broker_state import BrokerState
@@ -32,6 +33,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli-client.md").read
 COMMANDS: dict[str, click.Command] = {
     "send": send,
     "tail": tail,
+    **{f"bench {name}": each for name, each in bench.commands.items()},
     **{f"topic {name}": each for name, each in topic.commands.items()},
     **{f"group {name}": each for name, each in group.commands.items()},
     **{f"offset {name}": each for name, each in offset.commands.items()},
@@ -86,6 +88,7 @@ def test_every_field_is_listed() -> None:
     assert set(re.findall(r"`(\w+)`", text)) >= set(MessageLine.__struct_encode_fields__)
     kinds = {
         "send": (SentLine,),
+        "bench send": (BenchReport, LatencyFacts),
         "topic show": (TopicFacts, QueueFacts),
         "group show": (GroupFacts, GroupQueue),
         "group clients": (GroupClients, ClientFacts, Subscription),
