@@ -58,7 +58,7 @@ LISTENER = Listener()
 @contextmanager
 def server() -> Iterator[dict[str, object]]:
     """A broker with what all examples need, and the plain names of it."""
-    with background_broker() as background:
+    with background_broker({"enablePropertyFilter": True}) as background:
 
         async def prepare() -> dict[str, object]:
             running = background.running

@@ -40,6 +40,8 @@ _BUSY = frozenset(
 )
 
 _HINTS = {
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "The server does not know this request: it may be of "
+    "an older version, or a broker where a name server is meant.",
     ResponseCode.SYSTEM_BUSY: "The broker has too much to do; try again later, or send less.",
     ResponseCode.SERVICE_NOT_AVAILABLE: "The broker cannot write: its disk may be full, or it is "
     "a slave.",

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from roquet.errors import BadExpression, ProtocolError
 from roquet.filter.tags import build_subscription
-from roquet.model.subscription import EXPRESSION_TYPE_SQL92, SubscriptionData
+from roquet.model.subscription import EXPRESSION_TYPE_SQL92, SUBSCRIBE_ALL, SubscriptionData
 
 __all__ = ["Expression", "Sql", "subscription_of"]
 
@@ -50,8 +50,8 @@ def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> S
         version_ms: When it was made or last changed.
 
     Raises:
-        BadExpression: There are separators but no tags, or an empty condition. Whether a
-            condition can be read is for the broker to say.
+        BadExpression: There are blanks or separators but no tags, or a blank condition. Whether
+            a condition can be read is for the broker to say.
 
     Example:
         >>> found = subscription_of("Orders", "paid || sent", version_ms=17)
@@ -61,6 +61,8 @@ def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> S
     is_sql = isinstance(expression, Sql)
     text = expression.text if isinstance(expression, Sql) else expression
     try:
+        if is_sql and not text.strip():
+            text = ""
         found = build_subscription(topic, text, EXPRESSION_TYPE_SQL92 if is_sql else None)
     except ProtocolError as error:
         raise BadExpression(
@@ -68,5 +70,11 @@ def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> S
             detail=error.detail or error.message,
             hint=error.hint or "Write a condition such as price > 10.",
         ) from error
+    if not is_sql and found.sub_string != SUBSCRIBE_ALL and not found.tags_set:
+        raise BadExpression(
+            f"The subscription to {topic} has no tags",
+            detail=repr(text),
+            hint="Write tags such as paid || sent, or * for all messages.",
+        )
     found.sub_version = version_ms
     return found

@@ -20,7 +20,7 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers.client import GetConsumerListByGroupRequestHeader
 
-__all__ = ["members_of_group", "share_of_queues", "start_offset"]
+__all__ = ["members_of_group", "readable_queues", "share_of_queues", "start_offset"]
 
 
 async def members_of_group(client: ClientInstance, group: str, topic: str) -> list[str]:
@@ -54,6 +54,22 @@ def _addresses(client: ClientInstance, broker_names: Sequence[str]) -> list[str]
     return [each for each in found if each is not None]
 
 
+async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that can be read.
+
+    Raises:
+        NoRoute: No broker has the topic, or none of its queues can be read.
+    """
+    queues = await client.routes.subscribe_queues(topic)
+    if not queues:
+        raise NoRoute(
+            f"No queue of {topic} can be read",
+            detail="the route has no queue with the permission to read",
+            hint="Look at the permission of the topic and of its brokers.",
+        )
+    return queues
+
+
 async def share_of_queues(
     client: ClientInstance, group: str, topic: str, strategy: AllocateStrategy
 ) -> list[MessageQueue] | None:
@@ -65,7 +81,7 @@ async def share_of_queues(
         NoRoute: No broker has the topic.
         ClientError: No broker says who is in the group.
     """
-    queues = await client.routes.subscribe_queues(topic)
+    queues = await readable_queues(client, topic)
     members = await members_of_group(client, group, topic)
     return strategy.allocate(client.client_id, queues, members) if members else None
 

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import structs
 
 from roquet.client.expression import Expression, subscription_of
-from roquet.client.group_share import share_of_queues, start_offset
+from roquet.client.expression_check import check_expression
+from roquet.client.group_share import readable_queues, share_of_queues, start_offset
 from roquet.client.hooks import ConsumeContext, ConsumeHook, run_hooks
 from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import end_tasks, finish
@@ -174,6 +175,15 @@ class LiteParts:
             wire_topic, expression, version_ms=self.client.clock.now_ms()
         )
 
+    async def check(self, topic: str, expression: Expression) -> None:
+        """Have brokers read an expression.
+
+        Raises:
+            BadExpression: They cannot.
+        """
+        wanted = subscription_of(self.client.wrap(topic), expression, version_ms=0)
+        await check_expression(self.client, self.group, wanted)
+
     async def join(self) -> None:
         """Tell the brokers of the subscriptions, and take a share of the queues."""
         await self.client.routes.refresh(list(self._subscriptions))
@@ -209,7 +219,7 @@ class LiteParts:
                     mine = await self._share_of(topic)
                 except RoquetError as error:
                     log.warning("%s: %s is not shared: %s", self.group, topic, error.message)
-                    if isinstance(error, NoRoute):
+                    if isinstance(error, NoRoute) or not self._has_route(topic):
                         self.cache.report(topic, error)
                     is_shared = False
                     continue
@@ -220,9 +230,12 @@ class LiteParts:
                     await self._have(topic, mine)
         return is_shared
 
+    def _has_route(self, topic: str) -> bool:
+        return self.client.routes.known_publish(topic) is not None
+
     async def _share_of(self, topic: str) -> list[MessageQueue] | None:
         if self._is_broadcasting:
-            return await self.client.routes.subscribe_queues(topic)
+            return await readable_queues(self.client, topic)
         return await share_of_queues(self.client, self.group, topic, self._options.allocate)
 
     async def _share_on(self) -> None:

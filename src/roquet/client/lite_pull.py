@@ -8,8 +8,9 @@ Invariants:
 * What :meth:`LitePullConsumer.poll` gave counts as consumed when the caller comes back for more,
   commits it, or leaves the ``async with`` without an error: a caller that fails gets it again.
 * Messages of a queue come in the order of their offsets.
-* A problem that will not pass by itself (no route, no permission, a filter that cannot be read) is
-  raised by the next poll that finds no messages; others are logged, and tried again.
+* A problem that will not pass by itself (no route, no permission, a filter that cannot be read), or
+  that has been there since the start (nobody at the address), is raised by the next poll that finds
+  no messages; others are logged, and tried again.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class LitePullConsumer(Running[LiteParts]):
         """Begin to read what is subscribed or assigned.
 
         Raises:
+            BadExpression: A broker cannot read an expression.
             ConfigError: The client has another consumer of the group, or other settings.
             ClientClosed: The consumer was closed.
 
@@ -102,6 +104,7 @@ class LitePullConsumer(Running[LiteParts]):
         try:
             running = LiteParts(client, self.group, self.options, self._hooks)
             for topic, expression in self._expressions.items():
+                await running.check(topic, expression)
                 running.subscribe(topic, expression)
             await running.start(self._assigned)
         except BaseException:
@@ -149,6 +152,8 @@ class LitePullConsumer(Running[LiteParts]):
         subscription_of(topic, expression, version_ms=0)
         if self._assigned is not None:
             raise _either_or()
+        if self._running is not None:
+            await self._running.check(topic, expression)
         self._expressions[topic] = expression
         if self._running is not None:
             self._running.subscribe(topic, expression)
@@ -191,6 +196,8 @@ class LitePullConsumer(Running[LiteParts]):
         for topic in topics:
             check_topic(topic)
             subscription_of(topic, expression, version_ms=0)
+            if self._running is not None:
+                await self._running.check(topic, expression)
         self._expressions = dict.fromkeys(topics, expression)
         self._assigned = list(queues)
         if self._running is not None:
@@ -228,7 +235,8 @@ class LitePullConsumer(Running[LiteParts]):
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
-            NoRoute: A subscribed topic has no broker.
+            NoRoute: A subscribed topic has no broker, or no queue that can be read.
+            ConnectFailed: No name server has answered yet.
             BrokerRefused: A broker refuses to give messages.
             ProtocolError: A broker gives bytes that are no messages.
 

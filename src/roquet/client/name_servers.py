@@ -82,6 +82,11 @@ class NameServers:
             hint="Are the addresses right, and is a name server running there?",
         )
 
+    @property
+    def current(self) -> str:
+        """Who answered last, at the beginning of a sentence."""
+        return f"Name server {self.addresses[self._current]}"
+
     async def ask(
         self, code: int, header: Header | None = None, *, body: bytes = b""
     ) -> RemotingCommand:
@@ -93,5 +98,5 @@ class NameServers:
         """
         answer = await self.invoke(code, header, body=body)
         if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, code, f"Name server {self.addresses[self._current]}")
+            raise refused(answer, code, self.current)
         return answer

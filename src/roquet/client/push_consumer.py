@@ -124,11 +124,10 @@ class PushConsumer(Running[PushParts]):
         """
         check_topic(topic)
         wire_topic = wrap(self._client_options.namespace, topic)
-        self._subscriptions[wire_topic] = subscription_of(
-            wire_topic, expression, version_ms=self._clock.now_ms()
-        )
+        subscription = subscription_of(wire_topic, expression, version_ms=self._clock.now_ms())
+        self._subscriptions[wire_topic] = subscription
         if self._running is not None:
-            self._running.subscriptions_changed()
+            self._running.subscriptions_changed(subscription)
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more.

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 
 from roquet.client.concurrent import ConcurrentConsumption
 from roquet.client.consume_stats import ConsumeStats
+from roquet.client.expression_check import check_expression
 from roquet.client.handler import HandlerCall
 from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import end_tasks, finish
@@ -31,18 +32,15 @@ from roquet.client.push_options import PushOptions
 from roquet.client.rebalance import Rebalancer
 from roquet.client.send_back import SendBack
 from roquet.client.trace import TraceDispatcher
-from roquet.errors import BadExpression, BrokerRefused, RoquetError
+from roquet.errors import BadExpression, RoquetError
 from roquet.model.message_queue import MessageQueue
-from roquet.model.subscription import EXPRESSION_TYPE_TAG, SubscriptionData
+from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.client import (
-    CheckClientRequestBody,
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ConsumeType,
 )
-from roquet.remoting.bodies.codec import encode_body
-from roquet.remoting.codes import RequestCode, ResponseCode
 
 __all__ = ["PushParts"]
 
@@ -148,45 +146,12 @@ class PushParts:
         await self.offsets.load()
         await self.client.routes.refresh(sorted(self._subscriptions))
         for subscription in list(self._subscriptions.values()):
-            await self.check(subscription)
+            await check_expression(self.client, self.group, subscription)
         await self.client.heartbeat()
         self._consumption.start()
         self._spawn(self.rebalancer.run())
         if self.options.is_locking:
             self._spawn(self.rebalancer.run_locks())
-
-    async def check(self, subscription: SubscriptionData) -> None:
-        """Have a broker read an expression that is more than tags.
-
-        Raises:
-            BadExpression: It cannot.
-        """
-        if subscription.expression_type == EXPRESSION_TYPE_TAG or subscription.topic is None:
-            return
-        body = CheckClientRequestBody(
-            client_id=self.client.client_id, group=self.group, subscription_data=subscription
-        )
-        try:
-            route = await self.client.routes.route(subscription.topic)
-            for name in sorted(route.brokers):
-                address = self.client.routes.broker_address(name)
-                if address is not None:
-                    await self.client.ask(
-                        address, RequestCode.CHECK_CLIENT_CONFIG, body=encode_body(body)
-                    )
-        except BrokerRefused as error:
-            if error.response_code in {
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                ResponseCode.SYSTEM_ERROR,
-            }:
-                raise BadExpression(
-                    f"The subscription to {self.client.unwrap(subscription.topic)} cannot be used",
-                    detail=f"{subscription.sub_string}: {error.remark or error.detail}",
-                    hint="Conditions must be allowed by the broker (enablePropertyFilter=true).",
-                ) from error
-            log.warning("%s: %s (%s)", self.group, error.message, error.detail)
-        except RoquetError as error:
-            log.warning("%s: an expression was not checked: %s", self.group, error.message)
 
     async def close(self) -> None:
         """Stop as the module says, and leave the client."""
@@ -225,12 +190,19 @@ class PushParts:
                 error.detail,
             )
 
-    def subscriptions_changed(self) -> None:
-        """Tell the brokers, and share the queues anew."""
-        self._spawn(self._introduce())
+    def subscriptions_changed(self, changed: SubscriptionData | None = None) -> None:
+        """Tell the brokers, and share the queues anew; an expression that is bad is logged."""
+        self._spawn(self._introduce(changed))
 
-    async def _introduce(self) -> None:
+    async def _introduce(self, changed: SubscriptionData | None) -> None:
         await self.client.routes.refresh(sorted(self._subscriptions))
+        if changed is not None:
+            try:
+                await check_expression(self.client, self.group, changed)
+            except BadExpression as error:
+                log.error(  # noqa: TRY400 - what matters is in the message
+                    "%s: %s (%s)", self.group, error.message, error.detail
+                )
         await self.client.heartbeat()
         self.rebalancer.rebalance_soon()
 

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from roquet.client.group_share import share_of_queues, start_offset
+from roquet.client.group_share import readable_queues, share_of_queues, start_offset
 from roquet.client.instance import ClientInstance
 from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
@@ -178,7 +178,7 @@ class Rebalancer:
     async def _rebalance_topic(self, topic: str) -> bool:
         mine: list[MessageQueue] | None
         if self._options.is_broadcasting:
-            mine = await self._client.routes.subscribe_queues(topic)
+            mine = await readable_queues(self._client, topic)
         else:
             mine = await share_of_queues(self._client, self._group, topic, self._options.allocate)
         if mine is None:

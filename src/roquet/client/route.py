@@ -363,7 +363,7 @@ class RouteCache:
                 "topics by itself only with autoCreateTopicEnable.",
             )
         if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, code, "A name server")
+            raise refused(answer, code, self._name_servers.current)
         data = decode_body(TopicRouteData, answer.body)
         check_route(topic, data)
         return data
