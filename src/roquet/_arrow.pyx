@@ -370,9 +370,9 @@ cdef enum:
 
 
 cdef inline bint is_numbered(const unsigned char *at, int64_t physical_offset) noexcept nogil:
-    """Whether a record says where it is, and its place in its queue is one."""
+    """Whether a record says where it is, if that is known, and its place in its queue is one."""
     return (
-        <int64_t>roquet_get64(at + 28) == physical_offset
+        (physical_offset < 0 or <int64_t>roquet_get64(at + 28) == physical_offset)
         and <int32_t>roquet_get32(at + 12) >= 0
         and <int64_t>roquet_get64(at + 20) >= 0
     )
@@ -509,7 +509,8 @@ cdef class Decoder:
             position: Where the first record starts in them.
             stop: Position at which no further record is started.
             end: Position where the segment, or its confirmed part, ends; beyond ``data`` perhaps.
-            base: Physical offset of the first byte of ``data``.
+            base: Physical offset of the first byte of ``data``; -1 when the records come from
+                several places, as in the answer to a pull.
 
         Returns:
             The block, the position that was reached, and why: ENDED, FULL, BLANK (the segment ends
@@ -552,7 +553,7 @@ cdef class Decoder:
                 position[0] = at
                 return FULL_
             found = lay_out(data + at, size - at, end - at, &record)
-            if found == GOOD_ and not self._is_sound(data + at, base + at, &record):
+            if found == GOOD_ and not self._is_sound(data + at, base + at if base >= 0 else -1, &record):
                 found = FAULT_
             if found != GOOD_:
                 position[0] = at

@@ -107,9 +107,6 @@ def read_range(
         loop.run_until_complete(fetch.start())
         try:
             while (pieces := loop.run_until_complete(fetch.next())) is not None:
-                if pieces:
-                    batch = rows.batch(pieces)
-                    if batch.num_rows:
-                        yield batch
+                yield from rows.batches(pieces)
         finally:
             loop.run_until_complete(fetch.close())

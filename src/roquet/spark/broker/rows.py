@@ -1,15 +1,18 @@
-"""From records of an answer to an Arrow batch.
+"""From records of an answer to Arrow batches.
 
-Owns the way by messages, one value after the other, which knows everything a client knows:
-batches inside of a message, static topics, tags that only look wanted.
+Owns two ways. Ordinary records, which are nearly all, go through the decoder of the log, many at
+once. What only a client knows goes message by message: batches inside of a message, static topics,
+and records that the decoder does not take. Both ways give the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from roquet.client.compression import decompress
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.message import ReceivedMessage
 from roquet.client.pull_api import decode_messages
@@ -18,9 +21,17 @@ from roquet.model import properties as prop
 from roquet.model.message_queue import MessageQueue
 from roquet.spark.broker.fetch import Piece
 from roquet.spark.broker.offsets import queue_text
+from roquet.spark.log.decoder import ENDED, FULL, lane
+from roquet.spark.log.decoder import Piece as Decoded
+from roquet.spark.log.selection import Selection
 from roquet.spark.schema import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 
 __all__ = ["RowMaker"]
+
+_ANYWHERE = -1
+"""The physical offset of records that come from several places of a log."""
+
+_NOT_IN_RECORDS = frozenset({"topic", "brokerName"})
 
 
 class RowMaker:
@@ -42,18 +53,91 @@ class RowMaker:
         subscription = subscription_of(queue.topic, expression, version_ms=0)
         is_tags = isinstance(expression, str)
         self._tags = frozenset(subscription.tags_set if is_tags else ())
+        decoded = dict.fromkeys(name for name in schema.names if name not in _NOT_IN_RECORDS)
+        if self._tags:
+            decoded["tags"] = None
+        self._lane = lane(tuple(decoded), Selection(), check_crc=False)
 
-    def batch(self, pieces: Iterable[Piece]) -> pa.RecordBatch:
-        """One batch of all messages in the pieces.
+    def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """All messages in the pieces, in order; no batch is empty.
 
         Raises:
             ProtocolError: There are bytes that are no message, or a body that cannot be read.
         """
-        messages = [message for piece in pieces for message in self._messages(piece)]
-        arrays = [
-            pa.array(self._values(field.name, messages), type=field.type) for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        for is_plain, run in itertools.groupby(pieces, key=_is_ordinary):
+            if is_plain:
+                yield from self._quickly(list(run))
+            else:
+                for piece in run:
+                    yield from self._one_by_one(piece)
+
+    # ------------------------------------------------------------------------------ many at once
+
+    def _quickly(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+        # A batch of one answer would be a small one, and every batch costs Spark the same.
+        data = pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces)
+        view = memoryview(data)
+        position = 0
+        while position < len(data):
+            found = self._lane.decode(view, position, len(data), len(data), _ANYWHERE)
+            if found.rows:
+                yield from self._taken(self._batch(found), found.arrays.get("tags"))
+            position = found.reached
+            if found.why not in {ENDED, FULL}:
+                whole = Piece(
+                    data=bytes(view[position:]),
+                    offset_delta=0,
+                    start_offset=pieces[0].start_offset,
+                    end_offset=pieces[-1].end_offset,
+                    is_plain=False,
+                )
+                yield from self._one_by_one(whole)
+                return
+
+    def _batch(self, found: Decoded) -> pa.RecordBatch:
+        arrays = dict(found.arrays)
+        if "topic" in self._schema.names:
+            arrays["topic"] = _repeated(self._queue.topic, found.rows)
+        if "brokerName" in self._schema.names:
+            arrays["brokerName"] = _repeated(self._queue.broker_name, found.rows)
+        if self._decompress and found.compressed:
+            bodies = arrays["body"].to_pylist()
+            for row, sys_flag in found.compressed:
+                bodies[row] = self._unpacked(bodies[row], sys_flag)
+            arrays["body"] = pa.array(bodies, pa.binary())
+        columns = [arrays[name] for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _taken(self, batch: pa.RecordBatch, tags: pa.Array | None) -> Iterator[pa.RecordBatch]:
+        """Without rows whose tags have the hash of those that are wanted, and are others."""
+        if self._tags and tags is not None:
+            is_wanted = [tag in self._tags for tag in tags.to_pylist()]
+            if not all(is_wanted):
+                batch = batch.filter(pa.array(is_wanted))
+        if batch.num_rows:
+            yield batch
+
+    def _unpacked(self, body: bytes, sys_flag: int) -> bytes:
+        try:
+            return decompress(body, sys_flag)
+        except BadBody as error:
+            raise ProtocolError(
+                f"A body of {queue_text(self._queue)} cannot be decompressed",
+                code="bad_body_bytes",
+                detail=error.detail or error.message,
+                hint="Read it as it is: set decompress to false.",
+            ) from error
+
+    # -------------------------------------------------------------------------------- one by one
+
+    def _one_by_one(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        messages = list(self._messages(piece))
+        if messages:
+            arrays = [
+                pa.array(self._values(field.name, messages), type=field.type)
+                for field in self._schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _messages(self, piece: Piece) -> Iterable[ReceivedMessage]:
         found, is_whole = decode_messages(piece.data, self._queue, offset_delta=piece.offset_delta)
@@ -84,16 +168,15 @@ class RowMaker:
     def _body(self, message: ReceivedMessage) -> bytes:
         if not self._decompress:
             return message.raw_body
-        try:
-            return message.body
-        except BadBody as error:
-            raise ProtocolError(
-                f"The body at offset {message.queue_offset} of {queue_text(self._queue)} "
-                f"cannot be decompressed",
-                code="bad_body_bytes",
-                detail=error.detail or error.message,
-                hint="Read it as it is: set decompress to false.",
-            ) from error
+        return self._unpacked(message.raw_body, message.sys_flag)
+
+
+def _is_ordinary(piece: Piece) -> bool:
+    return piece.is_plain and piece.offset_delta == 0
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _micros(timestamp_ms: int) -> int | None:
@@ -119,6 +202,6 @@ _VALUES: dict[str, Callable[[ReceivedMessage], object]] = {
     "reconsumeTimes": lambda message: message.reconsume_times,
     "sysFlag": lambda message: message.sys_flag,
     "flag": lambda message: message.flag,
-    "bodyCrc": lambda message: message.body_crc & 0x7FFFFFFF,
+    "bodyCrc": lambda message: (message.body_crc ^ 0x8000_0000) - 0x8000_0000,
     "preparedTransactionOffset": lambda message: message.prepared_transaction_offset,
 }

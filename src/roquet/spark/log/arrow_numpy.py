@@ -129,7 +129,8 @@ class NumpyDecoder:
     ) -> npt.NDArray[np.bool_]:
         """What is checked beyond the lengths, where those are right."""
         sound = good.copy()
-        sound &= _longs(data, records.starts + 28) == records.starts + base
+        if base >= 0:
+            sound &= _longs(data, records.starts + 28) == records.starts + base
         sound &= (_ints(data, records.starts + 12) >= 0) & (_longs(data, records.starts + 20) >= 0)
         checked = np.flatnonzero(sound)
         topics, numbers = _topics(data, records, sound)
@@ -145,7 +146,8 @@ class NumpyDecoder:
         crc = zlib.crc32(data[body : body + int(records.body_bytes[row])]) & CRC_MASK
         if crc != int.from_bytes(data[start + 8 : start + 12], "big"):
             return False
-        return self._is_good(bytes(data[start : start + size]), base + start)
+        place = base + start if base >= 0 else -1
+        return self._is_good(bytes(data[start : start + size]), place)
 
     def _block(self, data: memoryview, records: _Records) -> NumpyBlock:
         store_ms = _longs(data, records.store_host_at - 8)

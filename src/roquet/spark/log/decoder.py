@@ -154,6 +154,8 @@ def _arguments(columns: Iterable[str], selection: Selection, *, check_crc: bool)
 
 
 def _is_good(record: bytes, physical_offset: int) -> bool:
+    if physical_offset < 0:  # it comes from anywhere, so what it says is right
+        physical_offset = int.from_bytes(record[28:36], "big", signed=True)
     found = check_record(record, 0, len(record), physical_offset=physical_offset, rules=RULES)
     return isinstance(found, DispatchRequest)
 
