@@ -29,6 +29,8 @@ from tests.interop.oracle import PATIENT
 from tests.interop.process import ChildProcess, Listening, find_free_port
 
 APACHE = "apache"
+# The last of the old line whose servers are published.
+APACHE_4 = "apache-4.9.7"
 ROQUET = "roquet"
 
 START_TIMEOUT_S = 60
@@ -173,7 +175,7 @@ class Cluster:
     """One name server and one broker.
 
     Args:
-        namesrv_side: Whose name server, `APACHE` or `ROQUET`.
+        namesrv_side: Whose name server, `APACHE`, `APACHE_4` or `ROQUET`.
         broker_side: Whose broker.
         folder: Where everything of it lies.
         namesrv_settings: Of Roquet's name server, beyond the usual ones.
@@ -199,9 +201,9 @@ class Cluster:
 
     def _start_namesrv(self, port: int) -> JavaNamesrv | RoquetServer:
         folder = self.folder / "namesrv"
-        if self.namesrv_side == APACHE:
-            return start_namesrv(javabuild.build(), folder, port=port)
-        return start_roquet_namesrv(folder, port, self.namesrv_settings)
+        if self.namesrv_side == ROQUET:
+            return start_roquet_namesrv(folder, port, self.namesrv_settings)
+        return start_namesrv(_toolkit_of(self.namesrv_side), folder, port=port)
 
     @property
     def namesrv(self) -> str:
@@ -226,10 +228,11 @@ class Cluster:
         """Starts the broker, again on the port of the one before."""
         store = self.folder / "store"
         port = None if self._broker is None else _port_of(self._broker)
-        if self.broker_side == APACHE:
+        if self.broker_side != ROQUET:
             config = {**BROKER_CONFIG, **self.broker_settings}
+            toolkit = _toolkit_of(self.broker_side)
             self._broker = start_broker(
-                javabuild.build(), self.folder, self._namesrv, store, config, port=port
+                toolkit, self.folder, self._namesrv, store, config, port=port
             )
         else:
             port = find_free_port(-2, 1) if port is None else port
@@ -267,7 +270,7 @@ class Cluster:
         def is_registered() -> bool:
             if self.is_registered():
                 return True
-            if self.broker_side == APACHE:
+            if self.broker_side != ROQUET:
                 _ask(self.broker, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
             return False
 
@@ -320,6 +323,11 @@ class Cluster:
         if self._broker is not None:
             self._broker.__exit__(kind, error, trace)
         self._namesrv.__exit__(kind, error, trace)
+
+
+def _toolkit_of(side: str) -> javabuild.JavaToolkit:
+    _, _, version = side.partition("-")
+    return javabuild.build(javabuild.SERVER_PROJECT, version) if version else javabuild.build()
 
 
 def _port_of(server: Listening) -> int:

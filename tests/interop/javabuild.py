@@ -19,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ORACLE_PROJECT = HERE / "java"
 AGENT_PROJECT = HERE / "javaagent"
+SERVER_PROJECT = HERE / "javaserver"
 CACHE = HERE / ".build"
 
 JAVA_MAJOR_MIN = 17

@@ -45,6 +45,9 @@ class JavaProcess(ChildProcess):
         piped: bool = False,
     ) -> None:
         (folder / "conf").mkdir(parents=True, exist_ok=True)
+        for server in ("broker", "namesrv"):
+            # Servers of version 4 do not start without it.
+            (folder / "conf" / f"logback_{server}.xml").write_text("<configuration/>")
         super().__init__(
             name,
             [

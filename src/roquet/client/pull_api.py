@@ -22,13 +22,14 @@ from roquet.client.instance import ClientInstance
 from roquet.client.message import ReceivedMessage
 from roquet.client.record_reader import read_message
 from roquet.client.route import vip_address
-from roquet.errors import BadBody, CorruptRecord, NoRoute, ProtocolError
+from roquet.errors import BadBody, BrokerRefused, CorruptRecord, NoRoute, ProtocolError
 from roquet.format.batch import decode_batch
 from roquet.model import sys_flag as flags
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header, decode_header
 from roquet.remoting.headers.offset import (
     BoundaryType,
@@ -146,6 +147,8 @@ class PullApi:
         self._client = client
         self.group = group
         self._broker_ids: dict[MessageQueue, int] = {}
+        # Brokers of version 4 know one kind of pull only.
+        self._old_brokers: set[str] = set()
 
     # ------------------------------------------------------------------------------ messages
 
@@ -243,14 +246,10 @@ class PullApi:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        is_lite = sys_flag & PullFlag.LITE_PULL
-        code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
         if timeout_ms is None:
             waits_ms = suspend_ms if sys_flag & PullFlag.SUSPEND else 0
             timeout_ms = PULL_TIMEOUT_MS + waits_ms
-        answer = await self._client.ask(
-            address, code, header, timeout_ms=timeout_ms, accept=_STATUS
-        )
+        answer = await self._ask(address, header, timeout_ms)
         answered = decode_header(PullMessageResponseHeader, answer.ext_fields)
         self._broker_ids[queue] = answered.suggest_which_broker_id
         return PulledRecords(
@@ -261,6 +260,27 @@ class PullApi:
             offset_delta=answered.offset_delta or 0,
             data=answer.body,
         )
+
+    async def _ask(
+        self, address: str, header: PullMessageRequestHeader, timeout_ms: int
+    ) -> RemotingCommand:
+        code = RequestCode.PULL_MESSAGE
+        if header.sys_flag & PullFlag.LITE_PULL:
+            if address not in self._old_brokers:
+                try:
+                    return await self._client.ask(
+                        address,
+                        RequestCode.LITE_PULL_MESSAGE,
+                        header,
+                        timeout_ms=timeout_ms,
+                        accept=_STATUS,
+                    )
+                except BrokerRefused as error:
+                    if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                        raise
+                self._old_brokers.add(address)
+            header = structs.replace(header, sys_flag=header.sys_flag & ~PullFlag.LITE_PULL)
+        return await self._client.ask(address, code, header, timeout_ms=timeout_ms, accept=_STATUS)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget which broker was suggested for a queue.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 
 import pytest
 
@@ -16,7 +16,9 @@ from roquet.format.commit_log import encode_record
 from roquet.model import sys_flag as flags
 from roquet.model.host import LOOPBACK
 from roquet.model.message_queue import MessageQueue
-from roquet.remoting.headers.pull import PullFlag
+from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.pull import PullFlag, PullMessageRequestHeader
 from roquet.testing.broker import RunningBroker, broker
 from tests.unit.client.pull_kit import GROUP, TOPIC, opened, queue_of, store
 
@@ -214,3 +216,39 @@ def test_a_batch_that_cannot_be_read_is_handed_over_whole() -> None:
     flag = flags.INNER_BATCH | flags.NEED_UNWRAP
     (found,), _ = decode_messages(record(5, b"no batch", sys_flag=flag), QUEUE)
     assert (found.body, found.queue_offset) == (b"no batch", 5)
+
+
+async def test_a_broker_of_version_4_is_asked_with_the_only_pull_that_it_knows(
+    running: RunningBroker,
+    client: ClientInstance,
+    api: PullApi,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await store(client, running, b"1", b"2")
+    asked: list[tuple[int, int]] = []
+    ask = client.ask
+
+    async def ask_old(
+        address: str,
+        code: int,
+        header: PullMessageRequestHeader,
+        *,
+        timeout_ms: int,
+        accept: Container[int],
+    ) -> RemotingCommand:
+        asked.append((code, header.sys_flag))
+        if code == RequestCode.LITE_PULL_MESSAGE:
+            raise BrokerRefused("", response_code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        return await ask(address, code, header, timeout_ms=timeout_ms, accept=accept)
+
+    await api.max_offset(queue_of(running))
+    monkeypatch.setattr(client, "ask", ask_old)
+    flag = PullFlag.SUBSCRIPTION | PullFlag.LITE_PULL
+    for queue_offset in range(2):
+        found = await api.pull(queue_of(running), queue_offset, subscription=ALL, sys_flag=flag)
+        assert found.next_offset == 2
+    assert asked == [
+        (RequestCode.LITE_PULL_MESSAGE, flag),
+        (RequestCode.PULL_MESSAGE, PullFlag.SUBSCRIPTION),
+        (RequestCode.PULL_MESSAGE, PullFlag.SUBSCRIPTION),
+    ]
