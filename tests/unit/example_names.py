@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -30,6 +31,7 @@ from roquet.client import (
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.connection import Connection
 from roquet.remoting.hooks import RpcCall
+from roquet.testing import files, history
 from roquet.testing.background import BackgroundBroker, background_broker
 from roquet.testing.broker import Options, RunningBroker, broker
 from roquet.testing.fault_proxy import HELD_BYTES_MAX, Direction, FaultProxy
@@ -67,6 +69,7 @@ def server() -> Iterator[dict[str, object]]:
                 roquet.client.Producer(running.namesrv, group="preparing") as producer,
             ):
                 sent = await prepared(running, admin)
+                (running.folder / "examples").mkdir()
                 await admin.groups.create("examples")
                 for topic in ("Parcels", "Letters"):
                     await running.create_topic(topic)
@@ -96,6 +99,7 @@ GENERAL: dict[str, object] = {
     "Path": Path,
     "asyncio": asyncio,
     "pytest": pytest,
+    "random": random,
     "threading": threading,
 }
 PUBLIC: dict[str, dict[str, object]] = {
@@ -103,6 +107,8 @@ PUBLIC: dict[str, dict[str, object]] = {
     "admin": {name: getattr(roquet.admin, name) for name in roquet.admin.__all__},
     "sync": {name: getattr(roquet.sync, name) for name in roquet.sync.__all__},
     "testing": {
+        **{name: getattr(files, name) for name in files.__all__},
+        **{name: getattr(history, name) for name in history.__all__},
         "BackgroundBroker": BackgroundBroker,
         "Direction": Direction,
         "FaultProxy": FaultProxy,

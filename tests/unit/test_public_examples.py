@@ -25,7 +25,10 @@ import roquet.sync
 import roquet.testing.background
 import roquet.testing.broker
 import roquet.testing.fault_proxy
+import roquet.testing.files
+import roquet.testing.history
 import roquet.testing.pytest_plugin
+from roquet.runtime.files import Files
 from tests.unit import example_names
 
 PUBLIC_MODULES = (
@@ -35,6 +38,8 @@ PUBLIC_MODULES = (
     roquet.testing.broker,
     roquet.testing.background,
     roquet.testing.fault_proxy,
+    roquet.testing.files,
+    roquet.testing.history,
     roquet.testing.pytest_plugin,
 )
 
@@ -58,14 +63,18 @@ def code_of(text: str | None) -> str:
 
 
 def members_of(kind: type) -> Iterator[tuple[str, str]]:
-    """The public methods of a class, with the example of their own or of what they override."""
+    """The public methods of a class, with the example of their own or of what they override.
+
+    Those of the file system of ``roquet.runtime``, which stand-ins override, are not theirs.
+    """
     own = [each for each in kind.__mro__ if each.__module__.startswith("roquet.")]
     for member in dict.fromkeys(name for each in own for name in vars(each)):
         value = inspect.getattr_static(kind, member)
         is_method = inspect.isfunction(value) or isinstance(
             value, (property, classmethod, staticmethod)
         )
-        if is_method and not member.startswith("_"):
+        is_of_files = issubclass(kind, Files) and hasattr(Files, member)
+        if is_method and not member.startswith("_") and not is_of_files:
             defined = [getattr(each, member) for each in own if member in vars(each)]
             codes = [code_of(inspect.getdoc(each)) for each in defined]
             yield member, next(filter(str.strip, codes), "")
@@ -133,6 +142,7 @@ def test_the_collection_sees_all_kinds_of_names() -> None:
         ("admin", "Topics.create"),
         ("sync", "Producer.send"),
         ("sync", "Producer.start"),
+        ("sync", "Producer.close"),
         ("sync", "Topics.create"),
         ("testing", "broker"),
         ("testing", "roquet_broker"),

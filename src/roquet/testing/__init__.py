@@ -1,5 +1,7 @@
 """Tools for testing programs that use Roquet, and Roquet itself.
 
-They are part of the product: typed, documented and kept working. May import every package except
-the commands and the dashboard; product code never imports it.
+Each module has its own: ``broker`` and ``background`` a broker inside a test, ``pytest_plugin`` the
+fixtures, ``fault_proxy`` a bad network, ``files`` a bad disk, ``history`` a checker of what clients
+saw. They are part of the product: typed, documented and kept working. May import every package
+except the commands and the dashboard; product code never imports it.
 """

@@ -86,6 +86,13 @@ class FaultyFiles(HookedFiles):
     Attributes:
         calls: The calls counted so far.
         failed: The call that failed first, if one has.
+
+    Example:
+        files = FaultyFiles(fail_at=1, only=frozenset({"make_dir"}))
+        try:
+            files.make_dir(folder / "refused")
+        except OSError:
+            print(files.failed)
     """
 
     def __init__(
@@ -130,7 +137,13 @@ class FaultyFiles(HookedFiles):
         return OSError(self._error, os.strerror(self._error), str(path))
 
     def heal(self) -> None:
-        """Let every later call succeed."""
+        """Let every later call succeed.
+
+        Example:
+            files = FaultyFiles(fail_at=1, and_after=True)
+            files.heal()
+            files.make_dir(folder / "healed")
+        """
         self.fail_at = 0
 
     def write_at(self, fd: int, data: Buffer, position: int) -> None:
@@ -182,6 +195,13 @@ class RecordingFiles(HookedFiles):
             from 1 on; the moment to build an image.
 
     Images come from the record, so the disk is not waited for.
+
+    Example:
+        files = RecordingFiles(folder)
+        files.make_dirs(folder / "data")
+        files.write_file(folder / "data" / "synced", b"safe")
+        files.image(random.Random(7), folder / "after-a-power-cut")
+        files.release()
     """
 
     def __init__(
@@ -213,7 +233,12 @@ class RecordingFiles(HookedFiles):
         return Files.read_at(self, inode.fd, Files.length(self, inode.fd), 0)
 
     def release(self) -> None:
-        """Close what the record keeps open."""
+        """Close what the record keeps open.
+
+        Example:
+            files = RecordingFiles(folder)
+            files.release()
+        """
         with self._lock:
             while self._all:
                 Files.close(self, self._all.pop().fd)
@@ -327,6 +352,12 @@ class RecordingFiles(HookedFiles):
             rng: Decides page by page and name by name.
             target: A directory that does not exist yet; it stands for the root.
             by_sector: Decide sector by sector instead of page by page.
+
+        Example:
+            files = RecordingFiles(folder)
+            for seed in range(3):
+                files.image(random.Random(seed), folder / f"image-{seed}", by_sector=True)
+            files.release()
         """
         with self._lock:
             names = dict(self._sure)
@@ -336,7 +367,13 @@ class RecordingFiles(HookedFiles):
             self._build(names, target, lambda inode: self._torn(rng, inode, by_sector=by_sector))
 
     def killed(self, target: Path) -> None:
-        """Build in ``target`` what a process killed at this moment leaves: all it has written."""
+        """Build in ``target`` what a process killed at this moment leaves: all it has written.
+
+        Example:
+            files = RecordingFiles(folder)
+            files.killed(folder / "after-a-kill")
+            files.release()
+        """
         with self._lock:
             self._build(self._names, target, self._content)
 

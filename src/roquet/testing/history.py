@@ -31,11 +31,22 @@ from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
+__all__ = ["Anomaly", "History", "Outcome", "Poll", "QueueKey", "Seen", "Send", "check"]
+
 QueueKey = tuple[str, int]
+"""A topic, and the id of one of its queues.
+
+Example:
+    queue_key: QueueKey = ("Orders", 0)
+"""
 
 
 class Outcome(Enum):
-    """What a producer knows of a send."""
+    """What a producer knows of a send.
+
+    Example:
+        assert Outcome("maybe") is Outcome.MAYBE
+    """
 
     OK = "ok"
     FAIL = "fail"
@@ -48,6 +59,10 @@ class Send:
 
     ``invoked`` and ``completed`` are places in the order of events; a send that was never
     answered has no ``completed``.
+
+    Example:
+        send = Send("shop", ("Orders", 0), "order-17", invoked=1)
+        assert send.outcome is Outcome.MAYBE
     """
 
     producer: str
@@ -61,7 +76,11 @@ class Send:
 
 
 class Seen(NamedTuple):
-    """A value at an offset."""
+    """A value at an offset.
+
+    Example:
+        assert Seen(0, "order-17").value == "order-17"
+    """
 
     queue_offset: int
     value: str
@@ -69,7 +88,11 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Poll:
-    """One read of a queue within a reader's session; ``life`` counts the broker's starts."""
+    """One read of a queue within a reader's session; ``life`` counts the broker's starts.
+
+    Example:
+        poll = Poll("reader-1", ("Orders", 0), from_offset=0, seen=[Seen(0, "order-17")])
+    """
 
     session: str
     queue: QueueKey
@@ -80,7 +103,11 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A broken rule, and where."""
+    """A broken rule, and where.
+
+    Example:
+        print(Anomaly("lost-write", ("Orders", 0), "'order-17' is not there"))
+    """
 
     kind: str
     queue: QueueKey
@@ -89,14 +116,26 @@ class Anomaly:
 
 @dataclass
 class History:
-    """Everything that clients did, in the order they knew of it."""
+    """Everything that clients did, in the order they knew of it.
+
+    Example:
+        history = History()
+        history.invoke("shop", ("Orders", 0), "order-17")
+        history.complete("order-17", Outcome.OK, queue_offset=0)
+        assert check(history, {("Orders", 0): [Seen(0, "order-17")]}) == []
+    """
 
     sends: dict[str, Send] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     _events: int = 0
 
     def invoke(self, producer: str, queue: QueueKey, value: str) -> Send:
-        """A send begins; the same value again is a producer's retry."""
+        """A send begins; the same value again is a producer's retry.
+
+        Example:
+            history = History()
+            assert history.invoke("shop", ("Orders", 0), "order-17").attempts == 1
+        """
         self._events += 1
         known = self.sends.get(value)
         if known is not None:
@@ -106,7 +145,13 @@ class History:
         return send
 
     def complete(self, value: str, outcome: Outcome, queue_offset: int | None = None) -> None:
-        """A send is answered."""
+        """A send is answered.
+
+        Example:
+            history = History()
+            history.invoke("shop", ("Orders", 0), "order-17")
+            history.complete("order-17", Outcome.FAIL)
+        """
         self._events += 1
         send = self.sends[value]
         send.completed = self._events
@@ -114,7 +159,12 @@ class History:
         send.queue_offset = queue_offset
 
     def poll(self, poll: Poll) -> None:
-        """A read happened."""
+        """A read happened.
+
+        Example:
+            history = History()
+            history.poll(Poll("reader-1", ("Orders", 0), from_offset=0, seen=[]))
+        """
         self.polls.append(poll)
 
 
@@ -134,6 +184,13 @@ def check(
 
     Returns:
         What is wrong; nothing if the history is one that a queue may have.
+
+    Example:
+        history = History()
+        history.invoke("shop", ("Orders", 0), "order-17")
+        history.complete("order-17", Outcome.OK, queue_offset=0)
+        (lost,) = check(history, {("Orders", 0): []})
+        assert lost.kind == "lost-write"
     """
     first = dict(first_offsets or {})
     return [

@@ -12,7 +12,12 @@ from roquet.runtime.files import Buffer, DiskUsage, Files, Mapping
 
 
 class QuickFiles(Files):
-    """Real files that never wait for the disk: for tests after which nobody cuts the power."""
+    """Real files that never wait for the disk: for tests after which nobody cuts the power.
+
+    Example:
+        async with broker(files=QuickFiles()) as quick:
+            await quick.create_topic("Orders")
+    """
 
     def data_sync(self, fd: int) -> None:
         """Leave the bytes to the kernel."""
@@ -22,14 +27,34 @@ class QuickFiles(Files):
 
 
 class HookedFiles(QuickFiles):
-    """Quick files; :meth:`before` sees every call that the operating system could refuse."""
+    """Quick files; :meth:`before` sees every call that the operating system could refuse.
+
+    Example:
+        class Count(HookedFiles):
+            count = 0
+
+            def before(self, name: str, path: Path) -> None:
+                self.count += 1
+
+        files = Count()
+        async with broker(files=files) as counted:
+            await counted.create_topic("Orders")
+        assert files.count > 0
+    """
 
     def __init__(self) -> None:
         """Start without open descriptors."""
         self._paths: dict[int, Path] = {}
 
     def before(self, name: str, path: Path) -> None:
-        """Told of a call before it is made; may raise in its place."""
+        """Told of a call before it is made; may raise in its place.
+
+        Example:
+            class Forbid(HookedFiles):
+                def before(self, name: str, path: Path) -> None:
+                    if name == "unlink":
+                        raise PermissionError(path)
+        """
 
     def _before(self, name: str, fd: int) -> None:
         self.before(name, self._paths.get(fd, Path("?")))
