@@ -11,8 +11,8 @@ import roquet.admin
 import roquet.client
 import roquet.sync
 
-# Of asyncio by nature: the client behind a producer or consumer.
-LEFT_OUT = {"client"}
+# Of asyncio by nature: the client behind a producer or consumer, and what asks single servers.
+LEFT_OUT = {"calls", "client"}
 
 TWINS = {
     name: (getattr(module, name), getattr(roquet.sync, name))
