@@ -13,6 +13,7 @@ import click
 __all__ = ["JOBS", "spark"]
 
 JOBS: dict[str, tuple[str, str]] = {
+    "archive": ("roquet.cli.spark.archive:archive", "The log as a Parquet lake."),
     "lag": ("roquet.cli.spark.lag:lag", "How far consumer groups are behind."),
     "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
     "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),

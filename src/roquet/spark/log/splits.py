@@ -9,7 +9,7 @@ time is found by bisection in the same way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from roquet.format.commit_log import (
     RECORD_BYTES_MIN,
@@ -50,7 +50,21 @@ def plan(
     """
     total = max(stop - start, 0)
     count = max(tasks_min, -(-total // split_bytes))
-    aims = deque(start + total * number // count for number in range(1, count))
+    return plan_at(
+        log, start, stop, [start + total * number // count for number in range(1, count)]
+    )
+
+
+def plan_at(log: LogFiles, start: int, stop: int, cuts: Sequence[int]) -> list[list[LogRange]]:
+    """Cut a range of the log into tasks at given places.
+
+    Args:
+        log: The log.
+        start: As of :func:`plan`.
+        stop: As of :func:`plan`.
+        cuts: Physical offsets in order; a task begins with a record at or behind each.
+    """
+    aims = deque(cuts)
     tasks: list[list[LogRange]] = [[]]
     cutter = Cutter(log)
     for whole in segment_ranges(log, start, stop):

@@ -1,0 +1,364 @@
+"""The log as a Parquet lake, by topic and day.
+
+Workers decode ranges of the log and write Parquet themselves; only manifests come back. A run goes
+on where the one before it ended and replaces what may have grown, so that it can be run by cron,
+killed at any time, and run again: see :mod:`roquet.spark.jobs.lake`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from roquet.errors import SparkOptionError
+from roquet.runtime.files import Files
+from roquet.spark.jobs.inputs import ALL, Wanted
+from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, partition_path
+from roquet.spark.log.reading import LogRange, LogReader, ReadRules
+from roquet.spark.log.selection import Selection
+from roquet.spark.log.splits import Cutter, plan_at
+from roquet.spark.log.store_files import LogFiles, open_log
+from roquet.spark.report import Report
+from roquet.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema, struct_type
+from roquet.spark.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Damage", "archive"]
+
+RANGE_BYTES = 128 << 20
+"""How much of the log a range has, about."""
+
+HELD_BYTES = 64 << 20
+"""How much a worker holds before it writes a row group."""
+
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""The day of a message whose store time is beyond all calendars, as Hive and Spark write it."""
+
+LOST = "lost"
+DAMAGED = "damaged"
+
+_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+_TOPIC, _DAY = "topic", "day"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes of the log that are no message."""
+
+    physical_offset: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A range that one worker writes."""
+
+    ranges: list[LogRange]
+    is_complete: bool
+
+    @property
+    def start(self) -> int:
+        return self.ranges[0].start
+
+    @property
+    def stop(self) -> int:
+        return self.ranges[-1].stop
+
+
+@dataclass
+class _Done:
+    """What a worker says when it is done."""
+
+    manifest: RangeManifest
+    damages: list[Damage] = field(default_factory=list)
+
+
+def archive(
+    spark: SparkSession,
+    store: str,
+    lake: str,
+    *,
+    broker_name: str = "log",
+    wanted: Wanted = ALL,
+    decompress: bool = True,
+    compression: str = "zstd",
+    range_bytes: int = RANGE_BYTES,
+    is_dry_run: bool = False,
+) -> Report:
+    """Bring the lake up to the log.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory.
+        lake: A folder, or a URI that pyarrow knows.
+        broker_name: Whose log it is; lakes may hold several.
+        wanted: Which messages. Topics are fixed by the first run; ``from_ms`` counts in the first.
+        decompress: Whether bodies are written as they were before compression.
+        compression: Of the Parquet files.
+        range_bytes: How much of the log one worker takes at a time.
+        is_dry_run: Only tell what would be written.
+
+    Returns:
+        Numbers of ranges, messages and files. What the log lost before it was archived (``lost``)
+        and damaged bytes (``damaged``) are findings.
+
+    Raises:
+        SparkOptionError: The lake holds other topics of this broker, or the compression is unknown.
+    """
+    if compression not in _COMPRESSIONS:
+        raise SparkOptionError(
+            f"{compression!r} is no compression of Parquet files here.",
+            hint=f"Take one of: {', '.join(_COMPRESSIONS)}.",
+        )
+    report = Report(job="archive", source=store, is_dry_run=is_dry_run)
+    place = Lake(lake)
+    rules = ArchiveRules(topics=sorted(wanted.topics), decompress=decompress)
+    _check_rules(place, broker_name, rules)
+    log = open_log(Files(), [store])
+    known = place.manifests(broker_name)
+    start = _start(report, log, known, wanted)
+    tasks = plan_tasks(log, start, _stop(log, start, wanted), range_bytes)
+    report.numbers |= {
+        "rangesBefore": len(known),
+        "ranges": len(tasks),
+        "bytesToRead": sum(each.stop - each.start for each in tasks),
+    }
+    if is_dry_run:
+        return report
+    place.write_rules(broker_name, rules)
+    worker = ArchiveWorker(lake, broker_name, rules, compression)
+    done = run_tasks(spark, tasks, worker)
+    manifests = [each.manifest for each in done]
+    report.numbers |= {
+        "messages": sum(each.rows for each in manifests),
+        "files": sum(len(each.files) for each in manifests),
+    }
+    for each in done:
+        for damage in each.damages:
+            report.add_finding(DAMAGED, f"physical offset {damage.physical_offset}", damage.detail)
+    _add_table(report, manifests)
+    report.outputs.append(lake)
+    return report
+
+
+def _check_rules(place: Lake, broker_name: str, rules: ArchiveRules) -> None:
+    found = place.rules(broker_name)
+    if found is None or found == rules:
+        return
+    raise SparkOptionError(
+        f"The lake holds other messages of {broker_name!r} than are asked for.",
+        detail=f"it has {_told(found)}, asked for are {_told(rules)}",
+        hint="Ask for the same, or take another lake.",
+    )
+
+
+def _told(rules: ArchiveRules) -> str:
+    topics = ", ".join(rules.topics) or "all topics"
+    return f"{topics} with bodies {'decompressed' if rules.decompress else 'as stored'}"
+
+
+def _start(report: Report, log: LogFiles, known: Sequence[RangeManifest], wanted: Wanted) -> int:
+    """Where to go on: behind the last range that will not grow."""
+    if not known:
+        start = log.start_offset
+        if wanted.from_ms is not None:
+            start = Cutter(log).time_from(wanted.from_ms, start, log.end_offset)
+        return start
+    last = known[-1]
+    start = last.stop if last.is_complete else last.start
+    if start >= log.start_offset:
+        return start
+    lost_from = max(start, last.stop)
+    if lost_from < log.start_offset:
+        report.add_finding(
+            LOST,
+            f"physical offsets {lost_from} to {log.start_offset}",
+            f"{log.start_offset - lost_from} bytes of the log are gone, and not in the lake",
+        )
+    return log.start_offset
+
+
+def _stop(log: LogFiles, start: int, wanted: Wanted) -> int:
+    if wanted.to_ms is None:
+        return log.end_offset
+    return Cutter(log).time_from(wanted.to_ms, start, log.end_offset)
+
+
+def plan_tasks(log: LogFiles, start: int, stop: int, range_bytes: int) -> list[_Task]:
+    """The ranges to write. Each but the last has ``range_bytes`` at least, and is complete.
+
+    So the first covers whatever an earlier run wrote of it, and every file of that run is replaced.
+    """
+    cuts = range(start + range_bytes, max(stop, start), range_bytes)
+    tasks = plan_at(log, start, stop, cuts)
+    return [_Task(ranges, number < len(tasks)) for number, ranges in enumerate(tasks, 1)]
+
+
+def _add_table(report: Report, manifests: Sequence[RangeManifest]) -> None:
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    for manifest in manifests:
+        for each in manifest.files:
+            rows, files = totals.get((each.topic, each.day), (0, 0))
+            totals[each.topic, each.day] = (rows + each.rows, files + 1)
+    report.add_table(
+        "Written",
+        ["topic", "day", "messages", "files"],
+        [[*key, *total] for key, total in sorted(totals.items())],
+    )
+
+
+@dataclass(frozen=True)
+class ArchiveWorker:
+    """Sent to executors: writes one range, then its manifest."""
+
+    lake: str
+    broker_name: str
+    rules: ArchiveRules
+    compression: str
+
+    def __call__(self, task: _Task) -> _Done:
+        """Write a range."""
+        place = Lake(self.lake)
+        damages: list[Damage] = []
+        with ExitStack() as stack:
+            writers = _Writers(place, self, task.start, stack)
+            for batch in self._batches(task.ranges):
+                writers.add(_without_damage(batch, damages))
+            files = writers.finish()
+        manifest = RangeManifest(
+            broker_name=self.broker_name,
+            start=task.start,
+            stop=task.stop,
+            is_complete=task.is_complete,
+            files=files,
+        )
+        place.write_manifest(manifest)
+        return _Done(manifest, damages)
+
+    def _batches(self, ranges: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(struct_type([*COLUMNS, CORRUPT_COLUMN]))
+        selection = Selection(topics=frozenset(self.rules.topics))
+        rules = ReadRules(
+            selection=selection, decompress=self.rules.decompress, broker_name=self.broker_name
+        )
+        return LogReader(schema, rules).batches(ranges)
+
+
+def _without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBatch:
+    """The messages of a batch; what is none is put to ``damages``."""
+    told = batch.column(CORRUPT_COLUMN)
+    if told.null_count < batch.num_rows:
+        bad = batch.filter(pc.is_valid(told))
+        damages += [
+            Damage(row["physicalOffset"] or 0, row[CORRUPT_COLUMN]) for row in bad.to_pylist()
+        ]
+        batch = batch.filter(pc.is_null(told))
+    return batch.drop_columns([CORRUPT_COLUMN])
+
+
+class _Writers:
+    """The files of one range: by topic and day, each under a name of its own until it is whole."""
+
+    def __init__(self, place: Lake, worker: ArchiveWorker, start: int, stack: ExitStack) -> None:
+        self._place = place
+        self._name = f"part-{quote(worker.broker_name, safe='')}-{start:020d}.parquet"
+        self._compression = worker.compression
+        self._stack = stack
+        self._held: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+        self._held_bytes = 0
+        self._open: dict[tuple[str, str], pq.ParquetWriter] = {}
+        self._totals: dict[tuple[str, str], list[int]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows, and write what became too much to hold."""
+        for key, part in split_by_day(batch):
+            self._held.setdefault(key, []).append(part)
+            self._count(key, part)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= HELD_BYTES:
+            self._flush()
+
+    def _count(self, key: tuple[str, str], part: pa.RecordBatch) -> None:
+        offsets = pc.min_max(part.column("physicalOffset"))
+        # Spark's int is signed, a checksum is not.
+        crcs = pc.bit_wise_and(part.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
+        low, high = offsets["min"].as_py(), offsets["max"].as_py()
+        total = self._totals.setdefault(key, [0, 0, low, high])
+        total[0] += part.num_rows
+        total[1] += pc.sum(crcs).as_py()
+        total[2], total[3] = min(total[2], low), max(total[3], high)
+
+    def _flush(self) -> None:
+        for key, parts in self._held.items():
+            table = pa.Table.from_batches(parts).drop_columns([_TOPIC])
+            self._writer(key, table.schema).write_table(table)
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _writer(self, key: tuple[str, str], schema: pa.Schema) -> pq.ParquetWriter:
+        if key not in self._open:
+            path = self._place.path(partition_path(*key), f".{self._name}.tmp")
+            self._place.filesystem.create_dir(posixpath.dirname(path))
+            self._open[key] = self._stack.enter_context(
+                pq.ParquetWriter(
+                    path,
+                    schema,
+                    filesystem=self._place.filesystem,
+                    compression=self._compression,
+                    compression_level=1 if self._compression == "zstd" else None,
+                )
+            )
+        return self._open[key]
+
+    def finish(self) -> list[FileEntry]:
+        """Publish all files."""
+        self._flush()
+        entries = []
+        for key, writer in sorted(self._open.items()):
+            writer.close()
+            folder = self._place.path(partition_path(*key))
+            self._place.filesystem.move(
+                posixpath.join(folder, f".{self._name}.tmp"), posixpath.join(folder, self._name)
+            )
+            rows, crc_sum, first, last = self._totals[key]
+            entries.append(
+                FileEntry(
+                    path=posixpath.join(partition_path(*key), self._name),
+                    topic=key[0],
+                    day=key[1],
+                    rows=rows,
+                    crc_sum=crc_sum,
+                    first_physical_offset=first,
+                    last_physical_offset=last,
+                )
+            )
+        return entries
+
+
+def split_by_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
+    """The rows of each topic and day (UTC, by store time), in their order."""
+    if not batch.num_rows:
+        return
+    topics = batch.column(_TOPIC).dictionary_encode()
+    days = pc.fill_null(
+        pc.strftime(batch.column("storeTimestamp"), format="%Y-%m-%d"), NO_DAY
+    ).dictionary_encode()
+    count = len(days.dictionary)
+    keys = pc.add(
+        pc.multiply(topics.indices.cast(pa.int64()), count), days.indices.cast(pa.int64())
+    )
+    distinct = pc.unique(keys).to_pylist()
+    for number in distinct:
+        part = batch if len(distinct) == 1 else batch.filter(pc.equal(keys, number))
+        topic, day = topics.dictionary[number // count], days.dictionary[number % count]
+        yield (topic.as_py(), day.as_py()), part

@@ -1,0 +1,158 @@
+"""The lake holds what the log holds, once, whatever came between."""
+
+import shutil
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from roquet.errors import SparkOptionError
+from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.jobs.lake import Lake
+from roquet.spark.report import Report
+from tests.unit.spark.jobs.kit import HERE
+from tests.unit.spark.log.kit import mixed_messages, stored_rows, write_store
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "data" / "store-json-clean"
+BROKER = "broker-a"
+
+
+def run(store: Path, lake: Path, *, range_bytes: int = 8 << 10, **more: object) -> Report:
+    return archive(
+        HERE,
+        str(store),
+        str(lake),
+        broker_name=BROKER,
+        range_bytes=range_bytes,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def lake_rows(lake: Path) -> dict[int, tuple[str, bytes, str]]:
+    """By physical offset: topic, body and day; a message that is there twice fails."""
+    rows: dict[int, tuple[str, bytes, str]] = {}
+    for path in sorted(lake.glob("topic=*/day=*/part-*.parquet")):
+        table = pq.ParquetFile(path).read()
+        topic = path.parts[-3].removeprefix("topic=").replace("%25", "%")
+        for row in table.to_pylist():
+            assert row["physicalOffset"] not in rows, f"{path} has a message again"
+            rows[row["physicalOffset"]] = (topic, row["body"], path.parts[-2])
+    return rows
+
+
+def log_rows(store: Path) -> dict[int, tuple[str, bytes, str]]:
+    return {
+        row["physicalOffset"]: (
+            row["topic"],
+            row["body"],
+            f"day={datetime.fromtimestamp(row['storeTimestamp'] / 1e6, UTC):%Y-%m-%d}",
+        )
+        for row in stored_rows(store)
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_store(tmp_path / "store", mixed_messages(300), step_ms=600_000)
+    return tmp_path / "store"
+
+
+def test_a_java_store(tmp_path: Path) -> None:
+    report = run(GOLDEN, tmp_path / "lake", decompress=False)
+    assert lake_rows(tmp_path / "lake") == log_rows(GOLDEN)
+    assert report.numbers["messages"] == len(log_rows(GOLDEN))
+    assert not report.findings
+
+
+def test_ranges_follow_each_other_and_runs_repeat(store: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    first = run(store, lake)
+    manifests = Lake(str(lake)).manifests(BROKER)
+    assert len(manifests) == first.numbers["ranges"]
+    assert len(manifests) > 3
+    for before, after in pairwise(manifests):
+        assert (before.stop, before.is_complete) == (after.start, True)
+    assert sum(each.rows for each in manifests) == len(lake_rows(lake))
+    files = {path: path.stat().st_mtime_ns for path in lake.rglob("*.parquet")}
+    again = run(store, lake)
+    assert again.numbers["ranges"] == 1
+    assert lake_rows(lake) == log_rows(store)
+    assert {path for path in lake.rglob("*") if path.suffix == ".tmp"} == set()
+    assert len([path for path in files if path.stat().st_mtime_ns == files[path]]) > 3
+
+
+def test_a_log_that_grows(tmp_path: Path) -> None:
+    whole, part, lake = tmp_path / "whole", tmp_path / "part", tmp_path / "lake"
+    messages = mixed_messages(240)
+    write_store(whole, messages, step_ms=60_000)
+    for count in (1, 50, 51, 130, 240):
+        shutil.rmtree(part, ignore_errors=True)
+        write_store(part, messages[:count], step_ms=60_000)
+        run(part, lake)
+        assert lake_rows(lake) == log_rows(part), count
+    assert lake_rows(lake) == log_rows(whole)
+
+
+def test_a_run_that_was_killed_is_repaired(store: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run(store, lake)
+    manifests = sorted((lake / "_manifest" / BROKER).glob("0*.json"))
+    for killed in manifests[2:]:
+        killed.unlink()
+    victim = next(lake.rglob("part-*.parquet"))
+    (victim.parent / f".{victim.name}.tmp").write_bytes(b"half a file")
+    run(store, lake)
+    assert lake_rows(lake) == log_rows(store)
+
+
+def test_what_is_asked_for_is_fixed(store: Path, tmp_path: Path) -> None:
+    topics = sorted({topic for topic, _, _ in log_rows(store).values()})
+    lake = tmp_path / "lake"
+    run(store, lake, wanted=Wanted(topics=topics[:1]))
+    expected = {at: row for at, row in log_rows(store).items() if row[0] == topics[0]}
+    assert lake_rows(lake) == expected
+    with pytest.raises(SparkOptionError, match="other messages"):
+        run(store, lake)
+    with pytest.raises(SparkOptionError, match="no compression"):
+        run(store, lake, compression="rar")
+
+
+def test_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
+    report = run(store, tmp_path / "lake", is_dry_run=True)
+    assert not (tmp_path / "lake").exists()
+    assert report.numbers["bytesToRead"]
+
+
+def test_damage_is_a_finding_and_not_a_row(store: Path, tmp_path: Path) -> None:
+    victim = sorted(log_rows(store))[10]
+    expected = log_rows(store)
+    segment = min((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[victim + 4 : victim + 8] = bytes(4)
+    segment.write_bytes(data)
+    report = run(store, tmp_path / "lake")
+    del expected[victim]
+    assert lake_rows(tmp_path / "lake") == expected
+    (finding,) = report.findings
+    assert (finding.kind, finding.where) == ("damaged", f"physical offset {victim}")
+
+
+def test_a_log_that_lost_its_head(tmp_path: Path) -> None:
+    store, lake = tmp_path / "store", tmp_path / "lake"
+    write_store(store, mixed_messages(400), step_ms=1000)
+    segments = sorted((store / "commitlog").iterdir())
+    assert len(segments) > 2
+    run(store, lake, wanted=Wanted(to_ms=first_time(store) + 10_000))
+    for segment in segments[:-1]:
+        segment.unlink()
+    report = run(store, lake)
+    (finding,) = report.findings
+    assert finding.kind == "lost"
+    assert log_rows(store).items() <= lake_rows(lake).items()
+
+
+def first_time(store: Path) -> int:
+    return min(int(row["storeTimestamp"]) for row in stored_rows(store)) // 1000
