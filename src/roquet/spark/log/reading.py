@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from roquet.client.compression import decompress
 from roquet.errors import BadBody, CorruptRecord, DataLost
-from roquet.format.commit_log import RECORD_BYTES_MIN
 from roquet.runtime.files import Files
 from roquet.spark.log.corrupt import (
     DROPMALFORMED,
@@ -26,7 +25,7 @@ from roquet.spark.log.corrupt import (
 )
 from roquet.spark.log.decoder import BLANK, ENDED, FULL, MORE, Lane, Piece, lane
 from roquet.spark.log.selection import Selection
-from roquet.spark.log.window import Segment, Window
+from roquet.spark.log.window import Segment, Window, claimed_bytes
 from roquet.spark.schema import CORRUPT_COLUMN
 
 BODY_BATCH_BYTES = 32 << 20
@@ -203,12 +202,6 @@ class LogReader:
             else:
                 columns.append(pa.nulls(rows, each.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def claimed_bytes(window: Window, offset: int) -> int:
-    """How long the record at an offset says that it is, or enough to tell."""
-    head = window.view[offset - window.base :][:4]
-    return int.from_bytes(head, "big") if len(head) == 4 else RECORD_BYTES_MIN
 
 
 def _one(value: object, kind: pa.DataType) -> pa.Array:

@@ -21,9 +21,9 @@ from roquet.format.commit_log import (
 from roquet.model.delay_level import DelayLevels
 from roquet.spark.log.corrupt import damage_at
 from roquet.spark.log.decoder import ENDED, FULL, MORE, walk
-from roquet.spark.log.reading import LogRange, claimed_bytes
+from roquet.spark.log.reading import LogRange
 from roquet.spark.log.store_files import LogFiles
-from roquet.spark.log.window import Window
+from roquet.spark.log.window import Window, claimed_bytes
 
 SPLIT_BYTES = 128 << 20
 ASKED_QUEUES_MAX = 32

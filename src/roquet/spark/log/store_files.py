@@ -30,8 +30,10 @@ from roquet.model.delay_level import DelayLevels
 from roquet.runtime.files import Files
 from roquet.runtime.held_stores import store_holder
 from roquet.spark.log.corrupt import next_record
+from roquet.spark.log.decoder import ENDED, FULL, MORE, lane
 from roquet.spark.log.queue_files import QueueFiles, read_queues
-from roquet.spark.log.window import Segment, Window
+from roquet.spark.log.selection import Selection
+from roquet.spark.log.window import Segment, Window, claimed_bytes
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -77,7 +79,9 @@ class LogFiles:
         is_known = confirmed > self.segments[0].start
         if is_known and self._is_running():
             return confirmed
-        return self._walk_to_end(confirmed if is_known else self._newest_start())
+        if is_known:
+            return self._walk_to_end(confirmed, is_searching=False)
+        return self._walk_to_end(self._newest_start(), is_searching=True)
 
     def queue(self, topic: str, queue_id: int) -> QueueFiles | None:
         """One of its ConsumeQueues."""
@@ -106,33 +110,44 @@ class LogFiles:
                     return segment.start
         return self.segments[0].start
 
-    def _walk_to_end(self, offset: int) -> int:
-        """The end of the last good record from an offset on, where a record or nothing starts."""
+    def _walk_to_end(self, offset: int, *, is_searching: bool) -> int:
+        """The end of the last good record from an offset on, where a record or nothing starts.
+
+        What follows something bad is searched where nothing else tells that there is more.
+        """
         for segment in self.segments:
             if segment.end <= offset:
                 continue
             if segment.start > offset:
                 break  # a file is missing
             with Window(self.files, segment) as window:
-                offset, goes_on = self._walk_segment(window, offset)
+                offset, goes_on = self._walk_segment(window, offset, is_searching=is_searching)
             if not goes_on:
                 break
         return offset
 
-    def _walk_segment(self, window: Window, offset: int) -> tuple[int, bool]:
+    def _walk_segment(self, window: Window, offset: int, *, is_searching: bool) -> tuple[int, bool]:
         """Walk one segment; gives where it ends, and whether that is the segment's own end."""
+        end = window.segment.end
+        steps = lane((), Selection(), check_crc=True)
         reached = offset
-        while offset < window.segment.end:
-            step = self._step(window, offset)
-            if isinstance(step, Blank) and step.size_bytes == window.segment.end - offset:
-                return self._over_the_end(window.segment, reached), True
-            if isinstance(step, DispatchRequest):
-                reached = offset = offset + step.size_bytes
-                continue
-            following = next_record(window, offset + 1, window.segment.end)
-            if following is None:
-                return reached, False
-            offset = following
+        while offset < end:
+            if not window.has(offset, 1):
+                window.load(offset)
+            base = window.base
+            piece = steps.decode(window.view, offset - base, end - base, end - base, base)
+            offset = base + piece.reached
+            if piece.rows:
+                reached = offset
+            if piece.why == MORE:
+                window.load(offset, claimed_bytes(window, offset))
+            elif piece.why not in {ENDED, FULL}:
+                if isinstance(self._step(window, offset), Blank):
+                    return self._over_the_end(window.segment, reached), True
+                following = next_record(window, offset + 1, end) if is_searching else None
+                if following is None:
+                    return reached, False
+                offset = following
         return reached, True
 
     def _over_the_end(self, segment: Segment, reached: int) -> int:
@@ -152,7 +167,9 @@ class LogFiles:
         if RECORD_BYTES_MIN <= size <= rest:
             head = window.need(offset, size)
         found = check_record(head, 0, rest, physical_offset=offset, rules=_RULES)
-        return found if isinstance(found, DispatchRequest | Blank) else None
+        if isinstance(found, Blank):
+            return found if found.size_bytes == rest else None
+        return found if isinstance(found, DispatchRequest) else None
 
 
 def open_log(files: Files, paths: Sequence[str]) -> LogFiles:

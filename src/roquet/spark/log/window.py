@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from roquet.errors import DataLost, StoreError
+from roquet.format.commit_log import RECORD_BYTES_MIN
 from roquet.runtime.files import Files
 
 WINDOW_BYTES = 4 << 20
@@ -113,6 +114,12 @@ class Window:
             self.load(physical_offset, size_bytes)
         position = physical_offset - self.base
         return self.view[position : position + size_bytes]
+
+
+def claimed_bytes(window: Window, offset: int) -> int:
+    """How long the record at an offset says that it is, or enough to tell."""
+    head = window.view[offset - window.base :][:4]
+    return int.from_bytes(head, "big") if len(head) == 4 else RECORD_BYTES_MIN
 
 
 def _unreadable(segment: Segment, error: OSError) -> StoreError:
