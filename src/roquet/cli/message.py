@@ -116,7 +116,7 @@ def show(
         print_message(found, form=form)
         if tracks is not None:
             print_table(
-                f"Consumed by {plural(len(tracks), 'group')}" if tracks else "Consumed by no group",
+                f"{plural(len(tracks), 'group')} of the topic",
                 ("group", "state", "error"),
                 [(each.group, each.type, each.error or "-") for each in tracks],
             )

@@ -151,7 +151,7 @@ def _reset(
     must_be_one_queue: bool = False,
 ) -> None:
     with nearest_topic(connection, wish.topic):
-        plan = administer(connection, lambda admin: _plan(admin, wish, as_json=as_json))
+        plan, is_online = administer(connection, lambda admin: _plan(admin, wish, as_json=as_json))
     if must_be_one_queue and len(plan) > 1:
         holders = ", ".join(each.queue.broker_name for each in plan)
         raise ClientError(
@@ -160,7 +160,8 @@ def _reset(
             detail=holders,
             hint="Name one with --broker.",
         )
-    moves = [each for each in plan if each.is_move]
+    # Clients may be further than what they have committed.
+    moves = [each for each in plan if each.is_move or is_online]
     if dry_run or not moves:
         _report(wish, plan, dry_run=dry_run, as_json=as_json)
         return
@@ -171,7 +172,8 @@ def _reset(
     _report(wish, plan, dry_run=False, as_json=as_json)
 
 
-async def _plan(admin: Admin, wish: _Wish, *, as_json: bool) -> list[QueueReset]:
+async def _plan(admin: Admin, wish: _Wish, *, as_json: bool) -> tuple[list[QueueReset], bool]:
+    """Where the group goes on in each queue, and whether clients of it run."""
     await group_configs(admin, wish.group, as_json=as_json)
     stats = await admin.topics.stats(wish.topic)
     if stats.failures:
@@ -187,11 +189,10 @@ async def _plan(admin: Admin, wish: _Wish, *, as_json: bool) -> list[QueueReset]
             detail=f"queue {wish.queue_id}, broker {wish.broker}",
             hint=f"roquet topic show {wish.topic} lists its queues.",
         )
-    return list(
-        await asyncio.gather(
-            *(_of_queue(admin, wish, queue, bounds) for queue, bounds in wanted.items())
-        )
+    plan = await asyncio.gather(
+        *(_of_queue(admin, wish, queue, bounds) for queue, bounds in wanted.items())
     )
+    return list(plan), bool(await admin.clients.consumer_ids(wish.group))
 
 
 async def _of_queue(

@@ -44,7 +44,7 @@ def test_by_the_id_of_the_producer(running: BackgroundBroker) -> None:
     assert f"Message     {wanted['messageId']}\n" in text
     assert "Properties  price=5\n" in text
     assert '{"a":1}\n' in text
-    assert "Consumed by no group" in text
+    assert "0 groups of the topic\n" in text
 
 
 def test_by_the_place(running: BackgroundBroker) -> None:
@@ -60,7 +60,7 @@ def test_who_consumed_it(running: BackgroundBroker) -> None:
     found = of_json(running, "message", "show", wanted["messageId"], "-t", TOPIC)
     assert found["tracks"] == [{"group": "billing", "type": "NOT_ONLINE", "error": None}]
     text = done(running, "message", "show", wanted["messageId"], "-t", TOPIC)
-    assert "Consumed by 1 group\n" in text
+    assert "1 group of the topic\n" in text
     assert "NOT_ONLINE" in text
 
 
