@@ -44,7 +44,10 @@ class InFlight:
 
     def try_enter(self, size_bytes: int) -> bool:
         """Take room if there is any and nobody waits for it."""
-        if self._waiters or not self._fits(size_bytes):
+        if self._waiters or (
+            self.count
+            and (self.count >= self._max_count or self.held_bytes + size_bytes > self._max_bytes)
+        ):
             return False
         self.count += 1
         self.held_bytes += size_bytes
@@ -72,7 +75,8 @@ class InFlight:
         """Give room back."""
         self.count -= 1
         self.held_bytes -= size_bytes
-        self._admit()
+        if self._waiters:
+            self._admit()
         if not self.count and self._idle is not None:
             self._idle.set_result(None)
             self._idle = None

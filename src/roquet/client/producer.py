@@ -30,6 +30,7 @@ from roquet.client.outgoing_message import check_batch, split_batch
 from roquet.client.producer_options import ProducerOptions, ProducerSettings
 from roquet.client.producer_parts import ProducerParts
 from roquet.client.queue_choice import QueueSelector
+from roquet.client.quick_send import Outcome
 from roquet.client.sender import Deadline
 from roquet.client.transaction import (
     CheckTransaction,
@@ -196,7 +197,11 @@ class Producer(Running[ProducerParts]):
         if quick is not None and queue is None and selector is None and sharding_key is None:
             sending = quick.begin(message, timeout_ms)
             if sending is not None:
-                return await quick.end(sending)
+                try:
+                    outcome: Outcome = await sending[0]
+                except BaseException as error:  # noqa: BLE001 - raised again by go_on
+                    outcome = error
+                return quick.end(sending, outcome) or await quick.go_on(sending, outcome)
         if sharding_key is not None:
             message = _with_sharding_key(message, sharding_key)
         deadline = self._deadline(timeout_ms)

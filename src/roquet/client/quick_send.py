@@ -20,7 +20,7 @@ from roquet.client.outgoing_message import OutgoingMessages
 from roquet.client.producer_options import ProducerOptions
 from roquet.client.send_template import SendTemplates
 from roquet.client.sender import DEFAULT_REGION, Begun, Deadline, Sender
-from roquet.errors import ClientError, RequestTimeout, SendFailed
+from roquet.errors import ClientError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -34,6 +34,7 @@ if IS_BUILT:
 __all__ = ["QuickSends", "make_quick_sends"]
 
 BODY_BYTES_MAX = 1 << 20
+TIMEOUT_MS_MAX = 2**31 - 1
 
 Stored = tuple[str, int, int, str | None, str | None, bool]
 """What a lane says: place, queue, offset, transaction, region, whether traces are wanted."""
@@ -53,6 +54,9 @@ Sending = tuple[
 unique id, its queue, the broker's address, the connection, how long it may take and since when.
 
 Not a class, because one is made for every message."""
+
+Outcome = RemotingCommand | Stored | BaseException
+"""What came of an attempt."""
 
 Target = tuple["_sends.SendTemplate | None", str]
 """The header of sends to a queue, and its broker's address."""
@@ -86,7 +90,8 @@ class QuickSends:
         self._sender = sender
         self._outgoing = outgoing
         self._timeout_ms = options.send_timeout_ms
-        self._has_retries = options.retry_times > 0
+        attempt_ms = options.attempt_timeout_ms if options.retry_times else None
+        self._attempt_ms = TIMEOUT_MS_MAX if attempt_ms is None else attempt_ms
         self._bytes_max = min(
             options.compress_over_bytes - 1, options.max_message_bytes, BODY_BYTES_MAX
         )
@@ -139,7 +144,7 @@ class QuickSends:
             self._remoting.give_back_connection(address, connection)
             return None
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        attempt_ms = sender.attempt_timeout_ms(timeout_ms) if self._has_retries else timeout_ms
+        attempt_ms = min(timeout_ms, self._attempt_ms)
         future = connection.begin_frame(
             opaque, frame, code=RequestCode.SEND_MESSAGE_V2, timeout_ms=attempt_ms
         )
@@ -154,51 +159,55 @@ class QuickSends:
             self._clock.monotonic_ns(),
         )
 
-    async def end(self, sending: Sending) -> SendResult:
-        """Wait until a broker has stored the message; after a failure, try others.
+    def end(self, sending: Sending, outcome: Outcome) -> SendResult | None:
+        """A send has got its answer, or none.
+
+        Returns:
+            What became of the message; ``None`` if :meth:`go_on` has to find out.
+        """
+        _, message, unique_id, queue, address, connection, _, _ = sending
+        if type(outcome) is not tuple:
+            goes_away = (
+                isinstance(outcome, RemotingCommand) and outcome.code == ResponseCode.GO_AWAY
+            )
+            self._remoting.give_back_connection(address, connection, goes_away=goes_away)
+            return None
+        self._remoting.give_back_connection(address, connection)
+        self._sender.in_flight.leave(len(message.body))
+        place, queue_id, queue_offset, transaction_id, region, trace_on = outcome
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(message.topic, queue.broker_name, queue_id)
+        return SendResult(
+            status=SendStatus.SEND_OK,
+            message_id=unique_id,
+            offset_message_id=place,
+            queue=queue,
+            queue_offset=queue_offset,
+            transaction_id=transaction_id,
+            region_id=region or DEFAULT_REGION,
+            trace_on=trace_on,
+        )
+
+    async def go_on(self, sending: Sending, outcome: Outcome) -> SendResult:
+        """Whatever follows after an attempt that did not simply succeed.
 
         Raises:
             ClientError: As :meth:`~roquet.client.producer.Producer.send`.
         """
-        future, message, unique_id, queue, address, connection, _, _ = sending
-        outcome: RemotingCommand | ClientError | Stored
-        goes_away = False
+        _, message, unique_id, queue, address, _, timeout_ms, began_ns = sending
         try:
-            try:
-                outcome = await future
-                if isinstance(outcome, RemotingCommand):
-                    goes_away = outcome.code == ResponseCode.GO_AWAY
-            except (SendFailed, RequestTimeout) as error:
-                outcome = error
-            finally:
-                self._remoting.give_back_connection(address, connection, goes_away=goes_away)
-            if isinstance(outcome, tuple):
-                place, queue_id, queue_offset, transaction_id, region, trace_on = outcome
-                if queue_id != queue.queue_id:
-                    queue = MessageQueue(message.topic, queue.broker_name, queue_id)
-                return SendResult(
-                    status=SendStatus.SEND_OK,
-                    message_id=unique_id,
-                    offset_message_id=place,
-                    queue=queue,
-                    queue_offset=queue_offset,
-                    transaction_id=transaction_id,
-                    region_id=region or DEFAULT_REGION,
-                    trace_on=trace_on,
-                )
-            return await self._go_on(sending, None if goes_away else outcome)
+            begun = None
+            if isinstance(outcome, ClientError):
+                begun = Begun(queue, address, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif isinstance(outcome, RemotingCommand) and outcome.code != ResponseCode.GO_AWAY:
+                begun = Begun(queue, address, outcome)
+            outgoing = self._outgoing.of_message(message, unique_id)
+            deadline = Deadline(self._client, timeout_ms, began_ns=began_ns)
+            return await self._sender.send_somewhere(outgoing, deadline, begun)
         finally:
             self._sender.in_flight.leave(len(message.body))
-
-    async def _go_on(
-        self, sending: Sending, outcome: RemotingCommand | ClientError | None
-    ) -> SendResult:
-        """Whatever follows after an attempt that did not simply succeed."""
-        _, message, unique_id, queue, address, _, timeout_ms, began_ns = sending
-        outgoing = self._outgoing.of_message(message, unique_id)
-        deadline = Deadline(self._client, timeout_ms, began_ns=began_ns)
-        begun = None if outcome is None else Begun(queue, address, outcome)
-        return await self._sender.send_somewhere(outgoing, deadline, begun)
 
     def _target(self, message: Message, queue: MessageQueue) -> Target | None:
         name, address = self._sender.known_broker_of(queue)

@@ -220,7 +220,7 @@ class RemotingClient:
         Whoever gets one gives it back with :meth:`give_back_connection`, after the answer.
         """
         connection = self._connections.get(address)
-        if connection is None or not connection.takes_frames or not self._slots.take_free():
+        if connection is None or not connection.takes_frames() or not self._slots.take_free():
             return None
         return connection
 

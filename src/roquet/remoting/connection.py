@@ -535,7 +535,6 @@ class Connection(asyncio.Protocol):
         self._endpoint.statistics.requests_sent += 1
         return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
-    @property
     def takes_frames(self) -> bool:
         """Whether :meth:`begin_frame` may be called now."""
         transport = self._transport
@@ -560,10 +559,14 @@ class Connection(asyncio.Protocol):
             code: The request code that it has.
             timeout_ms: How long the answer may take.
         """
-        self._write(frame)
+        self._output.append(frame)
+        self._output_bytes += len(frame)
+        if not self._flush_scheduled or self._output_bytes >= self._limits.write_high_bytes:
+            self._after_write()
         self._endpoint.statistics.requests_sent += 1
-        self.outgoing.plain.add(opaque)
-        return self.outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
+        outgoing = self.outgoing
+        outgoing.plain.add(opaque)
+        return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
         """As :meth:`send_oneway`, with a request that is already made."""

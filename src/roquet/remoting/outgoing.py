@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from math import inf
 
 from roquet.errors import ClientError, RequestTimeout
 from roquet.remoting.codes import request_code_name
@@ -81,7 +82,7 @@ class OutgoingRequests:
         plain: The opaques of those who take a lane's short form of an answer as well.
     """
 
-    __slots__ = ("_loop", "_next_opaque", "_timer", "due", "plain", "waiting")
+    __slots__ = ("_loop", "_next_opaque", "_timer", "_timer_s", "due", "plain", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -90,6 +91,7 @@ class OutgoingRequests:
         self.due: dict[int, Due] = {}
         self.plain: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = inf
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -130,7 +132,7 @@ class OutgoingRequests:
         if timeout_ms is not None:
             at_s = self._loop.time() + timeout_ms / 1000
             self.due[opaque] = (at_s, code, peer, timeout_ms)
-            if self._timer is None or at_s < self._timer.when():
+            if at_s < self._timer_s:
                 self._set_timer(at_s)
         return future
 
@@ -143,10 +145,11 @@ class OutgoingRequests:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self._look)
+        self._timer_s = at_s
 
     def _look(self) -> None:
         """Fail what is overdue, forget what was given up, and wait for what is due next."""
-        self._timer = None
+        self._timer, self._timer_s = None, inf
         now_s = self._loop.time()
         for opaque, (at_s, code, peer, timeout_ms) in list(self.due.items()):
             future = self.waiting.get(opaque)
@@ -176,7 +179,7 @@ class OutgoingRequests:
         self.plain.clear()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_s = None, inf
 
 
 def request_timeout(peer: str, code: int, timeout_ms: int) -> RequestTimeout:
