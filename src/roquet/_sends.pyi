@@ -1,8 +1,9 @@
-from asyncio import Future
+from asyncio import AbstractEventLoop
 
-from roquet.remoting.command import RemotingCommand
+from roquet.client.message import Message
+from roquet.client.quick_send import QuickSends, Sending
+from roquet.remoting.connection import Connection
 from roquet.remoting.frame_lane import Taken
-from roquet.remoting.outgoing import Due
 
 class SendTemplate:
     def __init__(self, literals: list[bytes]) -> None: ...
@@ -17,11 +18,12 @@ class SendTemplate:
         body: bytes,
     ) -> bytes | None: ...
 
-class AnswerLane:
+class SendLane:
     def __init__(
-        self,
-        waiting: dict[int, Future[RemotingCommand]],
-        due: dict[int, Due],
-        plain: set[int],
+        self, owner: QuickSends, bytes_max: int, timeout_ms: int, attempt_ms: int
     ) -> None: ...
+    def begin(self, message: Message, timeout_ms: int | None) -> Sending | None: ...
+
+class ClientLane:
+    def __init__(self, connection: Connection, loop: AbstractEventLoop) -> None: ...
     def take(self, data: bytes | bytearray, position: int) -> Taken: ...

@@ -26,6 +26,7 @@ from roquet._frame cimport (
     read_int,
     read_long,
     set_number,
+    write_hex,
 )
 
 
@@ -42,6 +43,8 @@ cdef enum:
     LITERALS = 5
     TEXT_MAX = 1 << 13  # two texts of this length stay far below what properties may have
     SEPARATOR_BYTES = 6  # as JSON has them
+    UNIQUE_ID_MAX = 64
+    SEND_CODE = 310  # SEND_MESSAGE_V2
 
 
 cdef inline unsigned char *put(unsigned char *at, const void *data, Py_ssize_t size) noexcept:
@@ -103,15 +106,15 @@ cdef class SendTemplate:
     cdef inline unsigned char *literal(self, unsigned char *at, Py_ssize_t index) noexcept:
         return put(at, self._literals[index].at, self._literals[index].size)
 
-    def frame(
+    cpdef bytes frame(
         self,
         object tags,
         object keys,
-        str unique_id not None,
+        str unique_id,
         object flag,
         int64_t born_ms,
         int32_t opaque,
-        bytes body not None,
+        bytes body,
     ):
         """The frame of a send; ``None`` if the message is not plain."""
         cdef Text tag, key, unique, wait, born, number, mark
@@ -161,27 +164,54 @@ cdef class SendTemplate:
         return made
 
 
-cdef class AnswerLane:
-    """Takes plain answers to sends from what a connection read.
+cdef class ClientLane:
+    """Sends the frames of plain sends over a connection, and takes their answers from what it read.
+
+    An answer is a tuple: the id of the place where the message is stored, its queue, its offset in
+    it, the id of its transaction or ``None``, the region or ``None``, and whether traces are
+    wanted.
 
     Args:
-        waiting: By opaque: who waits for an answer.
-        due: By opaque: until when.
-        plain: The opaques of those who take a tuple for an answer: the id of the place where the
-            message is stored, its queue, its offset in it, the id of its transaction or ``None``,
-            the region or ``None``, and whether traces are wanted.
+        connection: The connection.
+        loop: Its loop.
     """
 
+    cdef object _connection
+    cdef object _loop
+    cdef object _outgoing
     cdef dict _waiting
     cdef dict _due
     cdef set _plain
     cdef bytes _scratch
 
-    def __init__(self, dict waiting not None, dict due not None, set plain not None):
-        self._waiting = waiting
-        self._due = due
-        self._plain = plain
+    def __init__(self, object connection, object loop):
+        self._connection = connection
+        self._loop = loop
+        self._outgoing = connection.outgoing
+        self._waiting = self._outgoing.waiting
+        self._due = self._outgoing.due
+        self._plain = self._outgoing.plain
         self._scratch = PyBytes_FromStringAndSize(NULL, HEADER_MAX)
+
+    cdef object free_opaque(self):
+        """As :meth:`~roquet.remoting.outgoing.OutgoingRequests.free_opaque`."""
+        cdef object opaque = self._outgoing.next_opaque
+        if opaque in self._waiting:
+            return self._outgoing.free_opaque()
+        self._outgoing.next_opaque = (opaque + 1) & 0x7FFFFFFF
+        return opaque
+
+    cdef object send(self, object opaque, bytes frame, object timeout_ms):
+        """Write a request; what will be its answer."""
+        cdef object future = self._loop.create_future()
+        cdef object at_s = self._loop.time() + <double>timeout_ms / 1000
+        self._connection.write_request(frame)
+        self._plain.add(opaque)
+        self._waiting[opaque] = future
+        self._due[opaque] = (at_s, SEND_CODE, self._connection.remote_address, timeout_ms)
+        if at_s < self._outgoing.timer_s:
+            self._outgoing.set_timer(at_s)
+        return future
 
     def take(self, object data, Py_ssize_t position):
         """Take answers from ``position`` on; where the first frame is that is left."""
@@ -231,6 +261,147 @@ cdef class AnswerLane:
             future.set_result(answer)
             position += 4 + <Py_ssize_t>length
         return position
+
+
+cdef class SendLane:
+    """Sends plain messages of one producer.
+
+    Args:
+        owner: What knows more: the clock, the sender, the client and its remoting, the unique ids,
+            the routes, and what to do about a queue that was not sent to yet (``target``).
+        bytes_max: The longest body.
+        timeout_ms: How long a send may take that says nothing else.
+        attempt_ms: How long its first attempt may take.
+    """
+
+    cdef object _owner
+    cdef object _client
+    cdef object _remoting
+    cdef object _routes
+    cdef object _clock
+    cdef object _unique_ids
+    cdef object _factory
+    cdef object _in_flight
+    cdef dict _topics
+    cdef dict _published
+    cdef dict _indexes
+    cdef dict _targets
+    cdef object _changes
+    cdef Py_ssize_t _bytes_max
+    cdef object _timeout_ms
+    cdef object _attempt_ms
+
+    def __init__(self, object owner, Py_ssize_t bytes_max, object timeout_ms, object attempt_ms):
+        self._owner = owner
+        self._client = owner.client
+        self._remoting = owner.client.remoting
+        self._routes = owner.client.routes
+        self._clock = owner.client.clock
+        self._unique_ids = owner.client.unique_ids
+        self._factory = owner.client.unique_ids.factory
+        self._in_flight = owner.sender.in_flight
+        self._topics = owner.outgoing.topics
+        self._published = owner.client.routes.published
+        self._indexes = owner.sender.round.indexes
+        self._targets = {}
+        self._changes = None
+        self._bytes_max = bytes_max
+        self._timeout_ms = timeout_ms
+        self._attempt_ms = attempt_ms
+
+    def begin(self, object message, object timeout_ms):
+        """Send a message.
+
+        Returns:
+            The answer to come, the message, its unique id, its queue, the broker's address, the
+            connection, how long the send may take and since when; ``None`` if the message is not
+            plain or cannot be sent at once.
+        """
+        cdef object body = message.body
+        cdef object topic = message.topic
+        cdef object route, queues, queue, connection, now_ms, opaque, frame, future, index, began_ns
+        cdef ClientLane lane
+        cdef object attempt_ms
+        cdef SendTemplate template
+        cdef str unique_id, address
+        cdef tuple target
+        if type(body) is not bytes or not 0 < PyBytes_GET_SIZE(body) <= self._bytes_max:
+            return None
+        if (
+            message.properties
+            or message.wait_store_ok is not True
+            or message.sharding_key
+            or message.delay_level
+            or message.delay_ms is not None
+            or message.deliver_at_ms is not None
+            or message.system_properties
+            or topic not in self._topics
+            or self._client.is_closed
+        ):
+            return None
+        route = self._published.get(topic)
+        index = self._indexes.get(topic)
+        if route is None or index is None:
+            return None
+        queues = route.queues
+        if not queues:
+            return None
+        index = self._indexes[topic] = (index + 1) & 0x7FFFFFFF
+        queue = queues[index % len(queues)]
+        if self._routes.changes != self._changes:
+            self._targets.clear()
+            self._changes = self._routes.changes
+        target = self._targets.get(queue)
+        if target is None:
+            target = self._owner.target(message, queue)
+            if target is None:
+                return None
+            self._targets[queue] = target
+        template = target[0]
+        address = target[1]
+        connection = None if template is None else self._remoting.take_connection(address)
+        if connection is None:
+            return None
+        lane = connection.lane
+        now_ms = self._clock.now_ms()
+        unique_id = self.unique_id(now_ms)
+        opaque = lane.free_opaque()
+        frame = template.frame(
+            message.tags, message.keys, unique_id, message.flag, now_ms, opaque, body
+        )
+        if frame is None or not self._in_flight.try_enter(PyBytes_GET_SIZE(body)):
+            self._remoting.give_back_connection(address, connection)
+            return None
+        began_ns = self._clock.monotonic_ns()
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        attempt_ms = self._attempt_ms if self._attempt_ms < timeout_ms else timeout_ms
+        future = lane.send(opaque, frame, attempt_ms)
+        return future, message, unique_id, queue, address, connection, timeout_ms, began_ns
+
+    cdef str unique_id(self, object now_ms):
+        """The next id, as :class:`~roquet.client.ids.UniqueIds` makes it."""
+        cdef int64_t millis = now_ms, month_start = self._unique_ids.month_start_ms
+        cdef uint32_t rest = <uint32_t>(millis - month_start)
+        cdef uint32_t counter
+        cdef str prefix
+        cdef const char *text
+        cdef unsigned char tail[6]
+        cdef char made[UNIQUE_ID_MAX]
+        cdef Py_ssize_t size
+        if not month_start <= millis < <int64_t>self._unique_ids.month_end_ms:
+            return self._unique_ids.make(now_ms)
+        counter = (<uint32_t>self._factory.counter + 1) & 0xFFFF
+        self._factory.counter = counter
+        prefix = self._factory.prefix
+        text = PyUnicode_AsUTF8AndSize(prefix, &size)
+        if size > UNIQUE_ID_MAX - 12:
+            raise ValueError("prefix")
+        memcpy(made, text, size)
+        roquet_put32(tail, rest)
+        tail[4], tail[5] = <unsigned char>(counter >> 8), <unsigned char>counter
+        write_hex(<unsigned char *>made + size, tail, 6)
+        return PyUnicode_DecodeASCII(made, size + 12, NULL)
 
 
 cdef tuple stored_at(const Request *request):

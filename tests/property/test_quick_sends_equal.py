@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given
@@ -129,7 +130,8 @@ def taken_by_lane(data: bytes, expected: set[int], plain: set[int]) -> dict[int,
         requests = OutgoingRequests(asyncio.get_running_loop())
         futures = {each: requests.expect(each, 310, "p", timeout_ms=60_000) for each in expected}
         requests.plain |= plain
-        lane = _sends.AnswerLane(requests.waiting, requests.due, requests.plain)
+        connection = SimpleNamespace(outgoing=requests)
+        lane = _sends.ClientLane(connection, asyncio.get_running_loop())  # type: ignore[arg-type]
         decoder = FrameDecoder()
         decoder.feed(data)
         while True:

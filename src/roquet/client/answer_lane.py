@@ -1,7 +1,8 @@
-"""The lane that takes plain answers to sends, see ``_sends.pyx``."""
+"""The lanes of connections for plain sends and their answers, see ``_sends.pyx``."""
 
 from __future__ import annotations
 
+import asyncio
 from importlib.util import find_spec
 
 from roquet.remoting.connection import Connection
@@ -20,8 +21,7 @@ class AnswerLanes:
 
     def open(self, connection: Connection) -> ConnectionLane | None:
         """The lane of a new connection."""
-        outgoing = connection.outgoing
-        return _sends.AnswerLane(outgoing.waiting, outgoing.due, outgoing.plain)
+        return _sends.ClientLane(connection, asyncio.get_running_loop())
 
 
 def make_answer_lanes() -> AnswerLanes | None:

@@ -40,6 +40,11 @@ class UniqueIds:
         client_ip: The address that they say.
         clock: The time.
         randomness: Tells apart clients of one process.
+
+    Attributes:
+        factory: Makes them from the time since the month began.
+        month_start_ms: When that was.
+        month_end_ms: When it ends.
     """
 
     def __init__(self, client_ip: str, clock: Clock, randomness: Randomness) -> None:
@@ -47,17 +52,17 @@ class UniqueIds:
             ip = ipaddress.ip_address(client_ip.strip("[]")).packed
         except ValueError:  # a name
             ip = ipaddress.ip_address(advertised_ip(client_ip)).packed
-        self._factory = UniqueIdFactory(ip, process_id(), randomness.getrandbits(31))
+        self.factory = UniqueIdFactory(ip, process_id(), randomness.getrandbits(31))
         self._clock = clock
-        self._month_start_ms = self._month_end_ms = 0
+        self.month_start_ms = self.month_end_ms = 0
 
     def make(self, now_ms: int | None = None) -> str:
         """The next id; whoever knows the time says it."""
         if now_ms is None:
             now_ms = self._clock.now_ms()
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._month_start_ms, self._month_end_ms = _month_of(now_ms)
-        return self._factory.make(now_ms - self._month_start_ms)
+        if not self.month_start_ms <= now_ms < self.month_end_ms:
+            self.month_start_ms, self.month_end_ms = _month_of(now_ms)
+        return self.factory.make(now_ms - self.month_start_ms)
 
 
 def _month_of(now_ms: int) -> tuple[int, int]:

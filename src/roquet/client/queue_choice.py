@@ -52,12 +52,15 @@ class QueueRound:
     Args:
         randomness: Where rounds start.
         faults: Brokers to avoid; ``None`` avoids only the one that just failed.
+
+    Attributes:
+        indexes: By topic: the place in its round.
     """
 
     def __init__(self, randomness: Randomness, faults: LatencyFaults | None = None) -> None:
         self._randomness = randomness
         self._faults = faults
-        self._index_by_topic: dict[str, int] = {}
+        self.indexes: dict[str, int] = {}
 
     def choose(
         self, topic: str, queues: Sequence[MessageQueue], *, after_broker: str | None = None
@@ -71,16 +74,12 @@ class QueueRound:
         """
         faults = self._faults
         if faults is None:
-            if after_broker is None:  # the usual case
-                index = self._index_by_topic.get(topic)
-                if index is None:
-                    return queues[self._next(topic) % len(queues)]
-                index = self._index_by_topic[topic] = (index + 1) & _INDEX_MASK
-                return queues[index % len(queues)]
+            if after_broker is None:
+                return queues[self._next(topic) % len(queues)]
             found = self._first(topic, queues, after_broker, None)
             return found or queues[self._next(topic) % len(queues)]
         if after_broker is not None:
-            self._index_by_topic[topic] = self._randomness.getrandbits(31)
+            self.indexes[topic] = self._randomness.getrandbits(31)
         return (
             self._first(topic, queues, after_broker, faults.is_available)
             or self._first(topic, queues, after_broker, faults.is_reachable)
@@ -102,11 +101,11 @@ class QueueRound:
         return None
 
     def _next(self, topic: str) -> int:
-        index = self._index_by_topic.get(topic)
+        index = self.indexes.get(topic)
         if index is None:
             index = self._randomness.getrandbits(31)
         index = (index + 1) & _INDEX_MASK
-        self._index_by_topic[topic] = index
+        self.indexes[topic] = index
         return index
 
 

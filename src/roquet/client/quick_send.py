@@ -22,7 +22,7 @@ from roquet.client.send_template import SendTemplates
 from roquet.client.sender import DEFAULT_REGION, Begun, Deadline, Sender
 from roquet.errors import ClientError
 from roquet.model.message_queue import MessageQueue
-from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.connection import Connection
 from roquet.remoting.frame import SerializeType
@@ -71,6 +71,13 @@ class QuickSends:
         options: How to send.
         sender: Sends what is not plain, or failed.
         outgoing: Makes such messages ready.
+
+    Attributes:
+        client: The connections and routes.
+        sender: Sends what is not plain, or failed.
+        outgoing: Makes such messages ready.
+        begin: Sends a message, and gives what :meth:`end` needs; ``None`` if the message is not
+            plain or cannot be sent at once.
     """
 
     def __init__(
@@ -82,82 +89,21 @@ class QuickSends:
         sender: Sender,
         outgoing: OutgoingMessages,
     ) -> None:
-        self._client = client
+        self.client = client
+        self.sender = sender
+        self.outgoing = outgoing
         self._remoting = client.remoting
-        self._routes = client.routes
-        self._clock = client.clock
-        self._unique_ids = client.unique_ids
-        self._sender = sender
-        self._outgoing = outgoing
-        self._timeout_ms = options.send_timeout_ms
-        attempt_ms = options.attempt_timeout_ms if options.retry_times else None
-        self._attempt_ms = TIMEOUT_MS_MAX if attempt_ms is None else attempt_ms
-        self._bytes_max = min(
-            options.compress_over_bytes - 1, options.max_message_bytes, BODY_BYTES_MAX
-        )
         self._templates = SendTemplates(
             group, default_topic_queues=client.options.default_topic_queues
         )
-        self._targets: dict[MessageQueue, Target] = {}
-        self._targets_of = -1
-
-    def begin(self, message: Message, timeout_ms: int | None) -> Sending | None:
-        """Send a message; ``None`` if it is not plain or cannot be sent at once."""
-        body: object = message.body
-        if (
-            type(body) is not bytes
-            or not 0 < len(body) <= self._bytes_max
-            or message.properties
-            or message.wait_store_ok is not True
-            or message.sharding_key
-            or message.delay_level
-            or message.delay_ms is not None
-            or message.deliver_at_ms is not None
-            or message.system_properties
-            or message.topic not in self._outgoing.topics
-            or self._client.is_closed
-        ):
-            return None
-        topic = message.topic
-        route = self._routes.known_publish(topic)
-        if route is None or not route.queues:
-            return None
-        sender = self._sender
-        queue = sender.round.choose(topic, route.queues)
-        if self._routes.changes != self._targets_of:
-            self._targets.clear()
-            self._targets_of = self._routes.changes
-        target = self._targets.get(queue) or self._target(message, queue)
-        if target is None:
-            return None
-        template, address = target
-        connection = None if template is None else self._remoting.take_connection(address)
-        if template is None or connection is None:
-            return None
-        now_ms = self._clock.now_ms()
-        unique_id = self._unique_ids.make(now_ms)
-        opaque = connection.outgoing.free_opaque()
-        frame = template.frame(
-            message.tags, message.keys, unique_id, message.flag, now_ms, opaque, body
+        attempt_ms = options.attempt_timeout_ms if options.retry_times else None
+        lane = _sends.SendLane(
+            self,
+            min(options.compress_over_bytes - 1, options.max_message_bytes, BODY_BYTES_MAX),
+            options.send_timeout_ms,
+            TIMEOUT_MS_MAX if attempt_ms is None else attempt_ms,
         )
-        if frame is None or not sender.in_flight.try_enter(len(body)):
-            self._remoting.give_back_connection(address, connection)
-            return None
-        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        attempt_ms = min(timeout_ms, self._attempt_ms)
-        future = connection.begin_frame(
-            opaque, frame, code=RequestCode.SEND_MESSAGE_V2, timeout_ms=attempt_ms
-        )
-        return (
-            future,  # type: ignore[return-value]  # the lane may put its own words into it
-            message,
-            unique_id,
-            queue,
-            address,
-            connection,
-            timeout_ms,
-            self._clock.monotonic_ns(),
-        )
+        self.begin = lane.begin
 
     def end(self, sending: Sending, outcome: Outcome) -> SendResult | None:
         """A send has got its answer, or none.
@@ -173,7 +119,7 @@ class QuickSends:
             self._remoting.give_back_connection(address, connection, goes_away=goes_away)
             return None
         self._remoting.give_back_connection(address, connection)
-        self._sender.in_flight.leave(len(message.body))
+        self.sender.in_flight.leave(len(message.body))
         place, queue_id, queue_offset, transaction_id, region, trace_on = outcome
         if queue_id != queue.queue_id:
             queue = MessageQueue(message.topic, queue.broker_name, queue_id)
@@ -203,21 +149,21 @@ class QuickSends:
                 raise outcome
             elif isinstance(outcome, RemotingCommand) and outcome.code != ResponseCode.GO_AWAY:
                 begun = Begun(queue, address, outcome)
-            outgoing = self._outgoing.of_message(message, unique_id)
-            deadline = Deadline(self._client, timeout_ms, began_ns=began_ns)
-            return await self._sender.send_somewhere(outgoing, deadline, begun)
+            outgoing = self.outgoing.of_message(message, unique_id)
+            deadline = Deadline(self.client, timeout_ms, began_ns=began_ns)
+            return await self.sender.send_somewhere(outgoing, deadline, begun)
         finally:
-            self._sender.in_flight.leave(len(message.body))
+            self.sender.in_flight.leave(len(message.body))
 
-    def _target(self, message: Message, queue: MessageQueue) -> Target | None:
-        name, address = self._sender.known_broker_of(queue)
+    def target(self, message: Message, queue: MessageQueue) -> Target | None:
+        """What is the same for all plain sends to a queue."""
+        name, address = self.sender.known_broker_of(queue)
         if address is None:
             return None
-        outgoing = self._outgoing.of_message(message)
+        outgoing = self.outgoing.of_message(message)
         literals = self._templates.literals(outgoing, queue, name)
         template = None if literals is None else lane_template(literals)
-        target = self._targets[queue] = (template, address)
-        return target
+        return template, address
 
 
 def lane_template(literals: list[bytes]) -> _sends.SendTemplate:

@@ -120,6 +120,7 @@ class RouteCache:
         default_topic_queues: How many queues a topic gets at most that does not exist yet.
 
     Attributes:
+        published: By topic: what :meth:`known_publish` gives.
         changes: How often anything changed that is known of brokers and topics that exist.
 
     Example:
@@ -143,7 +144,7 @@ class RouteCache:
         self._name_servers = name_servers
         self._default_topic_queues = default_topic_queues
         self._routes: dict[str, TopicRoute] = {}
-        self._publish: dict[str, PublishRoute] = {}
+        self.published: dict[str, PublishRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self.changes = 0
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
@@ -195,7 +196,7 @@ class RouteCache:
             route = await client.routes.publish("Orders")
             print(len(route.queues))
         """
-        known = self._publish.get(topic)
+        known = self.published.get(topic)
         if known is not None and not refresh:
             return known
         try:
@@ -204,11 +205,11 @@ class RouteCache:
             if known is None:
                 if not create:
                     raise
-                self._publish[topic] = await self._default_route(topic, error)
+                self.published[topic] = await self._default_route(topic, error)
         except RoquetError:
             if known is None:
                 raise
-        found = self._publish[topic]
+        found = self.published[topic]
         if not found.queues:
             raise NoRoute(
                 f"No queue of {topic} can be written",
@@ -222,7 +223,7 @@ class RouteCache:
         Example:
             assert client.routes.known_publish("Unheard-of") is None
         """
-        return self._publish.get(topic)
+        return self.published.get(topic)
 
     async def subscribe_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """The queues of a topic that can be read, sorted by broker and queue id.
@@ -399,7 +400,7 @@ class RouteCache:
         queues, is_ordered = publish_queues(topic, data)
         self.changes += 1
         self._routes[topic] = route
-        self._publish[topic] = PublishRoute(
+        self.published[topic] = PublishRoute(
             topic=topic, queues=tuple(queues), is_ordered=is_ordered
         )
         self._brokers |= route.brokers

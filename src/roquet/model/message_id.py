@@ -64,21 +64,26 @@ class OffsetMessageId(NamedTuple):
 
 
 class UniqueIdFactory:
-    """Makes the unique ids of one producer: up to 65,536 a millisecond, fresh each month."""
+    """Makes the unique ids of one producer: up to 65,536 a millisecond, fresh each month.
+
+    Attributes:
+        prefix: What all ids begin with.
+        counter: What the last id ends with.
+    """
 
     def __init__(self, ip: bytes, process_id: int, loader_hash: int) -> None:
         """Fix the parts that stay: address, process id and what tells apart twins in a process."""
         prefix = ip + struct.pack(">Hi", process_id & 0xFFFF, loader_hash)
-        self._prefix = prefix.hex().upper()
-        self._counter = 0
+        self.prefix = prefix.hex().upper()
+        self.counter = 0
 
     def make(self, millis_of_month: int) -> str:
         """The next id at a time given as milliseconds since the first of this month.
 
         The last days of a month need all 32 bits, which Java writes as a negative number.
         """
-        self._counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{millis_of_month & 0xFFFFFFFF:08X}{self._counter:04X}"
+        self.counter = (self.counter + 1) & 0xFFFF
+        return f"{self.prefix}{millis_of_month & 0xFFFFFFFF:08X}{self.counter:04X}"
 
 
 class UniqueId(NamedTuple):

@@ -72,6 +72,7 @@ class Connection(asyncio.Protocol):
         remote_address: The peer, as ``host:port``.
         attributes: Whatever the layers above want to remember of the peer.
         outgoing: Our requests that are not answered.
+        lane: A shorter way for frames that are all alike, if there is one.
     """
 
     def __init__(self, endpoint: Endpoint, *, port: Port = Port.MAIN) -> None:
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._limits = endpoint.limits
         self._table = endpoint.registry.table(port)
         self._decoder = FrameDecoder(max_frame_bytes=endpoint.limits.max_frame_bytes)
-        self._lane: ConnectionLane | None = None
+        self.lane: ConnectionLane | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._activity_ns = self._endpoint.clock.monotonic_ns()
         self.id = self._endpoint.opened(self)
         if self._endpoint.lane is not None:
-            self._lane = self._endpoint.lane.open(self)
+            self.lane = self._endpoint.lane.open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the connection is gone."""
@@ -225,7 +226,7 @@ class Connection(asyncio.Protocol):
         fault: ProtocolError | None = None
         try:
             while not (starved or self._must_wait()):
-                if self._lane is not None:
+                if self.lane is not None:
                     self._decoder.take_with(self._take_by_lane)
                 frame = self._decoder.next_frame()
                 if frame is None:
@@ -245,9 +246,9 @@ class Connection(asyncio.Protocol):
     def _take_by_lane(self, data: bytes | bytearray, position: int) -> int:
         """Let the lane take frames; where the first is that it left."""
         endpoint = self._endpoint
-        if self._lane is None or endpoint.hooks or endpoint.stopping:
+        if self.lane is None or endpoint.hooks or endpoint.stopping:
             return position
-        position, requests, answers = self._lane.take(data, position)
+        position, requests, answers = self.lane.take(data, position)
         endpoint.statistics.requests += requests
         if answers:
             self._write(answers)
@@ -536,37 +537,23 @@ class Connection(asyncio.Protocol):
         return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
     def takes_frames(self) -> bool:
-        """Whether :meth:`begin_frame` may be called now."""
-        transport = self._transport
-        return (
-            self._writable is None
-            and self._lane is not None
-            and transport is not None
-            and not transport.is_closing()
-            and not self._closed.done()
-            and not self._endpoint.hooks
-            and len(self.outgoing.waiting) < self._limits.max_outgoing
-        )
+        """Whether the lane may send a request now."""
+        if (
+            self._writable is not None
+            or self.lane is None
+            or len(self.outgoing.waiting) >= self._limits.max_outgoing
+        ):
+            return False
+        # What was found when the first request of this turn of the loop was written still holds.
+        return self._flush_scheduled or not (self.is_closed or self._endpoint.hooks)
 
-    def begin_frame(
-        self, opaque: int, frame: bytes, *, code: int, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
-        """Send a request that is a frame already; the lane may answer it in its short form.
-
-        Args:
-            opaque: The number in the frame, from :meth:`OutgoingRequests.free_opaque`.
-            frame: The frame.
-            code: The request code that it has.
-            timeout_ms: How long the answer may take.
-        """
+    def write_request(self, frame: bytes) -> None:
+        """Send a request of the lane, which waits for the answer."""
+        self._endpoint.statistics.requests_sent += 1
         self._output.append(frame)
         self._output_bytes += len(frame)
         if not self._flush_scheduled or self._output_bytes >= self._limits.write_high_bytes:
             self._after_write()
-        self._endpoint.statistics.requests_sent += 1
-        outgoing = self.outgoing
-        outgoing.plain.add(opaque)
-        return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
         """As :meth:`send_oneway`, with a request that is already made."""

@@ -80,28 +80,30 @@ class OutgoingRequests:
         waiting: By opaque: who waits for an answer.
         due: By opaque: until when.
         plain: The opaques of those who take a lane's short form of an answer as well.
+        next_opaque: Where to look for a free number.
+        timer_s: When the timer fires, on the loop's clock; infinity if it does not run.
     """
 
-    __slots__ = ("_loop", "_next_opaque", "_timer", "_timer_s", "due", "plain", "waiting")
+    __slots__ = ("_loop", "_timer", "due", "next_opaque", "plain", "timer_s", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._next_opaque = 0
+        self.next_opaque = 0
         self.waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self.due: dict[int, Due] = {}
         self.plain: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_s = inf
+        self.timer_s = inf
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def free_opaque(self) -> int:
         """A number that no waiting request has."""
-        opaque = self._next_opaque
+        opaque = self.next_opaque
         while opaque in self.waiting:
             opaque = (opaque + 1) & _OPAQUE_MASK
-        self._next_opaque = (opaque + 1) & _OPAQUE_MASK
+        self.next_opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
 
     async def wait(
@@ -132,8 +134,8 @@ class OutgoingRequests:
         if timeout_ms is not None:
             at_s = self._loop.time() + timeout_ms / 1000
             self.due[opaque] = (at_s, code, peer, timeout_ms)
-            if at_s < self._timer_s:
-                self._set_timer(at_s)
+            if at_s < self.timer_s:
+                self.set_timer(at_s)
         return future
 
     def _forget(self, opaque: int) -> None:
@@ -141,15 +143,16 @@ class OutgoingRequests:
         self.due.pop(opaque, None)
         self.plain.discard(opaque)
 
-    def _set_timer(self, at_s: float) -> None:
+    def set_timer(self, at_s: float) -> None:
+        """Look at that time, on the loop's clock, what is overdue."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self._look)
-        self._timer_s = at_s
+        self.timer_s = at_s
 
     def _look(self) -> None:
         """Fail what is overdue, forget what was given up, and wait for what is due next."""
-        self._timer, self._timer_s = None, inf
+        self._timer, self.timer_s = None, inf
         now_s = self._loop.time()
         for opaque, (at_s, code, peer, timeout_ms) in list(self.due.items()):
             future = self.waiting.get(opaque)
@@ -158,7 +161,7 @@ class OutgoingRequests:
                 if future is not None:
                     _fail(future, partial(request_timeout, peer, code, timeout_ms))
         if self.due:
-            self._set_timer(min(due[0] for due in self.due.values()))
+            self.set_timer(min(due[0] for due in self.due.values()))
 
     def answered(self, response: RemotingCommand) -> bool:
         """Hand an answer to whoever waits for it; ``False`` when nobody does."""
@@ -179,7 +182,7 @@ class OutgoingRequests:
         self.plain.clear()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer, self._timer_s = None, inf
+            self._timer, self.timer_s = None, inf
 
 
 def request_timeout(peer: str, code: int, timeout_ms: int) -> RequestTimeout:

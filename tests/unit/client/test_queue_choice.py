@@ -40,7 +40,7 @@ def test_the_broker_that_failed_is_passed_over() -> None:
 
 def test_rounds_go_on_after_the_largest_number() -> None:
     turn = QueueRound(seeded(SEED))
-    turn._index_by_topic["T"] = 0x7FFFFFFF
+    turn.indexes["T"] = 0x7FFFFFFF
     assert turn.choose("T", QUEUES) == QUEUES[0]
 
 

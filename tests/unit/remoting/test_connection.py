@@ -150,10 +150,10 @@ async def test_open_requests_to_a_peer_are_bounded() -> None:
 async def test_opaques_wrap_and_skip_those_in_use() -> None:
     async with serving() as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
-        connection.outgoing._next_opaque = 0x7FFFFFFF
+        connection.outgoing.next_opaque = 0x7FFFFFFF
         asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=30_000))
         first = await peer.answer()
-        connection.outgoing._next_opaque = 0x7FFFFFFF
+        connection.outgoing.next_opaque = 0x7FFFFFFF
         connection.send_oneway(NOTIFY)
         second = await peer.answer()
         assert (first.opaque, second.opaque) == (0x7FFFFFFF, 0)
