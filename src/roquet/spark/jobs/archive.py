@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +20,14 @@ import pyarrow.parquet as pq
 from roquet.errors import SparkOptionError
 from roquet.runtime.files import Files
 from roquet.spark.jobs.inputs import ALL, Wanted
-from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, partition_path
+from roquet.spark.jobs.lake import (
+    ArchiveRules,
+    FileEntry,
+    Lake,
+    RangeManifest,
+    file_name,
+    partition_path,
+)
 from roquet.spark.log.reading import LogRange, LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.splits import Cutter, plan_at
@@ -271,7 +277,7 @@ class _Writers:
 
     def __init__(self, place: Lake, worker: ArchiveWorker, start: int, stack: ExitStack) -> None:
         self._place = place
-        self._name = f"part-{quote(worker.broker_name, safe='')}-{start:020d}.parquet"
+        self._name = file_name(worker.broker_name, start)
         self._compression = worker.compression
         self._stack = stack
         self._held: dict[tuple[str, str], list[pa.RecordBatch]] = {}

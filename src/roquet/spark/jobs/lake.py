@@ -37,7 +37,16 @@ from roquet.spark.schema import COLUMNS, struct_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ArchiveRules", "FileEntry", "Lake", "RangeManifest", "partition_path", "read_lake"]
+__all__ = [
+    "ArchiveRules",
+    "FileEntry",
+    "Lake",
+    "RangeManifest",
+    "file_name",
+    "is_file_of",
+    "partition_path",
+    "read_lake",
+]
 
 M = TypeVar("M", bound=Struct)
 
@@ -214,6 +223,22 @@ def partition_path(topic: str, day: str) -> str:
         'topic=%25RETRY%25g/day=2026-11-15'
     """
     return f"topic={quote(topic, safe=_PLAIN)}/day={day}"
+
+
+def file_name(broker_name: str, start: int) -> str:
+    """The name of the files of a range.
+
+    Example:
+        >>> file_name("broker-a", 7)
+        'part-broker-a-00000000000000000007.parquet'
+    """
+    return f"part-{quote(broker_name, safe='')}-{start:020d}.parquet"
+
+
+def is_file_of(broker_name: str, name: str) -> bool:
+    """Whether a file of that name has messages of a broker."""
+    start = name.removesuffix(".parquet").rpartition("-")[2]
+    return start.isdecimal() and name == file_name(broker_name, int(start))
 
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:

@@ -1,0 +1,248 @@
+"""The lake against the log it came from.
+
+Every range of the lake is counted three times: as its manifest says, as its Parquet files are, and
+as the log is, as far as the log still has it. What differs is a finding. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from roquet.errors import SparkOptionError
+from roquet.model.sys_flag import COMPRESSED
+from roquet.runtime.files import Files
+from roquet.spark.jobs.archive import split_by_day
+from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, is_file_of
+from roquet.spark.log.corrupt import DROPMALFORMED
+from roquet.spark.log.reading import LogRange, LogReader, ReadRules
+from roquet.spark.log.selection import Selection
+from roquet.spark.log.splits import plan_at
+from roquet.spark.log.store_files import open_log
+from roquet.spark.report import Finding, Report
+from roquet.spark.schema import arrow_schema, struct_type
+from roquet.spark.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["verify"]
+
+MISSING = "missing"
+DIFFERENT = "different"
+UNKNOWN = "unknown"
+GAP = "gap"
+BAD_BODY = "bad-body"
+
+_CRC_MASK = 0x7FFFFFFF
+_BODIES_TOLD_MAX = 10
+
+
+class Sums(NamedTuple):
+    """What two sets of messages have in common if they are the same."""
+
+    rows: int = 0
+    crc_sum: int = 0
+    offset_sum: int = 0
+
+    def plus(self, part: pa.RecordBatch | pa.Table) -> Sums:
+        """With the rows of a batch added."""
+        crcs = pc.bit_wise_and(part.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
+        return Sums(
+            self.rows + part.num_rows,
+            self.crc_sum + (pc.sum(crcs).as_py() or 0),
+            self.offset_sum + (pc.sum(part.column("physicalOffset")).as_py() or 0),
+        )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A range, and where the log has it; ``None`` if it has not."""
+
+    manifest: RangeManifest
+    ranges: list[LogRange] | None
+
+
+@dataclass
+class _Seen:
+    """What a worker says of a range."""
+
+    rows: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify(
+    spark: SparkSession,
+    store: str | None,
+    lake: str,
+    *,
+    broker_name: str = "log",
+    check_bodies: bool = False,
+    is_dry_run: bool = False,
+) -> Report:
+    """Compare a lake with a log.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory; ``None`` compares files and manifests only.
+        lake: Where the lake is.
+        broker_name: Whose log.
+        check_bodies: Whether the checksum of every body is computed, too.
+        is_dry_run: Only tell how many ranges there are.
+
+    Returns:
+        Numbers, and as findings: a file that is ``missing`` or ``different``, one that no manifest
+        knows (``unknown``), a ``gap`` between ranges, a ``bad-body``.
+
+    Raises:
+        SparkOptionError: The lake holds nothing of this broker.
+    """
+    place = Lake(lake)
+    manifests, rules = place.manifests(broker_name), place.rules(broker_name)
+    if rules is None or not manifests:
+        known = ", ".join(place.broker_names()) or "nobody"
+        raise SparkOptionError(
+            f"{lake} holds nothing of {broker_name!r}.", hint=f"It holds messages of: {known}."
+        )
+    report = Report(job="verify", source=store or lake, is_dry_run=is_dry_run)
+    tasks = _tasks(store, manifests)
+    report.numbers |= {
+        "ranges": len(tasks),
+        "rangesInLog": len([each for each in tasks if each.ranges is not None]),
+    }
+    if is_dry_run:
+        return report
+    for before, after in pairwise(manifests):
+        if before.stop != after.start:
+            where = f"physical offsets {before.stop} to {after.start}"
+            report.add_finding(GAP, where, "no range of the lake has them")
+    seen = run_tasks(spark, tasks, VerifyWorker(lake, rules, check_bodies=check_bodies))
+    report.numbers["messages"] = sum(each.rows for each in seen)
+    report.findings += [finding for each in seen for finding in each.findings]
+    report.findings += _unknown_files(place, broker_name, manifests)
+    return report
+
+
+def _tasks(store: str | None, manifests: Sequence[RangeManifest]) -> list[_Task]:
+    if store is None:
+        return [_Task(each, None) for each in manifests]
+    log = open_log(Files(), [store])
+    tasks = []
+    for each in manifests:
+        ranges = None
+        if log.start_offset <= each.start and each.stop <= log.end_offset:
+            planned = plan_at(log, each.start, each.stop, [])
+            ranges = planned[0] if planned else []
+        tasks.append(_Task(each, ranges))
+    return tasks
+
+
+def _unknown_files(
+    place: Lake, broker_name: str, manifests: Sequence[RangeManifest]
+) -> Iterator[Finding]:
+    known = {place.path(each.path) for manifest in manifests for each in manifest.files}
+    selector = pafs.FileSelector(place.base, recursive=True)
+    for info in place.filesystem.get_file_info(selector):
+        is_mine = info.is_file and is_file_of(broker_name, info.base_name)
+        if is_mine and info.path not in known:
+            yield Finding(UNKNOWN, info.path, f"no manifest of {broker_name} names it")
+
+
+@dataclass(frozen=True)
+class VerifyWorker:
+    """Sent to executors: compares one range."""
+
+    lake: str
+    rules: ArchiveRules
+    check_bodies: bool
+
+    def __call__(self, task: _Task) -> _Seen:
+        """Compare a range."""
+        place, seen = Lake(self.lake), _Seen()
+        expected = None if task.ranges is None else self._log_sums(task.ranges)
+        files = {(each.topic, each.day): each for each in task.manifest.files}
+        for key, entry in files.items():
+            found = self._file_sums(place, entry, seen)
+            if found is None:
+                continue
+            seen.rows += found.rows
+            if (found.rows, found.crc_sum) != (entry.rows, entry.crc_sum):
+                told = f"has {found.rows} messages, its manifest says {entry.rows}"
+                seen.findings.append(
+                    Finding(DIFFERENT, entry.path, _or_content(told, found, entry))
+                )
+            elif expected is not None and found != expected.get(key, Sums()):
+                rows = expected.get(key, Sums()).rows
+                told = f"has {found.rows} messages, the log has {rows}"
+                if rows == found.rows:
+                    told = f"has other messages than the log, {rows} both"
+                seen.findings.append(Finding(DIFFERENT, entry.path, told))
+        self._add_missing(seen, task, expected or {}, files)
+        return seen
+
+    def _add_missing(
+        self,
+        seen: _Seen,
+        task: _Task,
+        expected: Mapping[tuple[str, str], Sums],
+        files: Mapping[tuple[str, str], FileEntry],
+    ) -> None:
+        for (topic, day), sums in expected.items():
+            if (topic, day) not in files:
+                where = f"range {task.manifest.start}, {topic} {day}"
+                seen.findings.append(
+                    Finding(MISSING, where, f"{sums.rows} messages of the log are in no file")
+                )
+
+    def _log_sums(self, ranges: Sequence[LogRange]) -> dict[tuple[str, str], Sums]:
+        columns = ["topic", "storeTimestamp", "bodyCrc", "physicalOffset"]
+        rules = ReadRules(
+            selection=Selection(topics=frozenset(self.rules.topics)), mode=DROPMALFORMED
+        )
+        sums: dict[tuple[str, str], Sums] = {}
+        for batch in LogReader(arrow_schema(struct_type(columns)), rules).batches(ranges):
+            for key, part in split_by_day(batch):
+                sums[key] = sums.get(key, Sums()).plus(part)
+        return sums
+
+    def _file_sums(self, place: Lake, entry: FileEntry, seen: _Seen) -> Sums | None:
+        columns = ["bodyCrc", "physicalOffset"]
+        columns += ["body", "sysFlag"] if self.check_bodies else []
+        sums = Sums()
+        try:
+            with pq.ParquetFile(place.path(entry.path), filesystem=place.filesystem) as file:
+                for batch in file.iter_batches(columns=columns):
+                    sums = sums.plus(batch)
+                    if self.check_bodies:
+                        self._check_bodies(batch, entry, seen)
+        except FileNotFoundError:
+            told = f"{entry.rows} messages are gone with it"
+            seen.findings.append(Finding(MISSING, entry.path, told))
+            return None
+        except (OSError, pa.ArrowInvalid) as error:
+            seen.findings.append(Finding(DIFFERENT, entry.path, f"cannot be read: {error}"))
+            return None
+        return sums
+
+    def _check_bodies(self, batch: pa.RecordBatch, entry: FileEntry, seen: _Seen) -> None:
+        told = 0
+        for row in batch.to_pylist():
+            if self.rules.decompress and row["sysFlag"] & COMPRESSED:
+                continue  # its checksum is that of the compressed body
+            crc = zlib.crc32(row["body"] or b"") & _CRC_MASK
+            if crc != row["bodyCrc"] & _CRC_MASK and told < _BODIES_TOLD_MAX:
+                told += 1
+                where = f"{entry.path}, physical offset {row['physicalOffset']}"
+                seen.findings.append(Finding(BAD_BODY, where, "the body has another checksum"))
+
+
+def _or_content(told: str, found: Sums, entry: FileEntry) -> str:
+    return told if found.rows != entry.rows else "has other messages than its manifest says"
