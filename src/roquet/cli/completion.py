@@ -7,6 +7,7 @@ somebody types: there is a short limit on the time, and whatever goes wrong mean
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -117,10 +118,13 @@ def _ask(
         async with asyncio.timeout(TIMEOUT_MS / 1000), Admin(options) as admin:
             return await names(admin)
 
+    logging.disable()  # a word on the terminal would be in the way of who types
     try:
         connection = connection_of_flags(context)
         options = connection.options(default_timeout_ms=TIMEOUT_MS)
         found = asyncio.run(whole())
     except (RoquetError, OSError, TimeoutError):
         return []
+    finally:
+        logging.disable(logging.NOTSET)
     return _items((connection.unwrap(each) for each in found), incomplete)

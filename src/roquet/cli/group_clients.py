@@ -45,35 +45,27 @@ class GroupClients(Struct, frozen=True, kw_only=True, rename="camel"):
     subscriptions: list[Subscription]
 
 
-class _Gatherer:
-    """Puts together what brokers say."""
-
-    def __init__(self) -> None:
-        self._clients: dict[str, ClientFacts] = {}
-
-    def add(self, broker: str, connections: list[WireConnection]) -> None:
-        for each in connections:
+def _clients(connections: dict[str, list[WireConnection]]) -> list[ClientFacts]:
+    """The clients, each with the brokers that know it."""
+    found: dict[str, ClientFacts] = {}
+    for broker, part in connections.items():
+        for each in part:
             client_id = each.client_id or ""
-            known = self._clients.get(client_id)
-            self._clients[client_id] = ClientFacts(
+            known = found.get(client_id)
+            found[client_id] = ClientFacts(
                 client_id=client_id,
                 address=each.client_address or "",
                 language=each.language or "",
                 version=version_name(each.version),
                 brokers=[*(known.brokers if known else ()), broker],
             )
-
-    def clients(self) -> list[ClientFacts]:
-        return [self._clients[name] for name in sorted(self._clients)]
+    return [found[name] for name in sorted(found)]
 
 
 async def _consumers(admin: Admin, group: str, *, as_json: bool) -> GroupClients:
     found = await admin.clients.consumers(group)
     parts = found.partial(f"Looking for clients of {group}")
     warn_failures(found.failures, as_json=as_json)
-    gatherer = _Gatherer()
-    for broker, part in parts.items():
-        gatherer.add(broker, part.connection_set)
     online = next((each for each in parts.values() if each.connection_set), None)
     table = {
         name: each for part in parts.values() for name, each in part.subscription_table.items()
@@ -85,7 +77,7 @@ async def _consumers(admin: Admin, group: str, *, as_json: bool) -> GroupClients
         consume_from_where=(
             online.consume_from_where.value if online and online.consume_from_where else None
         ),
-        clients=gatherer.clients(),
+        clients=_clients({name: part.connection_set for name, part in parts.items()}),
         subscriptions=[
             Subscription(
                 topic=name,
@@ -101,15 +93,12 @@ async def _producers(admin: Admin, group: str, *, as_json: bool) -> GroupClients
     found = await admin.clients.producers(group)
     parts = found.partial(f"Looking for clients of {group}")
     warn_failures(found.failures, as_json=as_json)
-    gatherer = _Gatherer()
-    for broker, part in parts.items():
-        gatherer.add(broker, part.connection_set)
     return GroupClients(
         group=group,
         consume_type=None,
         message_model=None,
         consume_from_where=None,
-        clients=gatherer.clients(),
+        clients=_clients({name: part.connection_set for name, part in parts.items()}),
         subscriptions=[],
     )
 

@@ -6,8 +6,8 @@ group, so that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypedDict, TypeVar, Unpack
 
 import click
 from msgspec import Struct, structs
@@ -18,7 +18,7 @@ from roquet.cli.completion import complete_group
 from roquet.cli.connection import Connection, connection_options
 from roquet.cli.contexts import nearest
 from roquet.cli.output import confirm, json_option, print_json, yes_option
-from roquet.cli.places import Changes, fields_of, on_each, place_options, words_of
+from roquet.cli.places import Changes, on_each, place_options, report_changes, words_of
 from roquet.client.names import check_group
 from roquet.errors import ClientError, ConfigError, NotFound
 from roquet.model.subscription import SubscriptionGroupConfig
@@ -37,6 +37,24 @@ _FIELDS = {
     "consume_from_min_enable": "fromMin",
 }
 """The settings that have a flag, and their names for people and programs."""
+
+_SWITCHES = (
+    ("consume", "consume_enable", "may consume"),
+    ("broadcast", "consume_broadcast_enable", "may broadcast"),
+    ("orderly", "consume_message_orderly", "consumes in order"),
+    ("from-min", "consume_from_min_enable", "may begin with old messages"),
+)
+
+
+class _Flags(TypedDict):
+    """The flags as keyword arguments."""
+
+    retry_max_times: int | None
+    retry_queue_nums: int | None
+    consume_enable: bool | None
+    consume_broadcast_enable: bool | None
+    consume_message_orderly: bool | None
+    consume_from_min_enable: bool | None
 
 
 class _Wish(Struct, frozen=True, kw_only=True):
@@ -70,13 +88,21 @@ class _Wish(Struct, frozen=True, kw_only=True):
 
 def _settings_options(command: Callable[P, T]) -> Callable[P, T]:
     options = (
-        click.option("--retries", type=click.IntRange(min=-1), help="Deliveries again at most."),
-        click.option("--retry-queues", type=click.IntRange(min=1), help="Queues for retries."),
-        click.option("--consume/--no-consume", default=None, help="Whether it may consume."),
-        click.option("--broadcast/--no-broadcast", default=None, help="Whether it may broadcast."),
-        click.option("--orderly/--no-orderly", default=None, help="Whether it consumes in order."),
         click.option(
-            "--from-min/--no-from-min", default=None, help="Whether it may begin with old messages."
+            "--retries",
+            "retry_max_times",
+            type=click.IntRange(min=-1),
+            help="Deliveries again at most.",
+        ),
+        click.option(
+            "--retry-queues",
+            "retry_queue_nums",
+            type=click.IntRange(min=1),
+            help="Queues for retries.",
+        ),
+        *(
+            click.option(f"--{flag}/--no-{flag}", name, default=None, help=f"Whether it {text}.")
+            for flag, name, text in _SWITCHES
         ),
     )
     for option in reversed(options):
@@ -123,27 +149,15 @@ def create_group(
     name: str,
     *,
     connection: Connection,
-    retries: int | None,
-    retry_queues: int | None,
-    consume: bool | None,
-    broadcast: bool | None,
-    orderly: bool | None,
-    from_min: bool | None,
     cluster: str | None,
     broker: str | None,
     as_json: bool,
+    **flags: Unpack[_Flags],
 ) -> None:
     """Make a consumer group; one that is there already is left as it is, and refused."""
     check_group(name)
     group = connection.wrap(name)
-    wish = _Wish(
-        retry_max_times=retries,
-        retry_queue_nums=retry_queues,
-        consume_enable=consume,
-        consume_broadcast_enable=broadcast,
-        consume_message_orderly=orderly,
-        consume_from_min_enable=from_min,
-    )
+    wish = _Wish(**flags)
 
     async def work(admin: Admin) -> list[str]:
         tables = await admin.groups.configs(cluster=cluster, broker=broker)
@@ -176,28 +190,16 @@ def set_group(
     name: str,
     *,
     connection: Connection,
-    retries: int | None,
-    retry_queues: int | None,
-    consume: bool | None,
-    broadcast: bool | None,
-    orderly: bool | None,
-    from_min: bool | None,
     cluster: str | None,
     broker: str | None,
     is_sure: bool,
     as_json: bool,
+    **flags: Unpack[_Flags],
 ) -> None:
     """Alter the settings of a group; what is not named stays as it is."""
     check_group(name)
     group = connection.wrap(name)
-    wish = _Wish(
-        retry_max_times=retries,
-        retry_queue_nums=retry_queues,
-        consume_enable=consume,
-        consume_broadcast_enable=broadcast,
-        consume_message_orderly=orderly,
-        consume_from_min_enable=from_min,
-    )
+    wish = _Wish(**flags)
     if not wish.said:
         raise ConfigError("Nothing is to be set", hint="roquet group set --help lists what can be.")
     now = administer(
@@ -209,19 +211,12 @@ def set_group(
         lines = "\n  ".join(words_of(changes))
         confirm(f"The group {group} stops consuming:\n  {lines}\nSet it?", is_sure=is_sure)
     targets = {each: config for each, config in now.items() if each in changes}
-    brokers = administer(connection, lambda admin: _tell(admin, wish, targets, group))
-    if as_json:
-        print_json({"group": group, "brokers": brokers, "changes": fields_of(changes)})
-    elif brokers:
-        click.echo(f"Set {group}\n  " + "\n  ".join(words_of(changes)))
-    else:
-        click.echo(f"{group} has these settings already")
-
-
-async def _tell(
-    admin: Admin, wish: _Wish, targets: Mapping[str, SubscriptionGroupConfig], group: str
-) -> list[str]:
-    async def change(broker: str, config: SubscriptionGroupConfig) -> None:
-        await admin.groups.put(wish.config(config), broker=broker)
-
-    return await on_each(targets, change, f"Setting {group}") if targets else []
+    brokers = administer(
+        connection,
+        lambda admin: on_each(
+            targets,
+            lambda each, config: admin.groups.put(wish.config(config), broker=each),
+            f"Setting {group}",
+        ),
+    )
+    report_changes("group", group, brokers, changes, as_json=as_json)

@@ -12,9 +12,10 @@ import click
 
 from roquet.admin import Gathered
 from roquet.cli.completion import complete_broker, complete_cluster
+from roquet.cli.output import print_json
 from roquet.errors import RoquetError
 
-__all__ = ["Changes", "fields_of", "on_each", "place_options", "words_of"]
+__all__ = ["Changes", "fields_of", "on_each", "place_options", "report_changes", "words_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,7 +44,7 @@ def place_options(command: Callable[P, T]) -> Callable[P, T]:
 async def on_each(
     configs: Mapping[str, T], change: Callable[[str, T], Awaitable[object]], what: str
 ) -> list[str]:
-    """Change something on one broker after the other; the brokers that did.
+    """Change something on one broker after the other, if there is any; the brokers that did.
 
     Args:
         configs: What each broker has now.
@@ -80,3 +81,23 @@ def fields_of(changes: Mapping[str, Changes]) -> dict[str, dict[str, dict[str, o
         broker: {name: {"from": old, "to": new} for name, (old, new) in parts.items()}
         for broker, parts in changes.items()
     }
+
+
+def report_changes(
+    kind: str, name: str, brokers: list[str], changes: Mapping[str, Changes], *, as_json: bool
+) -> None:
+    """Say what was set.
+
+    Args:
+        kind: What it is, as programs are told: ``topic`` or ``group``.
+        name: Its name.
+        brokers: The brokers that did it.
+        changes: What changed on each of them.
+        as_json: Whether it is for programs.
+    """
+    if as_json:
+        print_json({kind: name, "brokers": brokers, "changes": fields_of(changes)})
+    elif brokers:
+        click.echo(f"Set {name}\n  " + "\n  ".join(words_of(changes)))
+    else:
+        click.echo(f"{name} has these settings already")

@@ -6,17 +6,15 @@ or producers from the topic: such a change is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import click
 from msgspec import Struct, structs
 
 from roquet.admin import Admin
-from roquet.cli.client import administer, nearest_topic
+from roquet.cli.client import administer, nearest_topic, warn_failures
 from roquet.cli.completion import complete_topic
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.output import confirm, json_option, parse_pairs, print_json, yes_option
-from roquet.cli.places import Changes, fields_of, on_each, place_options, words_of
+from roquet.cli.output import confirm, json_option, parse_pairs, yes_option
+from roquet.cli.places import Changes, on_each, place_options, report_changes, words_of
 from roquet.client.names import check_topic
 from roquet.errors import ConfigError
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
@@ -124,8 +122,10 @@ def set_topic(
         route = await admin.topics.route(topic)
         holders = {each.broker_name for each in route.broker_datas}
         found = await admin.topics.config(topic, cluster=cluster, broker=broker)
+        if not found.answers:
+            found.complete(f"Looking at {topic}")
         missing = {each: why for each, why in found.failures.items() if each in holders}
-        structs.replace(found, failures=missing).partial(f"Looking at {topic}")
+        warn_failures(missing, as_json=as_json)
         return found.answers
 
     with nearest_topic(connection, topic):
@@ -135,19 +135,12 @@ def set_topic(
         lines = "\n  ".join(words_of(changes))
         confirm(f"Clients can do less with {topic} then:\n  {lines}\nSet it?", is_sure=is_sure)
     targets = {each: config for each, config in now.items() if each in changes}
-    brokers = administer(connection, lambda admin: _tell(admin, wish, targets, topic))
-    if as_json:
-        print_json({"topic": topic, "brokers": brokers, "changes": fields_of(changes)})
-    elif brokers:
-        click.echo(f"Set {topic}\n  " + "\n  ".join(words_of(changes)))
-    else:
-        click.echo(f"{topic} has these settings already")
-
-
-async def _tell(
-    admin: Admin, wish: _Wish, targets: Mapping[str, TopicConfig], topic: str
-) -> list[str]:
-    async def change(broker: str, config: TopicConfig) -> None:
-        await admin.topics.put(wish.config(config), broker=broker)
-
-    return await on_each(targets, change, f"Setting {topic}") if targets else []
+    brokers = administer(
+        connection,
+        lambda admin: on_each(
+            targets,
+            lambda each, config: admin.topics.put(wish.config(config), broker=each),
+            f"Setting {topic}",
+        ),
+    )
+    report_changes("topic", topic, brokers, changes, as_json=as_json)

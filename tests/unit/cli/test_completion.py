@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,16 +86,17 @@ def test_nobody_there_means_no_names() -> None:
     assert completed("topic", "show", "-n", "nonsense", "Ord") == []
 
 
-def test_the_names_come_from_the_environment_too(running: BackgroundBroker, tmp_path: Path) -> None:
+def by_a_shell(namesrv: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """What a shell gets from the program itself."""
     environment = {
         **os.environ,
-        "NAMESRV_ADDR": running.namesrv,
-        "HOME": str(tmp_path),
+        "NAMESRV_ADDR": namesrv,
+        "HOME": str(home),
         "COMP_WORDS": "roquet send Orde",
         "COMP_CWORD": "2",
         "_ROQUET_COMPLETE": "bash_complete",
     }
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", MAIN],
         capture_output=True,
         text=True,
@@ -101,4 +104,24 @@ def test_the_names_come_from_the_environment_too(running: BackgroundBroker, tmp_
         timeout=END_TIMEOUT_S,
         check=True,
     )
-    assert (done.stdout, done.stderr) == ("plain,Orders\n", "")
+
+
+def test_the_names_come_from_the_environment_too(running: BackgroundBroker, tmp_path: Path) -> None:
+    result = by_a_shell(running.namesrv, tmp_path)
+    assert (result.stdout, result.stderr) == ("plain,Orders\n", "")
+
+
+def test_whoever_is_there_nothing_is_in_the_way_of_who_types(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        result = by_a_shell(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path)
+        thread.join()
+    assert (result.stdout, result.stderr) == ("\n", "")

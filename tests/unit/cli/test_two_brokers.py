@@ -55,6 +55,11 @@ def test_settings_are_altered_where_they_differ(running: BackgroundBroker) -> No
 def test_a_topic_of_one_broker(running: BackgroundBroker) -> None:
     done(running, "topic", "create", "Alone", "--broker", "second")
     assert of_json(running, "topic", "set", "Alone", "--queues", "9")["brokers"] == ["second"]
+    for place in ("dev", running.address):
+        result = call(running, "topic", "set", "Alone", "--queues", "9", "--broker", place)
+        assert result.exit_code == 1, result.output
+    by_address = of_json(running, "topic", "set", TOPIC, "--order", "--broker", running.address)
+    assert by_address["brokers"] == [running.address]
 
 
 def test_one_queue_must_be_named_wholly(running: BackgroundBroker) -> None:
