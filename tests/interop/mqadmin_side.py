@@ -114,7 +114,7 @@ class Side:
             outcome = replace(outcome, printed=f"{outcome.printed}\n{exported}")
         # The tool writes bodies of messages to a place of its own.
         for path in re.findall(r"^Message Body Path: +(\S+)$", outcome.printed, re.MULTILINE):
-            Path(path).unlink()
+            Path(path).unlink(missing_ok=True)
         return outcome
 
     def shaped(self, command: Command, outcome: AdminOutcome) -> list[str]:

@@ -38,7 +38,7 @@ OURS = "ours"
 
 PLACES: Sequence[Mask] = (
     (r"(commitLogOffset=|CommitLog Offset: |CommitLogMaxOffset )\d+", r"\1<place>"),
-    (r"(^commitLogMaxOffset : |^putMessageSizeTotal : |^<id> .*@)\d+$", r"\1<place>"),
+    (r"(\bcommitLogMaxOffset : |\bputMessageSizeTotal : |^<id> .*@)\d+$", r"\1<place>"),
     (r'(putMessageAverageSize : |"messageAverageSize":")[\d.]+', r"\1<size>"),
 )
 """What depends on how long the ids of messages are that a tool sends."""

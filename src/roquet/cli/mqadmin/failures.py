@@ -18,6 +18,8 @@ from roquet.remoting.codes import RequestCode
 
 __all__ = [
     "BROKER_EXCEPTION",
+    "CLIENT_EXCEPTION",
+    "SEE_HELP",
     "JavaFailure",
     "client_failure",
     "failure_of",
@@ -31,6 +33,7 @@ REMOTING = "org.apache.rocketmq.remoting.exception."
 
 MORE = "\nFor more information, please visit the url, "
 HELP_URL = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
+SEE_HELP = f"\nSee {HELP_URL} for further details."
 
 NAMES_BROKER = frozenset(
     {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from roquet.admin.calls import TOOLS_GROUP
 from roquet.admin.messages import LONG_MAX
 from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure, failure_of
@@ -32,7 +33,7 @@ from roquet.cli.mqadmin.searching import (
 )
 from roquet.cli.mqadmin.texts import pretty_json
 from roquet.cli.mqadmin.tool import Tool, broker_address
-from roquet.client import Message, Producer, ReceivedMessage, subscription_of
+from roquet.client import Message, Producer, PullApi, ReceivedMessage, subscription_of
 from roquet.client.record_reader import read_message
 from roquet.errors import ClientError, CorruptRecord
 from roquet.model.message_queue import MessageQueue
@@ -227,7 +228,8 @@ async def _by_key(tool: Tool, flags: Flags) -> None:
 async def _by_offset(tool: Tool, flags: Flags) -> None:
     """``queryMsgByOffset``."""
     queue = MessageQueue(flags.text("t"), flags.text("b"), flags.number("i"))
-    api = await tool.admin.calls.topic_api(queue.topic)
+    await tool.know_queue(queue)
+    api = PullApi(tool.client, TOOLS_GROUP)
     wanted = subscription_of(queue.topic, SUBSCRIBE_ALL, version_ms=0)
     result = await api.pull(queue, flags.number("o"), subscription=wanted, max_messages=1)
     note_bounds(result)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from roquet.admin.calls import TOOLS_GROUP
 from roquet.cli.mqadmin.commons_cli import Flags
-from roquet.cli.mqadmin.failures import failure_of
+from roquet.cli.mqadmin.failures import CLIENT_EXCEPTION, SEE_HELP, JavaFailure, failure_of
 from roquet.cli.mqadmin.java import (
     hash_order,
     message_queue_text,
@@ -46,13 +46,13 @@ class _Reader:
         self._tool = tool
         self.api = PullApi(tool.client, group)
 
-    async def know(self, topic: str) -> None:
-        """Ask where the topic is."""
-        await self._tool.client.routes.route(topic, refresh=True)
-
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic, in upstream's order."""
-        await self.know(topic)
+        try:
+            await self._tool.route(topic)
+        except JavaFailure as failure:
+            text = f"Can not find Message Queue for this topic, {topic}{SEE_HELP}"
+            raise JavaFailure(CLIENT_EXCEPTION, text, cause=failure) from failure
         return queue_order(await self._tool.client.routes.subscribe_queues(topic))
 
     async def bounds(
@@ -134,7 +134,7 @@ async def _print_queue(tool: Tool, flags: Flags) -> None:
     """``printMsgByQueue``."""
     queue = MessageQueue(flags.text("t"), flags.text("a"), parse_number(flags.text("i")))
     reader = _Reader(tool)
-    await reader.know(queue.topic)
+    await tool.know_queue(queue)
     offset, end = await reader.bounds(queue, flags.get("b"), flags.get("e"))
     tags: Counter[str] = Counter()
     while offset < end:
@@ -167,11 +167,11 @@ async def _consume(tool: Tool, flags: Flags) -> None:
     try:
         if "i" in flags:
             queue = MessageQueue(topic, flags.text("b"), flags.number("i"))
-            await reader.know(topic)
+            await tool.know_queue(queue)
             await _consume_queue(tool, reader, queue, flags, count)
         else:
             await _consume_topic(tool, reader, flags, count)
-    except ClientError as error:
+    except (ClientError, JavaFailure) as error:
         tool.output.fail(failure_of(error))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from roquet.cli.mqadmin.commons_cli import Flags
+from roquet.cli.mqadmin.failures import JavaFailure
 from roquet.cli.mqadmin.message_text import send_result_text
 from roquet.cli.mqadmin.tool import Tool
 from roquet.client import Message, Producer
@@ -33,11 +34,22 @@ async def _send(tool: Tool, flags: Flags) -> None:
     message = Message(topic, flags.text("p").encode(), tags=flags.get("c"), keys=flags.get("k"))
     queue_id = flags.number("i", -1)
     queue = MessageQueue(topic, flags.text("b"), queue_id) if queue_id > -1 else None
+    if queue is not None and not await _may_be_made(tool, topic):
+        await tool.know_queue(queue)
     async with _producer(tool, trace=flags.truth("m")) as producer:
         result = await producer.send(message, queue=queue)
     tool.say(SEND_ROW % ("#Broker Name", "#QID", "#Send Result", "#MsgId"))
     row = (result.queue.broker_name, result.queue.queue_id, result.status.value)
     tool.say(SEND_ROW % (*row, result.message_id), result=result)
+
+
+async def _may_be_made(tool: Tool, topic: str) -> bool:
+    """Whether a topic is not there, so that the first message may make it."""
+    try:
+        await tool.route(topic)
+    except JavaFailure:
+        return True
+    return False
 
 
 async def _send_status(tool: Tool, flags: Flags) -> None:

@@ -17,6 +17,7 @@ from roquet.cli.mqadmin.output import Output
 from roquet.client import ClientInstance
 from roquet.client.answers import SUCCESS_ONLY
 from roquet.errors import ClientError
+from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import RETRY_GROUP_TOPIC_PREFIX
 from roquet.remoting.bodies.client import ConsumerConnection, ConsumerRunningInfo
 from roquet.remoting.bodies.codec import decode_body
@@ -163,6 +164,20 @@ class Tool:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         answer = await self.name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         return decode_body(TopicRouteData, answer.body)
+
+    async def know_queue(self, queue: MessageQueue) -> None:
+        """Have the client know where a queue is.
+
+        Raises:
+            JavaFailure: Its broker does not have the topic.
+        """
+        try:
+            brokers = (await self.route(queue.topic)).broker_datas
+        except JavaFailure:
+            brokers = []
+        if queue.broker_name not in [data.broker_name for data in brokers]:
+            raise client_failure(f"The broker[{queue.broker_name}] not exist")
+        await self.client.routes.route(queue.topic, refresh=True)
 
     async def topics(self) -> list[str]:
         """All topics."""
