@@ -24,7 +24,7 @@ import shutil
 import stat
 import struct
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -265,6 +265,15 @@ class Files:
         """Map a file shared; the mapping lives until its last view is dropped."""
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         return mmap.mmap(fd, size_bytes, access=access)
+
+    def unmap(self, mapping: Mapping, view: memoryview) -> None:
+        """Give a mapping up at once, with its descriptor, and the view of it.
+
+        While somebody has parts of the view, it goes with the last of them.
+        """
+        view.release()
+        with suppress(BufferError):
+            mapping.close()
 
     def map_anonymous(self, size_bytes: int) -> Mapping:
         """Memory apart from any file, taken from the kernel page by page as it is touched.

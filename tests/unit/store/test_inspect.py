@@ -606,3 +606,23 @@ def test_dumped_fields(tmp_path: Path) -> None:
     assert first.offset_msg_id == "7F00000100002A9F0000000000000000"
     assert first.sys_flag == flags.COMPRESSED
     assert first.store_timestamp - first.born_timestamp == 5
+
+
+def test_a_view_that_is_closed_has_no_file_open(store: SyntheticStore) -> None:
+    def opened() -> list[str]:
+        found = (each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+        return [str(each) for each in found if each.is_relative_to(store.root)]
+
+    with StoreView(Files(), store.root) as view:
+        index_files, _ = view.open_index()
+        assert index_files
+        segment = view.map_segment(0)
+        assert segment is not None
+        part = segment.view[:4]
+        assert len(opened()) == 1 + len(index_files)
+    # What somebody still has stays readable.
+    assert bytes(part) == store.root.joinpath("commitlog", f"{0:020d}").read_bytes()[:4]
+    assert len(opened()) == 1
+    part.release()
+    del segment
+    assert opened() == []

@@ -15,7 +15,7 @@ from msgspec import Struct
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault
 from roquet.model.java_string import index_key_hash
 from roquet.model.message import StoredMessage
-from roquet.store.inspect.index_files import IndexFileView, open_index_files
+from roquet.store.inspect.index_files import IndexFileView
 from roquet.store.inspect.queues import QueueKey, QueueView
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage, LogWalk
@@ -156,7 +156,7 @@ class Dump:
         """Index files to search, if topics and a key are given and every file can be trusted."""
         if self._selection.key is None or not self._selection.topics or self._view.crashed:
             return []
-        index_files, strangers = open_index_files(self._view.files, self._view.index_directory)
+        index_files, strangers = self._view.open_index()
         if strangers or any(not file.slots and file.header.index_count > 1 for file in index_files):
             return []
         used = [file for file in index_files if file.count]

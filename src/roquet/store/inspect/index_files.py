@@ -52,6 +52,7 @@ class IndexFileView:
 
     def __init__(self, files: Files, path: Path) -> None:
         self.path = path
+        self._files = files
         fd = files.open(path)
         try:
             self.size_bytes = files.length(fd)
@@ -60,6 +61,12 @@ class IndexFileView:
             files.close(fd)
         self._data = memoryview(self._mapping) if self._mapping is not None else memoryview(b"")
         self.slots = 0
+
+    def close(self) -> None:
+        """Let go of the mapping."""
+        if self._mapping is not None:
+            self._files.unmap(self._mapping, self._data)
+            self._mapping = None
 
     @property
     def is_whole(self) -> bool:
@@ -222,6 +229,7 @@ def open_index_files(
             view.slots = slots or view.infer_slots()
             views.append(view)
         else:
+            view.close()
             strangers.append(path)
     known = {view.size_bytes: view.slots for view in views if view.slots}
     for view in views:

@@ -14,7 +14,7 @@ from roquet.errors import StoreDamaged
 from roquet.format.checkpoint import Checkpoint
 from roquet.format.commit_log import DispatchRequest
 from roquet.runtime.clock import Clock
-from roquet.store.inspect.index_files import IndexFileView, open_index_files
+from roquet.store.inspect.index_files import IndexFileView
 from roquet.store.inspect.layout import CONFIG, disk_bytes
 from roquet.store.inspect.queues import QueueView
 from roquet.store.inspect.verify_config import (
@@ -137,7 +137,7 @@ def gather_info(view: StoreView, clock: Clock) -> StoreInfo:
     segments = [_segment_info(view, number) for number in range(len(view.segments))]
     queues = [_queue_info(view, queue) for queue in view.queues.values()]
     config_files = _config_infos(view)
-    index_files, strangers = open_index_files(view.files, view.index_directory)
+    index_files, strangers = view.open_index()
     problems = [_problem_info(problem) for problem in view.problems]
     for queue in view.queues.values():
         problems += [_problem_info(problem) for problem in queue.parts.problems]

@@ -36,7 +36,7 @@ from roquet.runtime.files import Files
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.index import IndexService
-from roquet.store.inspect.index_files import DEFAULT_ENTRIES, DEFAULT_SLOTS, open_index_files
+from roquet.store.inspect.index_files import DEFAULT_ENTRIES, DEFAULT_SLOTS
 from roquet.store.inspect.layout import CONSUME_QUEUE, INDEX, ROCKSDB_CONSUME_QUEUE
 from roquet.store.inspect.queues import QueueKey, QueueView, light_places
 from roquet.store.inspect.report import Fault, Reporter
@@ -151,7 +151,7 @@ def _queue_file_bytes(view: StoreView) -> int:
 
 def _index_sizes(view: StoreView, slots: int | None, entries: int | None) -> tuple[int, int]:
     """Slots and entries of an index file: as told, as the files tell, or upstream's."""
-    index_files, _ = open_index_files(view.files, view.index_directory, slots=slots)
+    index_files, _ = view.open_index(slots=slots)
     known = [(file.slots, file.entry_capacity) for file in index_files if file.slots]
     if known:
         found_slots, found_entries = max(set(known), key=known.count)

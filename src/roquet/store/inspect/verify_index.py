@@ -19,7 +19,6 @@ from roquet.format.index_file import HEADER_BYTES, IndexEntry, seconds_since
 from roquet.store.inspect.index_files import (
     IndexFileView,
     key_hashes,
-    open_index_files,
     tag_hash,
 )
 from roquet.store.inspect.queues import QueueKey
@@ -73,7 +72,7 @@ class IndexChecker:
         self._end_offset = -1
         self._begin_offset: int | None = None
         self._is_complete = True
-        files, strangers = open_index_files(view.files, view.index_directory, slots=slots)
+        files, strangers = view.open_index(slots=slots)
         for path in strangers:
             self._judge_stranger(path)
         self._states: list[_FileState] = []

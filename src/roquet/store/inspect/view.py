@@ -29,6 +29,7 @@ from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
 from roquet.runtime.files import Files, Mapping
 from roquet.runtime.held_stores import store_holder
+from roquet.store.inspect.index_files import IndexFileView, open_index_files
 from roquet.store.inspect.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -97,6 +98,7 @@ class StoreView:
         self.problems: list[StoreDamaged] = parts.problems
         self._starts = [part.start for part in self.segments]
         self._mapped: dict[int, MappedSegment] = {}
+        self._index_files: list[IndexFileView] = []
         self._queues: dict[QueueKey, QueueView] | None = None
 
     def __enter__(self) -> Self:
@@ -117,7 +119,25 @@ class StoreView:
 
     def close(self) -> None:
         """Let go of all mappings."""
-        self._mapped.clear()
+        for index in list(self._mapped):
+            self._unmap(index)
+        for index_file in self._index_files:
+            index_file.close()
+        self._index_files.clear()
+
+    def _unmap(self, index: int) -> None:
+        mapped = self._mapped.pop(index)
+        self.files.unmap(mapped.mapping, mapped.view)
+
+    def open_index(self, *, slots: int | None = None) -> tuple[list[IndexFileView], list[Path]]:
+        """The index files, open as long as the store is, and paths that are none.
+
+        Args:
+            slots: Slots of an index file, where the files themselves do not tell.
+        """
+        found, strangers = open_index_files(self.files, self.index_directory, slots=slots)
+        self._index_files += found
+        return found, strangers
 
     @property
     def is_running(self) -> bool:
