@@ -263,7 +263,7 @@ class Producer:
         self.handle = handle
 
     def send(self, topic: str, messages: Sequence[Outgoing], mode: str) -> list[SendResult]:
-        """Sends by `mode`: sync, async, oneway, batch, ordered or queue."""
+        """Sends by `mode`: sync, async, oneway, batch, ordered, queue, or with Java hashed."""
         answer = self.agent.call(
             "send",
             producer=self.handle,

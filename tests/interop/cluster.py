@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -251,6 +252,10 @@ class Cluster:
         """Kills the name server and starts it on the same port, knowing nothing."""
         self.kill_namesrv()
         self.start_namesrv()
+
+    def frozen_namesrv(self) -> AbstractContextManager[None]:
+        """Keeps the name server from answering meanwhile."""
+        return self._namesrv.frozen()
 
     def kill_namesrv(self) -> None:
         """Ends the name server at once."""

@@ -12,7 +12,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
@@ -159,6 +160,15 @@ class ChildProcess:
         """Kills the process but leaves the pipes, so that what it printed can still be read."""
         self._process.kill()
         self._process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keeps the process from running, so that whoever asks it waits."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def error(self, what: str) -> ProcessError:
         return ProcessError(f"{self.name}: {what}\n{self.log_tail()}")

@@ -16,14 +16,13 @@ from roquet.client import (
     SendResult,
     SendStatus,
     TransactionState,
-    select_by_hash,
 )
 from roquet.client import reply as reply_to
 from roquet.client.recall import RecallHandle
 from roquet.errors import BrokerRefused, PermissionRefused
 from roquet.model.properties import encode_properties
 from roquet.remoting.frame import SerializeType
-from tests.interop.agent import Agent, Consumer
+from tests.interop.agent import Agent, Consumer, Outgoing
 from tests.interop.agents import JAVA, AgentPool
 from tests.interop.cluster import ROQUET, Cluster
 from tests.interop.request_reply import asking, reply
@@ -100,11 +99,18 @@ async def test_java_reads_compressed_bodies(
 
 async def test_keys_go_where_java_sends_them(servers: Cluster, java: Agent) -> None:
     topic = servers.create_topic(java, "PythonKeys", queues=3)
+    consumer = java.push(servers.namesrv, topic, f"{topic}_group")
+    keys = ("a", "order-17", "ключ", "polygenelubricants")
+    other = java.producer(servers.namesrv)
+    theirs = other.send(topic, [Outgoing("x", order=key) for key in keys], "hashed")
     async with python(servers) as producer:
-        for key in ("a", "order-17", "ключ", "polygenelubricants"):
-            result = await producer.send(Message(topic, b"x"), sharding_key=key)
-            queues = await producer.queues(topic)
-            assert result.queue == select_by_hash(queues, Message(topic, b"x"), key)
+        ours = [await producer.send(Message(topic, key.encode()), sharding_key=key) for key in keys]
+        await wait_for(consumer, *keys)
+    assert [each.queue.queue_id for each in ours] == [each.queue_id for each in theirs]
+    got = {each.body: each for each in consumer.messages()}
+    assert [got[key].properties["__SHARDINGKEY"] for key in keys] == list(keys)
+    other.stop()
+    consumer.stop()
 
 
 async def test_transactions(servers: Cluster, java: Agent) -> None:

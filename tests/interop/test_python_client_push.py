@@ -23,6 +23,7 @@ from roquet.client import (
 from roquet.errors import BadExpression
 from roquet.model.topic import SCHEDULE_TOPIC, TRACE_TOPIC
 from roquet.remoting.bodies.client import (
+    CMResult,
     LockBatchRequestBody,
     LockBatchResponseBody,
     UnlockBatchRequestBody,
@@ -331,6 +332,26 @@ async def test_a_handler_that_hangs_is_passed_and_its_message_comes_again(server
             await seen.wait(3)
     assert [each.reconsume_times for each in seen.messages if each.body == b"hangs"] == [0, 1]
     assert await committed(servers, [queue]) == [2]
+
+
+async def test_an_administrator_has_a_message_consumed(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    seen = Seen()
+    async with (
+        producer_of(servers) as producer,
+        Admin(options_of(servers)) as admin,
+        push_of(servers, queue.topic, seen) as consumer,
+    ):
+        await send(producer, [queue], [b"once more"])
+        await seen.wait(1)
+        client_id = consumer.client.client_id
+        (message,) = seen.messages
+        result = await admin.clients.consume(group_of(queue.topic), message, client_id=client_id)
+        info = await admin.clients.running_info(group_of(queue.topic), client_id)
+    assert result.consume_result is CMResult.CR_SUCCESS
+    assert seen.bodies == [b"once more"] * 2
+    assert queue in info.queues
+    assert info.properties["PROP_CONSUMEORDERLY"] == "false"
 
 
 async def test_traces_of_consumption(servers: Cluster) -> None:

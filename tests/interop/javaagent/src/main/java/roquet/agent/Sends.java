@@ -9,6 +9,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -46,6 +47,13 @@ final class Sends {
                 for (int i = 0; i < messages.size(); i++) {
                     results.add(Output.describe(
                         producer.send(messages.get(i), Sends::select, items.get(i).text("order"))));
+                }
+            }
+            case "hashed" -> {
+                SelectMessageQueueByHash selector = new SelectMessageQueueByHash();
+                for (int i = 0; i < messages.size(); i++) {
+                    results.add(Output.describe(
+                        producer.send(messages.get(i), selector, items.get(i).text("order"))));
                 }
             }
             case "queue" -> {
