@@ -29,6 +29,7 @@ from tests.interop.agent import Ack
 from tests.interop.arrival import check_arrival, check_log
 from tests.interop.cluster import BROKER_CONFIG, ROQUET, Cluster
 from tests.interop.python_client import (
+    TIMEOUT_MS,
     committed,
     group_of,
     new_queues,
@@ -239,7 +240,7 @@ async def test_work_goes_on_without_a_name_server(
         return told(f"There is no route for the topic {topic}")
 
     bodies = numbered(120)
-    async with Producer(quick, group=f"{topic}_producers") as producer:
+    async with Producer(quick, group=f"{topic}_producers", send_timeout_ms=TIMEOUT_MS) as producer:
         async with consumer_of(one) as staying, consumer_of(two) as leaving:
             await until(lambda: len(staying.assignment) == len(leaving.assignment) == 2)
             await send(producer, queues, bodies[:20])

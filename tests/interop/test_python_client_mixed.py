@@ -187,18 +187,21 @@ class Group:
 async def stream(producer: Producer, queues: Sequence[MessageQueue]) -> AsyncIterator[list[bytes]]:
     """Messages to all queues in turn, without end; what was sent so far."""
     sent: list[bytes] = []
+    is_over = False
 
     async def run() -> None:
-        while True:
+        while not is_over:
             body = b"stream %d" % len(sent)
             await send(producer, [queues[len(sent) % len(queues)]], [body])
             sent.append(body)
             await asyncio.sleep(0.002)
 
     task = asyncio.create_task(run())
-    yield sent
-    task.cancel()
-    await asyncio.wait([task])
+    try:
+        yield sent
+    finally:
+        is_over = True
+        await task  # one that is on its way is counted too
 
 
 async def more(sent: Sequence[bytes], count: int = 40) -> None:
