@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roquet.client import Message, Producer
-from roquet.testing.background import BackgroundBroker
 
 
-def send(broker: BackgroundBroker, messages: Iterable[Message]) -> None:
+class Servers(Protocol):
+    """Whoever has a name server."""
+
+    @property
+    def namesrv(self) -> str:
+        """Its address."""
+
+
+def send(broker: Servers, messages: Iterable[Message]) -> None:
     """Store messages, one after the other."""
 
     async def sending() -> None:
@@ -24,20 +32,18 @@ def send(broker: BackgroundBroker, messages: Iterable[Message]) -> None:
     asyncio.run(sending())
 
 
-def send_numbers(broker: BackgroundBroker, topic: str, start: int, end: int) -> None:
+def send_numbers(broker: Servers, topic: str, start: int, end: int) -> None:
     """Store numbers as bodies; they are spread over the queues in turn."""
     send(broker, (Message(topic, str(number).encode()) for number in range(start, end)))
 
 
-def load(spark: SparkSession, broker: BackgroundBroker, topic: str, **options: str) -> DataFrame:
+def load(spark: SparkSession, broker: Servers, topic: str, **options: str) -> DataFrame:
     """A topic as a DataFrame."""
     given = {"namesrv": broker.namesrv, "subscribe": topic, **options}
     return spark.read.format("rocketmq").options(**given).load()
 
 
-def load_stream(
-    spark: SparkSession, broker: BackgroundBroker, topic: str, **options: str
-) -> DataFrame:
+def load_stream(spark: SparkSession, broker: Servers, topic: str, **options: str) -> DataFrame:
     """A topic as a stream, from its beginning."""
     given = {
         "namesrv": broker.namesrv,
