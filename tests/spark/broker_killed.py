@@ -33,7 +33,6 @@ from roquet.spark.broker.write_options import write_options
 
 STAGE, BATCH, MARK = "ROQUET_TEST_STAGE", "ROQUET_TEST_BATCH", "ROQUET_TEST_MARK"
 BEFORE_PLAN, PLANNED, HALF_SENT, SENT = "before plan", "planned", "half sent", "sent"
-STAGES = (BEFORE_PLAN, PLANNED, HALF_SENT, SENT)
 
 BATCH_ROWS = 20
 
