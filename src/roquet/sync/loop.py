@@ -5,10 +5,10 @@ Owns the thread ``roquet-sync``: started by the first that needs it, ended when 
 Invariants:
 
 * One thread in a process, however many producers, consumers and admins there are.
-* A process that ends closes what is still open first, so that consumers store how far they are. It
-  does not wait longer than :data:`EXIT_TIMEOUT_S` for that. What works with pools of threads, as
-  handlers do, ends with the main thread, because Python ends the pools then; the rest goes on as
-  long as other threads of the program do.
+* A process that ends closes what is still open first, so that consumers store how far they are.
+  What works with pools of threads, as handlers do, ends with the main thread, because Python ends
+  the pools then; the rest goes on as long as other threads of the program do. For neither it
+  waits longer than :data:`EXIT_TIMEOUT_S`.
 * A forked process starts with no thread. What it makes itself works; what its parent started is
   refused.
 """
