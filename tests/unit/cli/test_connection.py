@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,11 @@ from roquet.cli import connection as connections
 from roquet.cli.connection import Connection, connection_options, global_connection_options
 from roquet.cli.contexts import ClusterSettings, contexts_path, nearest, secret_of
 from roquet.cli.main import roquet
+from roquet.client.acl import signature
 from roquet.errors import ConfigError, ConnectFailed, NotFound
 from roquet.testing.background import background_broker
 from tests.unit.cli.client_kit import error_of
+from tests.unit.client.client_kit import fake_server
 
 SECRET = "very-secret"
 
@@ -356,3 +359,20 @@ def test_a_cluster_that_speaks_tls(tmp_path: Path) -> None:
         assert exit_code("-n", running.namesrv, "--tls-no-verify") == 0
         assert exit_code("-n", running.namesrv, "--tls") == 3
         assert exit_code("-n", running.namesrv) == 3
+
+
+async def test_requests_are_signed_and_secrets_stay_here(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    flags = ("--access-key", "ops", "--secret-key", f"file:{secret}", "--security-token", "ticket")
+    async with fake_server() as server:
+        command = ["topic", "show", "T", "-n", server.address, *flags]
+        result = await asyncio.to_thread(CliRunner().invoke, roquet, command)
+    assert result.exit_code == 3
+    assert server.fields
+    for fields in server.fields:
+        assert (fields["AccessKey"], fields["SecurityToken"]) == ("ops", "ticket")
+        assert fields["Signature"] == signature(
+            {name: value for name, value in fields.items() if name != "Signature"}, b"", SECRET
+        )
+    assert SECRET not in result.output
