@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from roquet.client.message import Message, SendResult
-from roquet.client.outgoing_message import is_delayed
+from roquet.client.outgoing_message import batched_bytes, is_delayed
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import is_retry_topic
 
@@ -36,12 +36,13 @@ class _Key(NamedTuple):
 
 
 class _Batch:
-    __slots__ = ("messages", "results", "size_bytes", "timer")
+    __slots__ = ("messages", "results", "size_bytes", "timer", "wire_bytes")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.results: list[asyncio.Future[SendResult]] = []
         self.size_bytes = 0
+        self.wire_bytes = 0
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -52,9 +53,13 @@ class Accumulator:
         send: Sends a batch, and gives a result for each of its messages.
         linger_ms: How long a message may wait.
         linger_bytes: A batch of this many bytes of bodies waits no longer.
+        max_bytes: How long a batch may be on the wire.
     """
 
-    def __init__(self, send: SendBatch, *, linger_ms: int, linger_bytes: int) -> None:
+    def __init__(
+        self, send: SendBatch, *, linger_ms: int, linger_bytes: int, max_bytes: int
+    ) -> None:
+        self._max_bytes = max_bytes
         self._send = send
         self._linger_ms = linger_ms
         self._linger_bytes = linger_bytes
@@ -75,6 +80,10 @@ class Accumulator:
         key = _Key(message.topic, queue, message.tags, message.wait_store_ok)
         batch = self._open.get(key)
         loop = asyncio.get_running_loop()
+        wire_bytes = batched_bytes(message)
+        if batch is not None and batch.wire_bytes + wire_bytes > self._max_bytes:
+            self._close_batch(key)
+            batch = None
         if batch is None:
             batch = self._open[key] = _Batch()
             batch.timer = loop.call_later(self._linger_ms / 1000, self._close_batch, key)
@@ -82,6 +91,7 @@ class Accumulator:
         batch.messages.append(message)
         batch.results.append(result)
         batch.size_bytes += len(message.body)
+        batch.wire_bytes += wire_bytes
         if batch.size_bytes >= self._linger_bytes:
             self._close_batch(key)
         return await result

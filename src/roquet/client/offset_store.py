@@ -384,7 +384,8 @@ class LocalFileOffsetStore(_Table):
             local.update(queue, 17)
             await local.persist([queue])
         """
-        changed = {queue: at for queue, at in self._offsets.items() if queue in queues}
+        wanted = frozenset(queues)
+        changed = {queue: at for queue, at in self._offsets.items() if queue in wanted}
         if changed:
             async with self._lock:
                 await asyncio.to_thread(self._merge, changed)

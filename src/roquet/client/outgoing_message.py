@@ -254,10 +254,7 @@ def split_batch(messages: Sequence[Message], *, max_bytes: int) -> Iterator[list
     part: list[Message] = []
     part_bytes = 0
     for message in messages:
-        text = prop.properties_text(message.wire_properties())
-        size_bytes = (
-            ENTRY_BYTES_MIN + _UNIQUE_ID_BYTES_MAX + len(message.body) + _encoded_bytes(text)
-        )
+        size_bytes = batched_bytes(message)
         if part and part_bytes + size_bytes > max_bytes:
             yield part
             part, part_bytes = [], 0
@@ -265,6 +262,12 @@ def split_batch(messages: Sequence[Message], *, max_bytes: int) -> Iterator[list
         part_bytes += size_bytes
     if part:
         yield part
+
+
+def batched_bytes(message: Message) -> int:
+    """How long a message is in a batch, at most."""
+    text = prop.properties_text(message.wire_properties())
+    return ENTRY_BYTES_MIN + _UNIQUE_ID_BYTES_MAX + len(message.body) + _encoded_bytes(text)
 
 
 def check_batch(messages: Sequence[Message]) -> None:

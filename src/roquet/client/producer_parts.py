@@ -90,6 +90,7 @@ class ProducerParts:
                 self._send_gathered,
                 linger_ms=options.linger_ms,
                 linger_bytes=options.linger_bytes,
+                max_bytes=options.max_message_bytes,
             )
         self._timeout_ms = options.send_timeout_ms
         self._introduced: set[str] = set()

@@ -113,6 +113,7 @@ class Requests:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientClosed("The producer was closed before a reply came"))
+                future.exception()  # one whose send fails does not wait for it
         self._waiting.clear()
 
     @staticmethod

@@ -31,6 +31,7 @@ from roquet.model import properties as prop
 from roquet.model.topic_config import PERM_READ
 from roquet.testing.broker import RunningBroker, broker
 from tests.unit.client.client_kit import stored, stored_soon, until
+from tests.unit.client.fake_cluster import fake_cluster
 
 TOPIC = "Orders"
 
@@ -352,6 +353,19 @@ async def test_linger_gathers_batches(a_broker: RunningBroker) -> None:
         last = asyncio.ensure_future(producer.send(Message(TOPIC, b"at the end")))
         await asyncio.sleep(0)
     assert (await last).status is SendStatus.SEND_OK
+
+
+async def test_what_gathers_is_never_longer_than_a_batch_may_be() -> None:
+    async with (
+        fake_cluster() as cluster,
+        Producer(
+            cluster.namesrv, group="g", linger_ms=10, linger_bytes=1_500, max_message_bytes=2_000
+        ) as producer,
+    ):
+        await asyncio.gather(*(producer.send(Message(TOPIC, b"x" * 1_400)) for _ in range(4)))
+        sizes = [len(request.body) for _, request in cluster[0].sends]
+    assert sum(sizes) >= 4 * 1_400
+    assert max(sizes) <= 2_000
 
 
 @pytest.mark.parametrize(
