@@ -15,7 +15,7 @@ from roquet import __version__
 from roquet.cli.connection import global_connection_options
 from roquet.cli.lazy import LazyCommand, LazyGroup
 from roquet.cli.output import print_error, wants_json
-from roquet.errors import RoquetError
+from roquet.errors import ConfigError, RoquetError
 from roquet.runtime.process import silence_output
 
 COMMANDS: dict[str, LazyCommand] = {
@@ -44,6 +44,8 @@ COMMANDS: dict[str, LazyCommand] = {
 }
 
 
+_USAGE = "usage"
+_JSON_IN_SIGHT = "roquet.json_in_sight"
 SAY_BY_EXIT_CODE = frozenset({"store"})
 """Commands whose exit code is the result, so that it must not be 0 before all was looked at."""
 
@@ -56,10 +58,20 @@ class RoquetGroup(LazyGroup):
         """By name of the sub-command."""
         return COMMANDS
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the flags before the sub-command; note whether its errors are for programs."""
+        # A command line that cannot be read does not get as far as its own --json.
+        ctx.meta[_JSON_IN_SIGHT] = "--json" in args
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the sub-command; turn its errors into words and an exit code."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            if not ctx.meta[_JSON_IN_SIGHT]:
+                raise
+            failure = _usage_error(error)
         except RoquetError as error:
             failure = error
         except OSError as error:
@@ -69,8 +81,15 @@ class RoquetGroup(LazyGroup):
             failure = RoquetError(
                 "The system refused to read or write.", detail=f"{place}{error.strerror or error}"
             )
-        print_error(failure, as_json=wants_json(ctx))
+        as_json = wants_json(ctx) or failure.code == _USAGE
+        print_error(failure, as_json=as_json)
         raise click.exceptions.Exit(failure.exit_code)
+
+
+def _usage_error(error: click.UsageError) -> RoquetError:
+    """What click says about a command line, as an error of Roquet's."""
+    path = "roquet" if error.ctx is None else error.ctx.command_path
+    return ConfigError(error.format_message(), code=_USAGE, hint=f"{path} --help")
 
 
 def _stop_writing(ctx: click.Context, error: OSError) -> NoReturn:

@@ -162,6 +162,24 @@ def test_bad_flags(flags: tuple[str, ...]) -> None:
     assert CliRunner().invoke(tool, ["look", *flags]).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "ls", "--nonsense"),
+        ("topic", "ls", "--timeout", "5"),
+        ("topic", "create", "T", "--queues", "x"),
+        ("topic", "show"),
+        ("topic", "nonsense"),
+    ],
+)
+def test_a_bad_command_line_is_told_in_the_form_that_was_asked_for(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(roquet, [*words, "--json"])
+    assert (result.exit_code, error_of(result)["code"]) == (2, "usage")
+    assert error_of(result)["hint"].endswith("--help")
+    result = CliRunner().invoke(roquet, words)
+    assert (result.exit_code, result.stderr.startswith("Usage:")) == (2, True)
+
+
 def test_an_unknown_context_is_told_in_the_form_that_was_asked_for() -> None:
     done("add", "prod", "-n", "p:1")
     result = CliRunner().invoke(roquet, ["topic", "ls", "--context", "prd", "--json"])
