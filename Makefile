@@ -1,7 +1,8 @@
 # make setup   .venv with everything that development needs
 # make test    lint, types, layers, then all tests in both lanes
 # make lint    ruff, mypy, import-linter
-# make demo    start a broker, send and pull messages, crash it, recover, look into its files
+# make demo    a small shop: messages, groups, a crash, Spark pipelines; its data stays in roquet-demo
+# make run     a name server and a broker that stay until Ctrl-C
 # make bench   the benchmarks of the store, of the broker, of its services and of the client
 # make clean   remove what the other targets made, except .venv itself
 
@@ -16,7 +17,7 @@ PYTEST_ARGS ?= -n auto --dist loadgroup
 PURE_SUITES := $(wildcard tests/unit tests/golden tests/property tests/crash)
 
 .DELETE_ON_ERROR:
-.PHONY: setup test lint demo bench clean
+.PHONY: setup test lint demo run bench clean
 
 setup: $(STAMP)
 
@@ -40,7 +41,10 @@ test: lint
 	fi
 
 demo: setup
-	$(BIN)/python scripts/demo.py
+	$(BIN)/python -m scripts.demo
+
+run: setup
+	$(BIN)/roquet dev
 
 bench: setup
 	$(BIN)/python -m benchmarks.store

@@ -1,0 +1,1 @@
+"""``make demo``: a small shop on Roquet, from its first order to its lake."""

@@ -1,0 +1,95 @@
+"""The pipelines of the demo, over the log of the running broker and over the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from pyspark.sql import functions as f
+
+from roquet.cli.spark.run import print_report
+from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.lag import lag
+from roquet.spark.jobs.lake import read_lake
+from roquet.spark.jobs.stats import stats
+from roquet.spark.jobs.verify import verify
+from roquet.spark.session import open_session
+from scripts.demo.screen import bars, say, spark_line
+from scripts.demo.servers import Failed
+from scripts.demo.shop import BILLING, ORDERS, SHIPPING, Sent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from roquet.spark.report import Report
+
+STREAM_TIMEOUT_S = 60
+ORDER_SCHEMA = "order int, customer int, item string, price double"
+BROKER_NAME = "demo"
+
+
+def run_pipelines(folder: Path, namesrv: str, sent: Sent) -> None:
+    """All of them, with one session."""
+    store = str(folder / "store")
+    click.echo("Spark starts, which takes some seconds.")
+    with open_session(app_name="demo", master="local[2]") as spark:
+        say("Statistics from the files of the running broker: roquet spark stats STORE")
+        _shown(stats(spark, store, hot_keys=5))
+        say("A stream: revenue by category, in windows of a second, through the broker")
+        _stream(spark, namesrv, folder)
+        say("How far the groups are: roquet spark lag STORE")
+        _shown(lag(spark, store, groups=[BILLING, SHIPPING]))
+        say("The log as a Parquet lake: roquet spark archive STORE --lake LAKE")
+        lake = str(folder / "lake")
+        _shown(archive(spark, store, lake, broker_name=BROKER_NAME))
+        _shown(verify(spark, store, lake, broker_name=BROKER_NAME, check_bodies=True))
+        _check_lake(spark, lake, sent)
+
+
+def _shown(report: Report) -> None:
+    print_report(report)
+    if report.has_findings:
+        raise Failed(f"{report.job} found {len(report.findings)} things that should not be")
+
+
+def _stream(spark: SparkSession, namesrv: str, folder: Path) -> None:
+    """Windowed aggregates of the orders, as a job that cron starts would make them."""
+    orders = (
+        spark.readStream.format("rocketmq")
+        .option("namesrv", namesrv)
+        .option("subscribe", ORDERS)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select(
+            "storeTimestamp", f.from_json(f.col("body").cast("string"), ORDER_SCHEMA).alias("o")
+        )
+        .where("o.price is not null")
+    )
+    revenue = (
+        orders.withWatermark("storeTimestamp", "10 seconds")
+        .groupBy(f.window("storeTimestamp", "1 second"), "o.item")
+        .agg(f.sum("o.price").alias("revenue"), f.count("*").alias("orders"))
+    )
+    query = (
+        revenue.writeStream.format("memory")
+        .queryName("revenue")
+        .outputMode("complete")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(STREAM_TIMEOUT_S):
+        raise Failed(f"the stream did not end within {STREAM_TIMEOUT_S} s")
+    found = spark.table("revenue")
+    by_item = found.groupBy("item").agg(f.sum("revenue").alias("revenue")).collect()
+    bars("revenue by category", {row["item"]: row["revenue"] for row in by_item})
+    by_second = found.groupBy("window").agg(f.sum("orders").alias("orders")).orderBy("window")
+    spark_line("orders a second", [row["orders"] for row in by_second.collect()])
+
+
+def _check_lake(spark: SparkSession, lake: str, sent: Sent) -> None:
+    found = read_lake(spark, lake).where(f.col("topic") == ORDERS).count()
+    if found != len(sent.orders):
+        raise Failed(f"the lake has {found} orders, {len(sent.orders)} were acknowledged")
+    click.echo(f"The lake has all {found:,} orders.")
