@@ -1,7 +1,7 @@
 """Build the optional extensions, the compiled lanes; everything else is in pyproject.toml.
 
-``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire and ``roquet._sends``
-that of the client; ``roquet._frame`` reads and writes frames for the latter two, and
+``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire, ``roquet._sends`` and
+``roquet._records`` those of producers and consumers; ``roquet._frame`` reads and writes frames for sends and answers, and
 ``roquet._counts`` counts what the wire moves. ``roquet._arrow`` turns the log into columns for
 Spark. They need a C compiler and nothing else. Without one, or with ``ROQUET_PURE=1``, the
 installation goes on with the pure Python lane and says so in one line.
@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
-LANES = ("_arrow", "_counts", "_fast", "_frame", "_sends", "_wire")
+LANES = ("_arrow", "_counts", "_fast", "_frame", "_records", "_sends", "_wire")
 SHARED = [
     "src/roquet/_bytes.h",
     "src/roquet/_counts.pxd",

@@ -95,6 +95,7 @@ def test_the_fast_lanes_stay_readable() -> None:
         "_counts.pyx",
         "_fast.pyx",
         "_frame.pyx",
+        "_records.pyx",
         "_sends.pyx",
         "_wire.pyx",
     ]

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from roquet.client.instance import ClientInstance
 from roquet.client.message import ReceivedMessage
-from roquet.client.record_reader import read_message
+from roquet.client.record_reader import make_reader, read_message
 from roquet.client.route import vip_address
 from roquet.errors import BadBody, BrokerRefused, CorruptRecord, NoRoute, ProtocolError
 from roquet.format.batch import decode_batch
@@ -497,6 +497,12 @@ def decode_messages(
     found: list[ReceivedMessage] = []
     position = 0
     while position < len(body):
+        if _reader is not None and type(body) is bytes:
+            position = _reader.read(
+                body, position, found, queue.broker_name, queue.queue_id, offset_delta
+            )
+            if position == len(body):
+                break
         try:
             message = read_message(body, position, queue.broker_name)
         except CorruptRecord as error:
@@ -518,6 +524,7 @@ def decode_messages(
     return found, True
 
 
+_reader = make_reader()
 _WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
 _COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
 

@@ -1,7 +1,8 @@
 """From a record in the body of an answer to a message, quickly.
 
 Owns the short way for ordinary records, which have the addresses of IPv4 and the topic's length in
-one byte. Everything else, and every record whose lengths do not fit, goes the long way of
+one byte; ``_records.pyx`` is the same, compiled, for many of them. Everything else, and every
+record whose lengths do not fit, goes the long way of
 :func:`roquet.format.commit_log.decode_record`, which owns the layout and knows what is wrong.
 
 ===== ================================
@@ -18,13 +19,19 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from importlib.util import find_spec
 
 from roquet.client.message import ReceivedMessage
 from roquet.format.commit_log import MAGIC_V1, decode_record
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
+from roquet.runtime import compiled
 
-__all__ = ["read_message"]
+IS_BUILT = find_spec("roquet._records") is not None
+if IS_BUILT:
+    from roquet import _records
+
+__all__ = ["IS_BUILT", "make_reader", "read_message"]
 
 _HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
 _IPV6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
@@ -108,3 +115,13 @@ def _text(data: bytes) -> str:
 @lru_cache(maxsize=1024)
 def _host(data: bytes) -> Host:
     return Host.unpack(data)
+
+
+_WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
+
+
+def make_reader() -> _records.RecordReader | None:
+    """What reads many ordinary records; ``None`` where it is not built or not wanted."""
+    if not (IS_BUILT and compiled.is_wanted()):
+        return None
+    return _records.RecordReader(ReceivedMessage, _text, _host, _IPV6, _WRAPPED)
