@@ -1,10 +1,10 @@
 """Build the optional extensions, the compiled lanes; everything else is in pyproject.toml.
 
 ``roquet._fast`` is the lane of the store, ``roquet._wire`` that of the wire, ``roquet._sends`` and
-``roquet._records`` those of producers and consumers; ``roquet._frame`` reads and writes frames for sends and answers, and
-``roquet._counts`` counts what the wire moves. ``roquet._arrow`` turns the log into columns for
-Spark. They need a C compiler and nothing else. Without one, or with ``ROQUET_PURE=1``, the
-installation goes on with the pure Python lane and says so in one line.
+``roquet._records`` those of producers and consumers; ``roquet._frame`` reads and writes frames for
+sends and answers, and ``roquet._counts`` counts what the wire moves. ``roquet._arrow`` turns the
+log into columns for Spark. They need a C compiler and nothing else. Without one, or with
+``ROQUET_PURE=1``, the installation goes on with the pure Python lane and says so in one line.
 """
 
 import os
