@@ -150,13 +150,14 @@ class LitePullConsumer(Running[LiteParts]):
         """
         check_topic(topic)
         subscription_of(topic, expression, version_ms=0)
-        if self._assigned is not None:
-            raise _either_or()
+        async with self._starting:
+            if self._assigned is not None:
+                raise _either_or()
+            if self._running is not None:
+                await self._running.check(topic, expression)
+                self._running.subscribe(topic, expression)
+            self._expressions[topic] = expression
         if self._running is not None:
-            await self._running.check(topic, expression)
-        self._expressions[topic] = expression
-        if self._running is not None:
-            self._running.subscribe(topic, expression)
             await self._running.join()
 
     async def unsubscribe(self, topic: str) -> None:
@@ -165,7 +166,8 @@ class LitePullConsumer(Running[LiteParts]):
         Example:
             await consumer.unsubscribe("Orders")
         """
-        self._expressions.pop(topic, None)
+        async with self._starting:
+            self._expressions.pop(topic, None)
         if self._running is not None:
             await self._running.unsubscribe(topic)
 
@@ -196,13 +198,14 @@ class LitePullConsumer(Running[LiteParts]):
         for topic in topics:
             check_topic(topic)
             subscription_of(topic, expression, version_ms=0)
+        async with self._starting:
             if self._running is not None:
-                await self._running.check(topic, expression)
-        self._expressions = dict.fromkeys(topics, expression)
-        self._assigned = list(queues)
+                for topic in topics:
+                    await self._running.check(topic, expression)
+                    self._running.subscribe(topic, expression)
+            self._expressions = dict.fromkeys(topics, expression)
+            self._assigned = list(queues)
         if self._running is not None:
-            for topic in topics:
-                self._running.subscribe(topic, expression)
             await self._running.assign(self._assigned)
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -244,3 +244,15 @@ async def test_a_consumer_that_broadcasts_finds_its_offsets_again(
             async with consumer:
                 await until(partial(has, count))
     assert seen == [b"first", b"second"]
+
+
+async def test_what_is_subscribed_while_a_consumer_starts_is_read(running: RunningBroker) -> None:
+    await running.create_topic("Parcels", queues=1)
+    consumer = LitePullConsumer(running.namesrv, group=GROUP)
+    await consumer.subscribe(TOPIC)
+    starting = asyncio.create_task(consumer.start())
+    await asyncio.sleep(0)
+    await consumer.subscribe("Parcels")
+    await starting
+    assert {queue.topic for queue in consumer.assignment} == {TOPIC, "Parcels"}
+    await consumer.close()
