@@ -158,8 +158,9 @@ class Rebalancer:
                 try:
                     is_balanced &= await self._rebalance_topic(topic)
                 except RoquetError as error:
+                    is_balanced = False
                     if isinstance(error, NoRoute) and is_retry_topic(topic):
-                        continue  # it exists when the first message was sent back
+                        continue  # brokers make it with the first heartbeat, and tell of it later
                     log.warning(
                         "%s: the queues of %s were not shared: %s (%s)",
                         self._group,
@@ -167,7 +168,6 @@ class Rebalancer:
                         error.message,
                         error.detail,
                     )
-                    is_balanced = False
             for queue in [each for each in self.queues if each.topic not in self._subscriptions]:
                 self.queues[queue].is_dropped = True
                 await self._take_away(queue)

@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 
-from roquet.client import ConsumeResult, MessageQueue, Producer, PushConsumer, ReceivedMessage
-from roquet.errors import BadBody
+from roquet.client import (
+    AllocateStrategy,
+    ClientInstance,
+    ConsumeResult,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    group_share,
+)
+from roquet.client import rebalance as rebalance_module
+from roquet.errors import BadBody, NoRoute
 from roquet.model import sys_flag as flags
+from roquet.model.topic import retry_topic
 from roquet.remoting.bodies.client import ProcessQueueInfo
 from roquet.testing.broker import RunningBroker, broker
 from tests.unit.client import pull_kit
 from tests.unit.client.client_kit import until
-from tests.unit.client.push_kit import TOPIC, Seen, committed, consumer_of, send
+from tests.unit.client.push_kit import GROUP, TOPIC, Seen, committed, consumer_of, send
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -155,3 +166,27 @@ async def test_a_body_that_does_not_decompress_is_the_handlers_error_and_comes_a
     assert len(errors) == 1
     assert errors[0].hint
     assert committed(a_broker) == 1
+
+
+async def test_a_retry_topic_that_name_servers_do_not_know_yet_is_looked_for_again_soon(
+    a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_of_queues = group_share.share_of_queues
+    lookups = 0
+
+    async def share(
+        client: ClientInstance, group: str, topic: str, strategy: AllocateStrategy
+    ) -> list[MessageQueue] | None:
+        nonlocal lookups
+        if topic == retry_topic(GROUP):
+            lookups += 1
+            if lookups == 1:
+                raise NoRoute("not yet")
+        return await share_of_queues(client, group, topic, strategy)
+
+    monkeypatch.setattr(rebalance_module, "share_of_queues", share)
+    monkeypatch.setattr(rebalance_module, "REBALANCE_AGAIN_MS", 10)
+    monkeypatch.setattr(rebalance_module, "REBALANCE_MS", pull_kit.NEVER_MS)
+    async with consumer_of(a_broker, Seen()) as consumer:
+        retries = MessageQueue(retry_topic(GROUP), a_broker.name, 0)
+        await until(lambda: retries in consumer._parts.rebalancer.queues)
