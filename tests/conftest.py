@@ -24,6 +24,20 @@ def pytest_report_header() -> str:
     return f"roquet: ROQUET_TEST_SEED={SEED} ROQUET_PURE={int(pure)}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Has tests of one xdist_group run in one process.
+
+    pytest-xdist 3.8 writes the group to where pytest looked before 9.1; newer ones have the id as
+    an object. Without this each process would start servers of its own for every group.
+    """
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            as_object, as_text = getattr(item, "_id", None), getattr(item, "_nodeid", None)
+            if as_object is not None and as_text is not None:
+                setattr(item, "_id", type(as_object).parse(as_text))  # noqa: B010 - is not typed
+
+
 @pytest.fixture
 def seed() -> int:
     """The seed of this run; print it in whatever a random test reports."""
