@@ -48,6 +48,7 @@ roquet mqadmin consumerProgress -g billing --json
 * Without `-n`, the name servers, keys and TLS are those of the flags before `mqadmin`, of the
   current context or of the environment, as for every client command: see
   [cli-client.md](cli-client.md).
+* Keys are not read from `conf/tools.yml`; a context or the environment has them.
 * A command that is refused by name says why, and ends with 2.
 * `queryMsgById` asks only brokers of the cluster, whatever address an id names.
 * Bodies of messages are written to `rocketmq/msgbodys` in the folder for temporary files; an id

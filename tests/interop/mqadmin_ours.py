@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from roquet.cli.main import roquet
 from roquet.cli.mqadmin.failures import JavaFailure
@@ -36,10 +38,23 @@ class OurTool:
         self, namesrv: str, words: Sequence[str], *, endless: bool = False
     ) -> AdminOutcome:
         """Runs a command; see `JavaClient.run_mqadmin`."""
-        pause = _interrupted if endless else Tool.pause
-        with chdir(self._folder), mock.patch.object(Tool, "pause", pause):
-            result = CliRunner().invoke(roquet, ["mqadmin", *words, "-n", namesrv])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
+        result = self._run([*words, "-n", namesrv], endless=endless)
         assert result.exit_code == 0, result.output
         return AdminOutcome(printed=result.stdout, failures=result.stderr)
+
+    def run_json(self, namesrv: str, words: Sequence[str]) -> list[dict[str, Any]]:
+        """The facts that a command tells with `--json`; of one that fails, its error."""
+        result = self._run([*words, "-n", namesrv, "--json"])
+        if result.exit_code == 1:
+            return [json.loads(result.stderr)]
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["command"]) == (0, words[0])
+        return list(found["results"])
+
+    def _run(self, words: Sequence[str], *, endless: bool = False) -> Result:
+        pause = _interrupted if endless else Tool.pause
+        with chdir(self._folder), mock.patch.object(Tool, "pause", pause):
+            result = CliRunner().invoke(roquet, ["mqadmin", *words])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result

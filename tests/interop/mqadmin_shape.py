@@ -52,13 +52,15 @@ def shape(
     return [line for line in shaped if not any(re.search(each, line) for each, _ in drops)]
 
 
-def shape_exactly(outcome: AdminOutcome, masks: Sequence[Mask] = ()) -> list[str]:
+def shape_exactly(
+    outcome: AdminOutcome, masks: Sequence[Mask] = (), drops: Sequence[Drop] = ()
+) -> list[str]:
     """The lines of an outcome, blanks and all; only what changes by the minute is masked."""
     failures = [line for line in outcome.failures.splitlines() if not _TRACE.match(line)]
     lines = [*outcome.printed.splitlines(), *(f"! {line}" for line in failures)]
     for pattern, replacement in (*masks, *_MOMENTS):
         lines = [re.sub(pattern, replacement, line) for line in lines]
-    return lines
+    return [line for line in lines if not any(re.search(each, line) for each, _ in drops)]
 
 
 def shape_text(line: str, names: Mapping[str, str], masks: Sequence[Mask] = ()) -> str:

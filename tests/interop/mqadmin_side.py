@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.interop.agent import Agent, Consumer, Producer, wait_until
 from tests.interop.cluster import Cluster
 from tests.interop.javaclient import AdminOutcome
+from tests.interop.mqadmin_ours import OurTool
 from tests.interop.mqadmin_shape import Drop, Mask, shape
 
 __all__ = ["BROKER_NAME", "AdminTool", "Command", "Side"]
@@ -116,6 +117,12 @@ class Side:
         for path in re.findall(r"^Message Body Path: +(\S+)$", outcome.printed, re.MULTILINE):
             Path(path).unlink(missing_ok=True)
         return outcome
+
+    def facts(self, command: Command) -> list[dict[str, Any]]:
+        """What Roquet's tool, which must be the one of this side, tells as JSON."""
+        assert isinstance(self.tool, OurTool)
+        filled = [word.format_map(self.values) for word in command.words]
+        return self.tool.run_json(self.cluster.namesrv, filled)
 
     def shaped(self, command: Command, outcome: AdminOutcome) -> list[str]:
         """The lines that have to be the same of both sides."""

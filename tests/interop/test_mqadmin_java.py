@@ -4,7 +4,8 @@ Every command of `mqadmin_steps` runs on both sides, one after the other, by the
 prints has to be the same, but for what `mqadmin_shape` and the command's own masks name.
 
 `roquet mqadmin` runs them too, at servers of Roquet that are in the same state. It has to print the
-same; where a command changes nothing, to the blank, as Java's tool asked of the same servers.
+same; where a command changes nothing, to the blank, as Java's tool prints about the same servers,
+Roquet's and Apache RocketMQ's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from difflib import unified_diff
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +50,11 @@ LOOKING = [command for command in COMMANDS if command.words[0] not in CHANGING]
 Shapes = Mapping[str, Mapping[str, list[str]]]
 """The lines of each side by the name of the command."""
 
-Outcomes = dict[str, tuple[AdminOutcome, AdminOutcome]]
-"""What Java's tool and ours printed about the same servers, by the name of the command."""
+Facts = dict[str, list[dict[str, Any]]]
+"""What ours told as JSON, by the name of the command."""
+
+Outcomes = dict[tuple[str, str], tuple[AdminOutcome, AdminOutcome]]
+"""What Java's tool and ours printed about the same servers, by whose they are and by command."""
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +64,30 @@ def outcomes() -> Outcomes:
 
 
 @pytest.fixture(scope="module")
-def shapes(twins: Sequence[Side], sibling: Side, outcomes: Outcomes) -> Shapes:
+def facts() -> Facts:
+    """Filled by `shapes`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def shapes(twins: Sequence[Side], sibling: Side, outcomes: Outcomes, facts: Facts) -> Shapes:
     """Runs all steps on all sides, once."""
     found: dict[str, dict[str, list[str]]] = {command.name: {} for command in COMMANDS}
     for step in STEPS:
         for side in (*twins, sibling):
             if not isinstance(step, Command):
                 step(side)
-            elif side is not sibling:
-                found[step.name][side.kind] = side.run_command(step)
-            else:
-                outcome = side.outcome(step)
-                found[step.name][OURS] = side.shaped(step, outcome)
-                if step in LOOKING:
-                    outcomes[step.name] = side.outcome(step, twins[0].tool), outcome
+                continue
+            outcome = side.outcome(step)
+            name = OURS if side is sibling else side.kind
+            found[step.name][name] = side.shaped(step, outcome)
+            if step not in LOOKING:
+                continue
+            if side is sibling:
+                outcomes[ROQUET, step.name] = side.outcome(step, twins[0].tool), outcome
+                facts[step.name] = side.facts(step)
+            elif side.kind == APACHE:
+                outcomes[APACHE, step.name] = outcome, side.outcome(step, sibling.tool)
     return found
 
 
@@ -110,15 +125,31 @@ def test_same_by_our_tool(shapes: Shapes, command: Command) -> None:
     assert not difference, f"{' '.join(command.words)}\n{difference}"
 
 
+@pytest.mark.parametrize("servers", [ROQUET, APACHE])
 @pytest.mark.parametrize("command", LOOKING, ids=lambda command: command.name)
-def test_same_to_the_blank(shapes: Shapes, outcomes: Outcomes, command: Command) -> None:
+def test_same_to_the_blank(
+    shapes: Shapes, outcomes: Outcomes, command: Command, servers: str
+) -> None:
     assert command.name in shapes
-    java, ours = (shape_exactly(each, command.masks) for each in outcomes[command.name])
+    java, ours = (
+        shape_exactly(each, command.masks, command.drops)
+        for each in outcomes[servers, command.name]
+    )
     if command.differs:
         assert java != ours, "they do not differ any more"
         return
     difference = "\n".join(unified_diff(java, ours, "java", OURS, lineterm="", n=0))
     assert not difference, f"{' '.join(command.words)}\n{difference}"
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=lambda command: command.name)
+def test_tells_as_json_what_it_prints(
+    shapes: Shapes, outcomes: Outcomes, facts: Facts, command: Command
+) -> None:
+    assert command.name in shapes
+    printed = outcomes[ROQUET, command.name][1]
+    has_rows = [line for line in printed.printed.splitlines() if not line.startswith("#")]
+    assert facts[command.name] or not (has_rows or printed.failures)
 
 
 def _key(line: str) -> str:

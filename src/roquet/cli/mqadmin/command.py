@@ -117,7 +117,7 @@ def _run(connection: Connection, spec: Spec, flags: Flags, output: Output) -> No
 
     async def work(admin: Admin) -> None:
         if await handlers[spec.name](Tool(admin, output), flags) is UNCLEAR:
-            click.echo(format_help(spec), nl=False)
+            output.say(format_help(spec), usage=format_help(spec))
 
     try:
         administer(connection, work)

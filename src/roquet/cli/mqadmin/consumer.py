@@ -7,7 +7,12 @@ from pathlib import Path
 from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure, client_failure
 from roquet.cli.mqadmin.java import concurrent_order, day_and_time, hash_order
-from roquet.cli.mqadmin.running_info import analysis, is_push, running_info_text
+from roquet.cli.mqadmin.running_info import (
+    analysis,
+    is_push,
+    running_info_facts,
+    running_info_text,
+)
 from roquet.cli.mqadmin.tool import Tool, broker_address, front
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import RETRY_GROUP_TOPIC_PREFIX, is_dlq_topic, is_retry_topic
@@ -308,7 +313,8 @@ async def _status(tool: Tool, flags: Flags) -> None:
     with_stacks = "s" in flags
     if "i" in flags:
         info = await tool.running_info(group, flags.text("i"), with_stacks=with_stacks)
-        tool.say(running_info_text(info), client=flags.text("i"), info=info)
+        facts = running_info_facts(info)
+        tool.say(running_info_text(info), client=flags.text("i"), info=facts)
         return
     now_ms = tool.now_ms
     infos: dict[str, ConsumerRunningInfo] = {}
@@ -325,7 +331,7 @@ async def _status(tool: Tool, flags: Flags) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(running_info_text(info))
         row = (len(infos), client_id, version_name(each.version), str(path))
-        tool.say(STATUS_ROW % row, client=client_id, file=str(path), info=info)
+        tool.say(STATUS_ROW % row, client=client_id, file=str(path), info=running_info_facts(info))
     if not infos:
         return
     if not _have_same_subscriptions(infos, now_ms):

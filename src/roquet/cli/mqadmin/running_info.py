@@ -10,7 +10,7 @@ from roquet.remoting.bodies.client import (
     ProcessQueueInfo,
 )
 
-__all__ = ["analysis", "is_push", "running_info_text"]
+__all__ = ["analysis", "is_push", "running_info_facts", "running_info_text"]
 
 CONSUME_TYPE = "PROP_CONSUME_TYPE"
 CONSUME_ORDERLY = "PROP_CONSUMEORDERLY"
@@ -22,6 +22,21 @@ QUEUE_HEAD = "%-64s  %-32s  %-4s  %-20s\n"
 def is_push(info: ConsumerRunningInfo) -> bool:
     """Whether it is pushed to."""
     return info.properties.get(CONSUME_TYPE) == ConsumeType.CONSUME_PASSIVELY.value
+
+
+def running_info_facts(info: ConsumerRunningInfo) -> dict[str, object]:
+    """The same for programs; queues, which cannot be keys of standard JSON, are members."""
+    return {
+        "properties": info.properties,
+        "subscriptions": info.subscription_set,
+        "queues": [{"queue": queue, "state": info.queues[queue]} for queue in sorted(info.queues)],
+        "popQueues": [
+            {"queue": queue, "state": info.pop_queues[queue]} for queue in sorted(info.pop_queues)
+        ],
+        "rates": info.status_table,
+        "userInfo": info.user_consumer_info,
+        "stacks": info.jstack,
+    }
 
 
 def running_info_text(info: ConsumerRunningInfo) -> str:
