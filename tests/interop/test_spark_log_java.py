@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from roquet.spark.log.source import RocketMQLogSource
 from roquet.spark.schema import struct_type
+from tests.interop.agent import wait_until
 from tests.interop.javabroker import write_topics
 from tests.interop.javaclient import JavaSendResult
 from tests.interop.logwalk import walk_commit_log
@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "SparkLog"
 QUEUES = 4
-DISPATCH_TIMEOUT_S = 30
 
 
 def places(found: list[Row]) -> list[tuple[int, int]]:
@@ -33,13 +32,14 @@ def sent_places(sent: list[JavaSendResult]) -> list[tuple[int, int]]:
 
 def dispatched(store: Path, count: int) -> list[Row]:
     """The rows of the topic, once the broker has put the last of them into its queue."""
-    deadline = time.monotonic() + DISPATCH_TIMEOUT_S
-    while True:
-        found = rows(store, topics=TOPIC, checkCrc="true", maxSplitBytes="10k")
-        if len(found) >= count:
-            return found
-        assert time.monotonic() < deadline, f"{len(found)} of {count} messages are in the queues"
-        time.sleep(0.05)
+    found: list[Row] = []
+
+    def is_enough() -> bool:
+        found[:] = rows(store, topics=TOPIC, checkCrc="true", maxSplitBytes="10k")
+        return len(found) >= count
+
+    wait_until(is_enough, lambda: AssertionError(f"{len(found)} of {count} are in the queues"))
+    return found
 
 
 def test_a_java_broker_may_run_meanwhile(java: JavaOracle, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_java_broker_may_run_meanwhile(java: JavaOracle, tmp_path: Path) -> No
         more = list(java.client.produce(broker, TOPIC, queues=QUEUES, count=50, size=300, seed=2))
         dispatched(store, 450)
         end = stream.latestOffset(middle, ReadAllAvailable())
-        assert end == stream.reportLatestOffset()
+        assert stream.reportLatestOffset() == end
         for bounds, wanted in (((start, middle), sent), ((middle, end), more)):
             tasks = stream.partitions(*bounds)
             followed = [row for task in tasks for row in plain_rows(stream.read(task))]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from roquet.errors import NotAStore, StoreError
 from roquet.format.commit_log import (
+    END_OF_SEGMENT_BYTES,
     PHYSICAL_OFFSET_AT,
     RECORD_BYTES_MIN,
     Blank,
@@ -52,16 +53,19 @@ class LogFiles:
     Attributes:
         segments: As given.
         root: As given.
-        queues: Its ConsumeQueues; empty if there are none.
     """
 
     def __init__(self, files: Files, segments: Sequence[Segment], root: Path | None) -> None:
         self.files = files
         self.segments = tuple(segments)
         self.root = root
-        self.queues: tuple[QueueFiles, ...] = ()
-        if root is not None:
-            self.queues = tuple(read_queues(files, root / CONSUME_QUEUE))
+
+    @cached_property
+    def queues(self) -> tuple[QueueFiles, ...]:
+        """Its ConsumeQueues; empty if there are none."""
+        if self.root is None:
+            return ()
+        return tuple(read_queues(self.files, self.root / CONSUME_QUEUE))
 
     @property
     def start_offset(self) -> int:
@@ -96,6 +100,14 @@ class LogFiles:
             if segment.start <= physical_offset < segment.end:
                 return segment
         return None
+
+    def is_written_at(self, offset: int) -> bool:
+        """Whether anything was ever written at a physical offset, which costs next to nothing."""
+        for segment in self.segments:
+            if segment.start <= offset < segment.end:
+                with Window(self.files, segment, limit=offset) as window:
+                    return any(window.need(offset, min(END_OF_SEGMENT_BYTES, segment.end - offset)))
+        return False
 
     def _is_running(self) -> bool:
         return self.root is not None and store_holder(self.files, self.root) is not None

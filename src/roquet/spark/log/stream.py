@@ -48,6 +48,7 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._options = options
         self._schema = schema
         self._target: int | None = None
+        self._seen_end: int | None = None
 
     def _log(self) -> LogFiles:
         return open_log(Files(), self._options.paths)
@@ -71,18 +72,23 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             self._target = self._log().end_offset
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """Where the log ends, for the progress of the query."""
+        """Where the log ended when the last micro-batch was planned, for the query's progress."""
         with plain_errors():
-            return {OFFSET: self._log().end_offset}
+            if self._seen_end is None:
+                self._seen_end = self._log().end_offset
+            return {OFFSET: self._seen_end}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next micro-batch ends."""
         with plain_errors():
             log = self._log()
-            end = log.end_offset
+            begin = max(start[OFFSET], log.start_offset)
+            if not log.is_written_at(begin):
+                self._seen_end = begin
+                return start
+            end = self._seen_end = log.end_offset
             if self._target is not None:
                 end = min(end, self._target)
-            begin = max(start[OFFSET], log.start_offset)
             if begin >= end:
                 return start
             return {OFFSET: limited(log, begin, end, limit)}
