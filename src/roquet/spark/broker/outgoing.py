@@ -151,7 +151,7 @@ def _integer(value: object) -> int | None:
 
 def _time_ms(value: object) -> int | None:
     if isinstance(value, datetime):
-        return int(value.timestamp() * 1000)
+        return round(value.timestamp() * 1000)
     return _integer(value)
 
 
