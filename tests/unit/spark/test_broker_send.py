@@ -31,10 +31,15 @@ def options(running: RunningBroker, **given: str) -> WriteOptions:
     return write_options({"namesrv": running.namesrv, "topic": TOPIC, "batchBytes": "4k", **given})
 
 
-def row(number: int, *, topic: str = TOPIC, **fields: object) -> OutgoingRow:
-    queue_id = fields.pop("queue_id", None)
-    message = Message(topic, b"%d" % number, **fields)  # type: ignore[arg-type]
-    assert queue_id is None or isinstance(queue_id, int)
+def row(
+    number: int,
+    *,
+    topic: str = TOPIC,
+    queue_id: int | None = None,
+    sharding_key: str | None = None,
+    delay_level: int = 0,
+) -> OutgoingRow:
+    message = Message(topic, b"%d" % number, sharding_key=sharding_key, delay_level=delay_level)
     return OutgoingRow(message, queue_id, None)
 
 
@@ -64,8 +69,13 @@ async def test_every_row_is_acknowledged(a_broker: RunningBroker) -> None:
 @pytest.mark.parametrize("way", ["queue_id", "sharding_key"])
 async def test_order_is_kept_over_broken_connections(a_broker: RunningBroker, way: str) -> None:
     a_broker.proxy.to_client.cut_after(2_000)
+    is_by_queue = way == "queue_id"
     rows = [
-        row(number, **{way: number % 3 if way == "queue_id" else f"key {number % 3}"})
+        row(
+            number,
+            queue_id=number % 3 if is_by_queue else None,
+            sharding_key=None if is_by_queue else f"key {number % 3}",
+        )
         for number in range(COUNT)
     ]
     sent = await send_all(options(a_broker), rows)
