@@ -26,7 +26,7 @@ class Latencies:
         >>> for value_us in (100, 200, 300, 40_000):
         ...     latencies.add(value_us)
         >>> latencies.percentile_us(50), latencies.max_us
-        (200, 40000)
+        (203, 40000)
     """
 
     def __init__(self) -> None:
