@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from roquet.cli.main import roquet
@@ -59,6 +60,19 @@ def test_no_handler_without_a_command() -> None:
 def test_unknown_command(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(roquet, ["mqadmin", *words])
     assert (result.exit_code, result.output) == (0, "The sub command nosuch not exist.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"), [(["topicR"], ["topicRoute"]), (["help", "topicR"], ["topicRoute"])]
+)
+def test_completion(words: list[str], names: list[str]) -> None:
+    *given, incomplete = words
+    found = ShellComplete(roquet, {}, "roquet", "_ROQUET_COMPLETE").get_completions(
+        ["mqadmin", *given], incomplete
+    )
+    assert [each.value for each in found] == names
+    complete = ShellComplete(roquet, {}, "roquet", "_ROQUET_COMPLETE")
+    assert not complete.get_completions(["mqadmin", "topicRoute"], "t")
 
 
 def test_bad_flags() -> None:

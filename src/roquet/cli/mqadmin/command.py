@@ -50,12 +50,25 @@ RUNTIME_FAILURES = frozenset({"sendMessage"})
 """Commands whose failures are wrapped in a RuntimeException."""
 
 
+def _complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of commands, where one is still to be given."""
+    given = [word for word in context.params.get("words") or () if word != "help"]
+    names = [spec.name for spec in all_specs()]
+    return [] if given else [name for name in names if name.startswith(incomplete)]
+
+
 @click.command(
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
     short_help="Upstream's admin tool, command for command.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SUBCOMMAND [FLAGS]")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="SUBCOMMAND [FLAGS]",
+    shell_complete=_complete,
+)
 @click.pass_context
 def mqadmin(context: click.Context, words: Sequence[str]) -> None:
     """Upstream's admin tool, command for command."""
