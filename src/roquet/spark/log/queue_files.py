@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -25,7 +26,6 @@ class QueueFiles:
     Attributes:
         topic: Name of the topic.
         queue_id: Number of the queue.
-        size_bytes: Length of its files.
     """
 
     def __init__(
@@ -34,7 +34,6 @@ class QueueFiles:
         """Take the files in order, each with its length."""
         self.topic = topic
         self.queue_id = queue_id
-        self.size_bytes = sum(size for _, size in parts)
         self._files = files
         self._parts = parts
 
@@ -71,12 +70,23 @@ class QueueFiles:
 
     def end_offset(self) -> int:
         """Where the record of the newest entry ends in the log; 0 if there is none."""
-        for path, size in reversed(self._parts):
+        return self._newest[1]
+
+    def entries(self) -> int:
+        """How many entries its files have; they may be far longer."""
+        return self._newest[0]
+
+    @cached_property
+    def _newest(self) -> tuple[int, int]:
+        """Number of entries, and the end of the newest one's record."""
+        for number in range(len(self._parts), 0, -1):
+            path, size = self._parts[number - 1]
             with _Entries(self._files, path, size) as entries:
                 count = entries.written()
                 if count:
-                    return entries.unit(count - 1).end_offset
-        return 0
+                    before = sum(size for _, size in self._parts[: number - 1]) // UNIT_BYTES
+                    return before + count, entries.unit(count - 1).end_offset
+        return 0, 0
 
     def at_or_behind(self, physical_offset: int) -> int | None:
         """Start of the first record of this queue at or behind a physical offset."""

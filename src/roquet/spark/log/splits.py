@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from roquet.format.commit_log import (
     RECORD_BYTES_MIN,
@@ -21,6 +22,7 @@ from roquet.format.commit_log import (
 from roquet.model.delay_level import DelayLevels
 from roquet.spark.log.corrupt import damage_at
 from roquet.spark.log.decoder import ENDED, FULL, MORE, walk
+from roquet.spark.log.queue_files import QueueFiles
 from roquet.spark.log.reading import LogRange
 from roquet.spark.log.store_files import LogFiles
 from roquet.spark.log.window import Window, claimed_bytes
@@ -28,6 +30,9 @@ from roquet.spark.log.window import Window, claimed_bytes
 SPLIT_BYTES = 128 << 20
 ASKED_QUEUES_MAX = 32
 """Of how many queues entries are looked at; the longest ones have the most."""
+
+SLACK_BYTES = 8 << 20
+"""How far behind its aim a cut may be before the log is walked for a better one."""
 
 STRIDE_BYTES = 1 << 20
 """By how much the log is walked at once when a time is searched."""
@@ -91,9 +96,12 @@ class Cutter:
     """Finds starts of records in one log."""
 
     def __init__(self, log: LogFiles) -> None:
-        """Choose the queues to ask."""
+        """Look nowhere yet."""
         self._log = log
-        self._queues = sorted(log.queues, key=lambda queue: -queue.size_bytes)[:ASKED_QUEUES_MAX]
+
+    @cached_property
+    def _queues(self) -> list[QueueFiles]:
+        return sorted(self._log.queues, key=lambda queue: -queue.entries())[:ASKED_QUEUES_MAX]
 
     def cut(self, whole: LogRange, aims: deque[int]) -> Iterator[LogRange]:
         """A range of one segment, cut at the first record from each aim on.
@@ -117,7 +125,8 @@ class Cutter:
     def _record_from(self, window: Window, known: int, aim: int, whole: LogRange) -> int:
         """Start of a record at or behind ``aim``, or the end of the range."""
         found = self.entry_from(aim)
-        if found is not None and (found >= whole.stop or is_record(window, found)):
+        is_near = found is not None and found < min(aim + SLACK_BYTES, whole.stop)
+        if found is not None and is_near and is_record(window, found):
             return found
         offset, _, _ = walk_records(window, whole._replace(start=known), aim)
         return offset

@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import DataLost, SparkOptionError
+from roquet.runtime.files import Files
+from roquet.spark.log import store_files
+from roquet.spark.log.splits import plan
+from roquet.spark.log.store_files import open_log
 from tests.unit.spark.log.kit import (
     mixed_messages,
     rows,
@@ -14,7 +18,7 @@ from tests.unit.spark.log.kit import (
     tasks_of,
     write_store,
 )
-from tests.unit.store.kit import NOW_MS, SEGMENT_BYTES
+from tests.unit.store.kit import NOW_MS, SEGMENT_BYTES, message
 
 STEP_MS = 10
 
@@ -121,3 +125,26 @@ def test_a_segment_removed_after_planning_is_an_error_or_passed_over(
         plain_rows(LogReader(schema, ReadRules()).batches(planned[0]))
     left = plain_rows(LogReader(schema, ReadRules(fail_on_data_loss=False)).batches(planned[0]))
     assert left[0]["physicalOffset"] == SEGMENT_BYTES
+
+
+def test_cuts_do_not_depend_on_queues_that_have_little(tmp_path: Path) -> None:
+    """Files of queues are made for many entries at once, so their length tells nothing."""
+    few = [message(b"x", topic=f"Few{number}") for number in range(40)]
+    many = [message(bytes(150), topic="Many") for _ in range(300)]
+    write_store(tmp_path, [*few, *many])
+    tasks = tasks_of(tmp_path, maxSplitBytes="4000")
+    sizes = [sum(part.size_bytes for part in task) for task in tasks]
+    assert max(sizes) < 4600
+    shutil.rmtree(tmp_path / "consumequeue" / "Many")
+    bare = [
+        sum(part.size_bytes for part in task) for task in tasks_of(tmp_path, maxSplitBytes="4000")
+    ]
+    assert max(bare) < 4600
+
+
+def test_a_small_range_asks_no_queue(queued: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(Files(), [str(queued)])
+    end = log.end_offset
+    fresh = open_log(Files(), [str(queued)])
+    monkeypatch.setattr(store_files, "read_queues", None)
+    assert len(plan(fresh, 0, end)) == 1
