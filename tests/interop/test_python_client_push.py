@@ -11,10 +11,12 @@ import pytest
 
 from roquet.admin import Admin
 from roquet.client import (
+    ConsumeFromWhere,
     ConsumeResult,
     Message,
     MessageModel,
     MessageQueue,
+    PushConsumer,
     ReceivedMessage,
     Sql,
     orderly,
@@ -226,6 +228,57 @@ async def test_what_fails_comes_again_until_it_is_a_dead_letter(servers: Cluster
     assert (dead.body, dead.keys) == (b"bad", ["k"])
     assert after.max_offset - before.max_offset == 1
     assert await committed(servers, [queue]) == [2]
+
+
+async def test_in_order_what_fails_too_often_makes_way_as_a_dead_letter(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    topic = queue.topic
+
+    async def refuse(message: ReceivedMessage) -> ConsumeResult | None:
+        return ConsumeResult.suspend(10) if message.body == b"bad" else None
+
+    seen = Seen(refuse)
+    async with producer_of(servers) as producer, Admin(options_of(servers)) as admin:
+        await send(producer, [queue], [b"first", b"bad", b"last"])
+        async with push_of(servers, topic, seen, orderly=True, max_reconsume_times=2):
+            await seen.wait_for(b"last")
+
+            async def is_dead() -> bool:
+                found = await admin.dead_letters.messages(group_of(topic))
+                return [each.body for each in found.messages] == [b"bad"]
+
+            await eventually(is_dead)
+    assert seen.bodies == [b"first", b"bad", b"bad", b"bad", b"last"]
+    assert await committed(servers, [queue]) == [3]
+
+
+async def test_batches_are_consumed_in_part(servers: Cluster) -> None:
+    (queue,) = await new_queues(servers, 1)
+    bodies = numbered(30)
+    batches: list[list[bytes]] = []
+
+    async def handler(messages: list[ReceivedMessage]) -> ConsumeResult:
+        batches.append([each.body for each in messages])
+        return ConsumeResult.first(2, delay_level=1) if len(batches) == 1 else ConsumeResult.SUCCESS
+
+    consumer = PushConsumer(
+        options_of(servers),
+        group=group_of(queue.topic),
+        batch_handler=handler,
+        consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        consume_batch_max=8,
+    )
+    consumer.subscribe(queue.topic)
+    async with producer_of(servers) as producer:
+        await producer.send_batch([Message(queue.topic, each) for each in bodies])
+    async with consumer:
+        await until(lambda: bool(batches))
+        failed = batches[0][2:]
+        await until(lambda: sum(map(len, batches)) >= 30 + len(failed))
+    assert batches[0] == bodies[: len(batches[0])]
+    assert sorted(body for batch in batches for body in batch) == sorted(bodies + failed)
+    assert all(len(batch) <= 8 for batch in batches)
+    assert await committed(servers, [queue]) == [30]
 
 
 async def test_a_live_group_is_reset(servers: Cluster) -> None:
