@@ -337,6 +337,7 @@ cdef class SendLane:
             or message.system_properties
             or topic not in self._topics
             or self._client.is_closed
+            or (timeout_ms is not None and timeout_ms < 1)
         ):
             return None
         route = self._published.get(topic)

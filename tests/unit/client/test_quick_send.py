@@ -11,7 +11,7 @@ from roquet.client import ClientOptions, Message, Producer, SendHook, SendResult
 from roquet.client.answer_lane import IS_BUILT
 from roquet.client.producer_options import ProducerSettings
 from roquet.client.quick_send import Outcome, QuickSends, Sending
-from roquet.errors import BrokerRefused
+from roquet.errors import BrokerRefused, RequestTimeout
 from roquet.model.message_id import UniqueId
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.frame import SerializeType
@@ -183,6 +183,17 @@ async def test_a_send_that_is_given_up_leaves_nothing_behind(a_broker: RunningBr
         assert all(isinstance(each, asyncio.CancelledError) for each in done)
         assert producer.in_flight == 0
         await producer.send(Message(TOPIC, b"last"))
+
+
+async def test_without_any_time_nothing_is_sent(
+    a_broker: RunningBroker, taken: list[Message]
+) -> None:
+    async with Producer(a_broker.namesrv, group="shop") as producer:
+        await producer.send(Message(TOPIC, b"first"))
+        with pytest.raises(RequestTimeout, match="no time left"):
+            await producer.send(Message(TOPIC, b"x"), timeout_ms=0)
+    assert taken == []
+    assert len(a_broker.messages(TOPIC)) == 1
 
 
 async def test_binary_headers_and_namespaces_go_the_long_way(
