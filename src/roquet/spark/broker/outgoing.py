@@ -25,6 +25,9 @@ __all__ = ["ROW_ID", "OutgoingRow", "RowReader"]
 ROW_ID = "SPARK_ROW_ID"
 """The property that holds the id of a row."""
 
+ROWS_AT_ONCE = 256
+"""How many rows are Python objects at a time; bodies may be long."""
+
 
 class OutgoingRow:
     """A row on its way.
@@ -62,20 +65,19 @@ class RowReader:
         Raises:
             BadMessage: A row cannot be a message.
         """
-        names = [name for name in batch.schema.names if name in _WANTED]
-        columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
-        for values in zip(*columns, strict=True):
-            row = dict(zip(names, values, strict=True))
-            try:
-                made = self._row(row)
-            except BadMessage as error:
-                raise BadMessage(
-                    f"Row {self._count} of {self._task_id} cannot be sent: {error.message}",
-                    detail=error.detail,
-                    hint=error.hint,
-                ) from None
-            self._count += 1
-            yield made
+        wanted = batch.select([name for name in batch.schema.names if name in _WANTED])
+        for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
+            for row in wanted.slice(start, ROWS_AT_ONCE).to_pylist():
+                try:
+                    made = self._row(row)
+                except BadMessage as error:
+                    raise BadMessage(
+                        f"Row {self._count} of {self._task_id} cannot be sent: {error.message}",
+                        detail=error.detail,
+                        hint=error.hint,
+                    ) from None
+                self._count += 1
+                yield made
 
     def _row(self, row: Mapping[str, object]) -> OutgoingRow:
         topic = self._topic or _text(row.get("topic"))
