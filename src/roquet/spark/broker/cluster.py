@@ -18,6 +18,7 @@ from roquet.client.expression import subscription_of
 from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import Lifetime
 from roquet.client.pull_api import PullApi
+from roquet.client.request import REPLY_TOPIC_SUFFIX
 from roquet.errors import ClientError, NoRoute, SparkOptionError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import is_dlq_topic, is_retry_topic, is_system_topic
@@ -119,11 +120,12 @@ class Cluster(Lifetime):
     async def _matching(self) -> list[str]:
         client, pattern = self._client, self._options.topic_pattern
         assert pattern is not None
-        answer = await client.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        names = sorted(decode_body(TopicList, answer.body).topic_list)
+        names = await self._names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        # Clusters and brokers have topics of their names.
+        internal = await self._names(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
         own = [
             client.unwrap(name)
-            for name in names
+            for name in sorted(names - internal)
             if name == client.wrap(client.unwrap(name)) and not _is_internal(client.unwrap(name))
         ]
         found = [name for name in own if pattern.fullmatch(name)]
@@ -133,6 +135,10 @@ class Cluster(Lifetime):
                 hint=f"There are: {', '.join(own[:10])}." if own else "The cluster has no topic.",
             )
         return found
+
+    async def _names(self, code: RequestCode) -> set[str]:
+        answer = await self._client.name_servers.ask(code)
+        return set(decode_body(TopicList, answer.body).topic_list)
 
     # ------------------------------------------------------------------------------- offsets
 
@@ -215,4 +221,9 @@ class Cluster(Lifetime):
 
 
 def _is_internal(topic: str) -> bool:
-    return is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic)
+    return (
+        is_system_topic(topic)
+        or is_retry_topic(topic)
+        or is_dlq_topic(topic)
+        or topic.endswith(REPLY_TOPIC_SUFFIX)
+    )
