@@ -15,6 +15,7 @@ __all__ = ["JOBS", "spark"]
 JOBS: dict[str, tuple[str, str]] = {
     "archive": ("roquet.cli.spark.archive:archive", "The log as a Parquet lake."),
     "capacity": ("roquet.cli.spark.capacity:capacity", "Growth, and days until the disk is full."),
+    "export": ("roquet.cli.spark.export:export", "Messages as JSON, CSV or Parquet, masked."),
     "lag": ("roquet.cli.spark.lag:lag", "How far consumer groups are behind."),
     "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
     "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),

@@ -196,6 +196,11 @@ class Lake:
             stream.write(data)
         self.filesystem.move(made, final)
 
+    def has(self, *parts: str) -> bool:
+        """Whether a file is there."""
+        info = self.filesystem.get_file_info(self.path(*parts))
+        return info.type is not pafs.FileType.NotFound
+
     def _read(self, *parts: str) -> bytes | None:
         try:
             with self.filesystem.open_input_stream(self.path(*parts)) as stream:
