@@ -62,10 +62,16 @@ def pack(path: Path) -> Path:
     return path
 
 
-def executor_conf(archive: Path) -> dict[str, str]:
-    """The settings of a session whose executors are to use the archive."""
+def executor_conf(archive: Path, master: str) -> dict[str, str]:
+    """The settings of a session whose executors are to use the archive.
+
+    Args:
+        archive: What :func:`pack` wrote.
+        master: Where the session runs; YARN brings archives to executors itself.
+    """
+    setting = "spark.yarn.dist.archives" if master == "yarn" else "spark.archives"
     return {
-        "spark.archives": f"{archive}#{FOLDER}",
+        setting: f"{archive}#{FOLDER}",
         "spark.executorEnv.PYTHONPATH": f"./{FOLDER}",
     }
 

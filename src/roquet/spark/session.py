@@ -110,7 +110,8 @@ def open_session(
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
-            settings |= executor_conf(pack(Path(scratch) / "packages.tar.gz"))
+            settings |= executor_conf(pack(Path(scratch) / "packages.tar.gz"), master)
+            _choose_python(conf or {})
         settings |= conf or {}
         builder = SparkSession.builder.master(master).appName(f"roquet {app_name}")
         with _logging_to(Path(scratch) / "spark.log"), warnings.catch_warnings():
@@ -121,6 +122,23 @@ def open_session(
             yield session
         finally:
             session.stop()
+
+
+def _choose_python(conf: Mapping[str, str]) -> None:
+    """Name the Python of a cluster's executors.
+
+    The same name is used here too, where sources are planned. By default it is ``python3``, which
+    may be another one on each machine; here it must be the one that has Roquet.
+    """
+    if "PYSPARK_PYTHON" in os.environ:
+        return
+    if "spark.pyspark.python" in conf:
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+        return
+    folder = str(Path(sys.executable).parent)
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if folders[0] != folder:
+        os.environ["PATH"] = os.pathsep.join([folder, *folders])
 
 
 @contextmanager

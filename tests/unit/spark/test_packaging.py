@@ -31,6 +31,11 @@ def test_the_archive_has_what_readers_import_and_no_servers(tmp_path: Path) -> N
 
 
 def test_the_settings_name_the_archive(tmp_path: Path) -> None:
-    conf = executor_conf(tmp_path / "p.tar.gz")
-    assert conf["spark.archives"].endswith(f"p.tar.gz#{FOLDER}")
+    for master, setting in (
+        ("spark://host:7077", "spark.archives"),
+        ("k8s://https://host:6443", "spark.archives"),
+        ("yarn", "spark.yarn.dist.archives"),
+    ):
+        conf = executor_conf(tmp_path / "p.tar.gz", master)
+        assert conf[setting].endswith(f"p.tar.gz#{FOLDER}")
     assert conf["spark.executorEnv.PYTHONPATH"] == f"./{FOLDER}"
