@@ -48,8 +48,8 @@ INT_MAX = 2**31 - 1
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _MAGIC_AT = 4
 _SEARCH_BYTES = 1 << 20
-_RULES = RecordRules(DelayLevels())
-_SHAPE_RULES = RecordRules(DelayLevels(), check_crc=False)
+RULES = RecordRules(DelayLevels())
+SHAPE_RULES = RecordRules(DelayLevels(), check_crc=False)
 
 
 class Damage(NamedTuple):
@@ -93,7 +93,7 @@ def damage_at(
     """
     rest = end - physical_offset
     view = _record_bytes(window, physical_offset, rest)
-    rules = _RULES if check_crc else _SHAPE_RULES
+    rules = RULES if check_crc else SHAPE_RULES
     found = check_record(view, 0, rest, physical_offset=physical_offset, rules=rules)
     if isinstance(found, Blank):
         left = window.segment.end - physical_offset
@@ -102,7 +102,7 @@ def damage_at(
         detail = f"the segment's end says {found.size_bytes}, {left} bytes are left"
         found = RecordFault(physical_offset, "totalSize", detail)
     assert isinstance(found, RecordFault), "a lane refused a good record"
-    message = _shape(view, rest)
+    message = shape_of(view, rest)
     if message is not None:
         return Damage(physical_offset, physical_offset + message.store_size, found, message)
     following = next_record(window, physical_offset + 1, stop)
@@ -118,7 +118,7 @@ def next_record(window: Window, start: int, stop: int) -> int | None:
         for position in _magic_positions(chunk, size):
             offset = at + position
             view = _record_bytes(window, offset, end - offset)
-            found = check_record(view, 0, end - offset, physical_offset=offset, rules=_RULES)
+            found = check_record(view, 0, end - offset, physical_offset=offset, rules=RULES)
             if isinstance(found, DispatchRequest):
                 return offset
     return None
@@ -136,7 +136,7 @@ def _record_bytes(window: Window, physical_offset: int, rest: int) -> memoryview
     return window.need(physical_offset, size)
 
 
-def _shape(view: memoryview, rest: int) -> StoredMessage | None:
+def shape_of(view: memoryview, rest: int) -> StoredMessage | None:
     """The record if all its lengths agree, whatever else is wrong."""
     try:
         message = decode_record(view, 0, rest)

@@ -28,6 +28,7 @@ OPTIONS = (
     "subscribePattern",
     "queueIds",
     "keys",
+    "useQueues",
     "startingTimestamp",
     "endingTimestamp",
     "startingOffsets",
@@ -55,6 +56,7 @@ class LogOptions:
         rules: How rows are made.
         start_offset: Physical offset to start at, or EARLIEST or LATEST.
         end_offset: Physical offset to end at, or LATEST; for a batch.
+        use_queues: Whether messages are found by their ConsumeQueues.
         split_bytes: About how much a task reads.
         tasks_min: How many tasks there are to be at least.
         rows_per_trigger: Messages that a micro-batch passes at most.
@@ -66,6 +68,7 @@ class LogOptions:
     rules: ReadRules
     start_offset: int
     end_offset: int
+    use_queues: bool
     split_bytes: int
     tasks_min: int
     rows_per_trigger: int | None
@@ -92,6 +95,12 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
             hint="Leave out endingOffsets and endingTimestamp, or use spark.read.",
         )
     pattern = options.pattern("subscribePattern")
+    use_queues = options.boolean("useQueues", default=False)
+    if use_queues and pattern is None and not options.names("topics"):
+        raise SparkOptionError(
+            f"The option 'useQueues' of {FORMAT} needs topics.",
+            hint="Say which with topics or subscribePattern; all of them are read faster without.",
+        )
     from_ms, to_ms = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
     selection = Selection(
         topics=frozenset(options.names("topics")),
@@ -115,6 +124,7 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
         rules=rules,
         start_offset=_offset(options, "startingOffsets", EARLIEST),
         end_offset=_offset(options, "endingOffsets", LATEST),
+        use_queues=use_queues,
         split_bytes=options.size_bytes("maxSplitBytes", minimum=1 << 10) or SPLIT_BYTES,
         tasks_min=options.integer("minPartitions", minimum=1, maximum=1 << 20) or 1,
         rows_per_trigger=options.integer("maxOffsetsPerTrigger", minimum=1),

@@ -6,9 +6,13 @@ starts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from roquet.errors import DataLost, SparkOptionError
 from roquet.runtime.files import Files
 from roquet.spark.log.log_options import FORMAT, LogOptions
+from roquet.spark.log.queue_reading import QueueRange, plan_queues
 from roquet.spark.log.reading import LogRange
 from roquet.spark.log.selection import ALWAYS_MS, NEVER_MS
 from roquet.spark.log.splits import Cutter, is_record, plan, segment_ranges
@@ -16,8 +20,11 @@ from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.log.window import Window
 from roquet.spark.options import EARLIEST, LATEST
 
+Task: TypeAlias = Sequence[LogRange | QueueRange]
+"""What one task reads."""
 
-def batch_tasks(options: LogOptions, files: Files | None = None) -> list[list[LogRange]]:
+
+def batch_tasks(options: LogOptions, files: Files | None = None) -> list[Task]:
     """The tasks of a batch query; the end of the log is fixed here."""
     log = open_log(files or Files(), options.paths)
     start = first_offset(log, options)
@@ -30,9 +37,23 @@ def batch_tasks(options: LogOptions, files: Files | None = None) -> list[list[Lo
     return tasks_between(log, options, start, end)
 
 
-def tasks_between(log: LogFiles, options: LogOptions, start: int, end: int) -> list[list[LogRange]]:
+def tasks_between(log: LogFiles, options: LogOptions, start: int, end: int) -> list[Task]:
     """The tasks of a range of the log."""
-    return plan(log, start, end, split_bytes=options.split_bytes, tasks_min=options.tasks_min)
+    tasks: list[Task] = []
+    if options.use_queues and log.has_whole_queues:
+        # Behind the newest entry there may be records that no queue has yet.
+        middle = min(max(log.queued_offset, start), end)
+        tasks += plan_queues(
+            log,
+            options.rules.selection,
+            start,
+            middle,
+            split_bytes=options.split_bytes,
+            tasks_min=options.tasks_min,
+        )
+        start = middle
+    tasks += plan(log, start, end, split_bytes=options.split_bytes, tasks_min=options.tasks_min)
+    return tasks
 
 
 def first_offset(log: LogFiles, options: LogOptions) -> int:

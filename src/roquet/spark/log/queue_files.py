@@ -11,13 +11,23 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
 from roquet.runtime.files import Files
 
 _NAME_DIGITS = 20
 _BLANK = CqUnit(0, 0, 0)
+
+
+class EntryRange(NamedTuple):
+    """Entries of one file of a queue."""
+
+    path: Path
+    first: int
+    entries: int
+    samples: tuple[CqUnit, ...]
+    """Some of them in order, the first and the last among them."""
 
 
 class QueueFiles:
@@ -88,6 +98,19 @@ class QueueFiles:
                     return before + count, entries.unit(count - 1).end_offset
         return 0, 0
 
+    def entries_between(self, start: int, stop: int, *, samples: int) -> Iterator[EntryRange]:
+        """The entries of records that start from ``start`` on and in front of ``stop``, by file."""
+        for path, size in self._parts:
+            with _Entries(self._files, path, size) as entries:
+                count = entries.written()
+                first = entries.first_from(max(start, 1), count) if start > 0 else 0
+                end = entries.first_from(stop, count)
+                if first < end:
+                    step = max((end - first - 1) // max(samples - 1, 1), 1)
+                    places = sorted({*range(first, end, step), end - 1})
+                    units = tuple(entries.unit(place) for place in places)
+                    yield EntryRange(path, first, end - first, units)
+
     def at_or_behind(self, physical_offset: int) -> int | None:
         """Start of the first record of this queue at or behind a physical offset."""
         for path, size in self._parts:
@@ -95,7 +118,7 @@ class QueueFiles:
                 count = entries.written()
                 if count == 0 or entries.unit(count - 1).physical_offset < physical_offset:
                     continue
-                unit = entries.unit(entries.first_from(physical_offset, count))
+                unit = entries.unit(min(entries.first_from(physical_offset, count), count - 1))
                 return None if unit.is_filler else unit.physical_offset
         return None
 
@@ -155,7 +178,7 @@ class _Entries:
                 low = middle + 1
             else:
                 high = middle
-        return min(low, count - 1)
+        return low
 
 
 def read_queues(files: Files, base: Path) -> Iterator[QueueFiles]:

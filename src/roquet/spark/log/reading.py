@@ -6,6 +6,7 @@ Owns the loop of a reading task: windows of a segment go through a lane, damaged
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from roquet.spark.log.corrupt import (
     damage_row,
 )
 from roquet.spark.log.decoder import BLANK, ENDED, FULL, MORE, Lane, Piece, lane
+from roquet.spark.log.queue_reading import Gathered, QueueRange, entry_damage, gather
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.window import Segment, Window, claimed_bytes
 from roquet.spark.schema import CORRUPT_COLUMN
@@ -82,9 +84,12 @@ class LogReader:
         in_record = [name for name in schema.names if name not in {_BROKER_NAME, CORRUPT_COLUMN}]
         self._lane: Lane = lane(in_record, rules.selection, check_crc=rules.check_crc)
 
-    def batches(self, ranges: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
-        """All wanted rows of some ranges, in the order of the log."""
+    def batches(self, ranges: Sequence[LogRange | QueueRange]) -> Iterator[pa.RecordBatch]:
+        """All wanted rows of some ranges, in their order."""
         for part in ranges:
+            if isinstance(part, QueueRange):
+                yield from self._queue(part)
+                continue
             try:
                 window = Window(self._files, part.segment, limit=part.stop)
             except DataLost:
@@ -120,6 +125,36 @@ class LogReader:
                 return
             yield from self._damage_batches(damage, window.segment)
             offset = damage.end
+
+    def _queue(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
+        """The records that entries of a queue point to."""
+        skips_lost = not self._rules.fail_on_data_loss
+        try:
+            for found in gather(self._files, part, skips_lost=skips_lost):
+                if isinstance(found, Damage):
+                    yield from self._damage_batches(found, part.segments[0])
+                else:
+                    yield from self._gathered(found)
+        except DataLost:
+            if not skips_lost:
+                raise
+
+    def _gathered(self, found: Gathered) -> Iterator[pa.RecordBatch]:
+        size = len(found.data)
+        position = 0
+        while position < size:
+            piece = self._lane.decode(found.data, position, size, size, -1)
+            if piece.rows:
+                yield from self._piece_batches(piece)
+            position = piece.reached
+            if piece.why in {ENDED, FULL}:
+                continue
+            number = bisect_right(found.starts, position) - 1
+            unit = found.units[number]
+            record = found.data[position : position + unit.size_bytes]
+            damage = entry_damage(record, unit, check_crc=self._rules.check_crc)
+            yield from self._damage_batches(damage, found.segment)
+            position = found.starts[number] + unit.size_bytes
 
     # -- rows ------------------------------------------------------------------------------------
 

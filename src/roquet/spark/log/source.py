@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from roquet.errors import SparkSchemaError
 from roquet.spark.log.log_options import FORMAT, LogOptions, read_log_options
-from roquet.spark.log.planning import batch_tasks
-from roquet.spark.log.reading import LogRange, LogReader
+from roquet.spark.log.planning import Task, batch_tasks
+from roquet.spark.log.reading import LogReader
 from roquet.spark.log.stream import RocketMQLogStreamReader
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.schema import arrow_schema, asked_columns, struct_type
@@ -27,7 +27,7 @@ __all__ = ["LogTask", "RocketMQLogReader", "RocketMQLogSource"]
 class LogTask(InputPartition):
     """What one task reads."""
 
-    ranges: list[LogRange]
+    ranges: Task
 
 
 class RocketMQLogSource(DataSource):

@@ -38,6 +38,7 @@ from roquet.spark.log.window import Segment, Window, claimed_bytes
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+ABORT = "abort"
 NAME_DIGITS = 20
 _RULES = RecordRules(DelayLevels())
 
@@ -77,15 +78,26 @@ class LogFiles:
         """Physical offset where the log ends; see the module."""
         if not self.segments:
             return 0
-        last = self.segments[-1].end
-        ends = [queue.end_offset() for queue in self.queues]
-        confirmed = max((end for end in ends if end <= last), default=0)
-        is_known = confirmed > self.segments[0].start
-        if is_known and self._is_running():
+        confirmed = self.queued_offset
+        if confirmed == 0:
+            return self._walk_to_end(self._newest_start(), is_searching=True)
+        if self._is_running():
             return confirmed
-        if is_known:
-            return self._walk_to_end(confirmed, is_searching=False)
-        return self._walk_to_end(self._newest_start(), is_searching=True)
+        return self._walk_to_end(confirmed, is_searching=False)
+
+    @cached_property
+    def queued_offset(self) -> int:
+        """Where the newest record ends that a ConsumeQueue knows of; 0 if none does."""
+        first, last = self.start_offset, self.segments[-1].end if self.segments else 0
+        ends = [queue.end_offset() for queue in self.queues]
+        return max((end for end in ends if first < end <= last), default=0)
+
+    @property
+    def has_whole_queues(self) -> bool:
+        """Whether queues have all that they should: not those that a crash left as they were."""
+        if self.root is None or self.queued_offset == 0:
+            return False
+        return self._is_running() or not self.files.exists(self.root / ABORT)
 
     def queue(self, topic: str, queue_id: int) -> QueueFiles | None:
         """One of its ConsumeQueues."""

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 
 from roquet.runtime.files import Files
 from roquet.spark.log.log_options import LogOptions
-from roquet.spark.log.planning import available, first_offset, tasks_between
-from roquet.spark.log.reading import LogRange, LogReader
+from roquet.spark.log.planning import Task, available, first_offset, tasks_between
+from roquet.spark.log.reading import LogReader
 from roquet.spark.log.splits import segment_ranges, walk_records
 from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.log.window import Window
@@ -37,7 +37,7 @@ OFFSET = "physicalOffset"
 class StreamTask(InputPartition):
     """What one task of a micro-batch reads."""
 
-    ranges: list[LogRange]
+    ranges: Task
 
 
 class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -19,8 +19,8 @@ from roquet.model.properties import encode_properties
 from roquet.runtime.clock import ManualClock
 from roquet.spark.log.corrupt import message_row
 from roquet.spark.log.log_options import read_log_options
-from roquet.spark.log.planning import batch_tasks
-from roquet.spark.log.reading import LogRange, LogReader
+from roquet.spark.log.planning import Task, batch_tasks
+from roquet.spark.log.reading import LogReader
 from roquet.spark.schema import arrow_schema, struct_type
 from tests.unit.store.kit import NOW_MS, message, opened, put
 
@@ -49,7 +49,7 @@ def stored_rows(store: Path) -> list[Row]:
     return [message_row(each) for each in stored_messages(store)]
 
 
-def tasks_of(path: Path, **options: str) -> list[list[LogRange]]:
+def tasks_of(path: Path, **options: str) -> Sequence[Task]:
     """The tasks of a query, as the driver plans them."""
     given = {name.lower(): value for name, value in options.items()}
     return batch_tasks(read_log_options({"path": str(path), **given}))

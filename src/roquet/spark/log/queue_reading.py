@@ -1,0 +1,188 @@
+"""The messages of a few topics, found by their ConsumeQueues instead of reading the whole log.
+
+Owns the tasks of that way of reading, and how records from many places come together: they are
+copied behind each other into one buffer, which a lane decodes as it would a part of a segment.
+
+It sees what consumers see: a record without an entry is not found, and of damage only what an entry
+points to. After a crash queues may have lost entries, so they are not used before a broker has
+recovered the store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from roquet.errors import DataLost
+from roquet.format.commit_log import PHYSICAL_OFFSET_AT, DispatchRequest, RecordFault, check_record
+from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
+from roquet.runtime.files import Files
+from roquet.spark.log.corrupt import RULES, SHAPE_RULES, Damage, shape_of
+from roquet.spark.log.queue_files import QueueFiles
+from roquet.spark.log.selection import Selection
+from roquet.spark.log.store_files import LogFiles
+from roquet.spark.log.window import Segment, Window
+
+GATHER_BYTES = 4 << 20
+AHEAD_BYTES = 64 << 10
+_UNITS_AT_ONCE = 8192
+_SAMPLES = 16
+
+
+class QueueRange(NamedTuple):
+    """Entries of one file of a queue, and the segments that they point into."""
+
+    path: str
+    first: int
+    entries: int
+    segments: tuple[Segment, ...]
+    size_bytes: int
+    """Of their records, about."""
+
+
+class Gathered(NamedTuple):
+    """Records behind each other."""
+
+    data: memoryview
+    starts: list[int]
+    """Where each of them starts in ``data``."""
+    units: list[CqUnit]
+    segment: Segment
+
+
+def plan_queues(
+    log: LogFiles, selection: Selection, start: int, stop: int, *, split_bytes: int, tasks_min: int
+) -> list[list[QueueRange]]:
+    """The tasks that read the selected queues within a range of the log.
+
+    Args:
+        log: The log.
+        selection: Whose topics and queues are read.
+        start: Physical offset of the first record.
+        stop: Physical offset of the end.
+        split_bytes: About how much a task reads.
+        tasks_min: How many tasks there are to be at least.
+    """
+    takes_topic = selection.topic_test()
+    wanted = [
+        queue
+        for queue in log.queues
+        if (takes_topic is None or takes_topic(queue.topic))
+        and (not selection.queue_ids or queue.queue_id in selection.queue_ids)
+    ]
+    parts = [part for queue in wanted for part in _queue_parts(log, queue, start, stop)]
+    total = sum(part.size_bytes for part in parts)
+    target = max(min(split_bytes, -(-total // tasks_min)), 1)
+    tasks: list[list[QueueRange]] = [[]]
+    task_bytes = 0
+    for whole in parts:
+        for part in _pieces(whole, target):
+            if tasks[-1] and task_bytes + part.size_bytes > target:
+                tasks.append([])
+                task_bytes = 0
+            tasks[-1].append(part)
+            task_bytes += part.size_bytes
+    return tasks if tasks[-1] else []
+
+
+def _queue_parts(log: LogFiles, queue: QueueFiles, start: int, stop: int) -> Iterator[QueueRange]:
+    for found in queue.entries_between(start, stop, samples=_SAMPLES):
+        sizes = [unit.size_bytes for unit in found.samples if not unit.is_filler]
+        mean = sum(sizes) // len(sizes) if sizes else 1
+        low, high = found.samples[0].physical_offset, found.samples[-1].physical_offset
+        segments = tuple(
+            segment for segment in log.segments if segment.end > low and segment.start <= high
+        )
+        size_bytes = max(found.entries * mean, 1)
+        yield QueueRange(str(found.path), found.first, found.entries, segments, size_bytes)
+
+
+def _pieces(whole: QueueRange, target: int) -> Iterator[QueueRange]:
+    """A range in parts of about ``target`` bytes."""
+    pieces = max(-(-whole.size_bytes // target), 1)
+    step = -(-whole.entries // pieces)
+    for first in range(0, whole.entries, step):
+        count = min(step, whole.entries - first)
+        size = max(whole.size_bytes * count // whole.entries, 1)
+        yield whole._replace(first=whole.first + first, entries=count, size_bytes=size)
+
+
+def read_units(files: Files, part: QueueRange) -> Iterator[CqUnit]:
+    """The entries of a range, fillers left out."""
+    try:
+        fd = files.open(Path(part.path))
+    except FileNotFoundError:
+        raise DataLost(
+            f"The queue file {part.path} is gone.",
+            hint="The broker removed it after the query was planned: read a later range, or set"
+            " failOnDataLoss to false.",
+        ) from None
+    try:
+        for at in range(0, part.entries, _UNITS_AT_ONCE):
+            count = min(_UNITS_AT_ONCE, part.entries - at)
+            data = files.read_at(fd, count * UNIT_BYTES, (part.first + at) * UNIT_BYTES)
+            for position in range(0, len(data), UNIT_BYTES):
+                unit = unpack_unit(data, position)
+                if not unit.is_filler:
+                    yield unit
+    finally:
+        files.close(fd)
+
+
+def gather(files: Files, part: QueueRange, *, skips_lost: bool) -> Iterator[Gathered | Damage]:
+    """The records of a range in buffers, and what entries point to that is no such record."""
+    by_segment: dict[Segment, list[CqUnit]] = {segment: [] for segment in part.segments}
+    starts = [segment.start for segment in part.segments]
+    for unit in read_units(files, part):
+        index = bisect_right(starts, unit.physical_offset) - 1
+        if index >= 0 and unit.physical_offset < part.segments[index].end:
+            by_segment[part.segments[index]].append(unit)
+    for segment, units in by_segment.items():
+        if not units:
+            continue
+        try:
+            window = Window(files, segment, limit=segment.start)
+        except DataLost:
+            if not skips_lost:
+                raise
+            continue
+        with window:
+            yield from _gather_segment(window, units)
+
+
+def _gather_segment(window: Window, units: Sequence[CqUnit]) -> Iterator[Gathered | Damage]:
+    buffer = bytearray()
+    starts: list[int] = []
+    held: list[CqUnit] = []
+    for unit in units:
+        offset, size = unit.physical_offset, unit.size_bytes
+        window.limit = offset + AHEAD_BYTES
+        record = window.need(offset, min(size, window.segment.end - offset))
+        is_right = (
+            int.from_bytes(record[:4], "big") == size == len(record)
+            and int.from_bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") == offset
+        )
+        if is_right:
+            starts.append(len(buffer))
+            held.append(unit)
+            buffer += record
+        if starts and (not is_right or len(buffer) >= GATHER_BYTES):
+            yield Gathered(memoryview(buffer), starts, held, window.segment)
+            buffer, starts, held = bytearray(), [], []
+        if not is_right:
+            yield entry_damage(record, unit, check_crc=False)
+    if starts:
+        yield Gathered(memoryview(buffer), starts, held, window.segment)
+
+
+def entry_damage(record: memoryview, unit: CqUnit, *, check_crc: bool) -> Damage:
+    """What is wrong with the record that an entry points to."""
+    offset, size = unit.physical_offset, unit.size_bytes
+    rules = RULES if check_crc else SHAPE_RULES
+    found = check_record(record, 0, len(record), physical_offset=offset, rules=rules)
+    if not isinstance(found, RecordFault):
+        stated = found.size_bytes if isinstance(found, DispatchRequest) else 0
+        found = RecordFault(offset, "totalSize", f"{stated}, the entry of its queue says {size}")
+    return Damage(offset, offset + size, found, shape_of(record, len(record)))
