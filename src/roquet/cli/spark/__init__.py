@@ -19,6 +19,7 @@ JOBS: dict[str, tuple[str, str]] = {
     "lag": ("roquet.cli.spark.lag:lag", "How far consumer groups are behind."),
     "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
     "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),
+    "trace": ("roquet.cli.spark.trace:trace", "Where messages spend their time."),
     "verify": ("roquet.cli.spark.verify:verify", "The lake against the log."),
 }
 """By name: where the command is, and its line in the help."""

@@ -1,0 +1,151 @@
+"""Where messages spend their time: the trace topic joined to the messages.
+
+The hops of a message: **send** (as the producer saw it), **wait** (from the store to the beginning
+of a consumption) and **consume**. Times come from several machines' clocks; a wait that would be
+negative counts as none. With a message id or a key, its events one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from roquet.model.topic import TRACE_TOPIC
+from roquet.spark.jobs.inputs import ALL, Wanted, read_log
+from roquet.spark.jobs.trace_text import Event, parse_trace
+from roquet.spark.report import Cell, Report, Table, iso_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+__all__ = ["trace"]
+
+_EVENT_SCHEMA = (
+    "kind string, msgId string, timeMs bigint, `group` string, topic string, requestId string,"
+    " costMs bigint, isSuccess boolean, keys string, times int"
+)
+_HOPS = ["messages", "failed", "p50 ms", "p99 ms", "max ms"]
+_EVENTS_MAX = 1_000
+
+
+def trace(
+    spark: SparkSession,
+    store: str,
+    *,
+    wanted: Wanted = ALL,
+    trace_topic: str = TRACE_TOPIC,
+    msg_id: str | None = None,
+    key: str | None = None,
+    is_dry_run: bool = False,
+) -> Report:
+    """Sum traces up, or tell those of one message.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory.
+        wanted: Which messages; topics are those of the messages, not of their traces.
+        trace_topic: Where clients write their traces.
+        msg_id: Only this message, by its unique id.
+        key: Only messages with this key.
+        is_dry_run: Only tell how many tasks would read.
+
+    Returns:
+        The tables ``Send``, ``Wait`` and ``Consume``, or ``Events`` of what was asked for.
+    """
+    report = Report(job="trace", source=store, is_dry_run=is_dry_run)
+    traces = read_log(
+        spark,
+        store,
+        Wanted(topics=[trace_topic], from_ms=wanted.from_ms, to_ms=wanted.to_ms),
+        columns=("body",),
+    )
+    if is_dry_run:
+        report.numbers["tasks"] = traces.rdd.getNumPartitions()
+        return report
+    unread = spark.sparkContext.accumulator(0)
+
+    def events_of(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
+        for row in rows:
+            found, bad = parse_trace(bytes(row["body"] or b"").decode("utf-8", "replace"))
+            unread.add(bad)
+            yield from found
+
+    events = spark.createDataFrame(traces.rdd.mapPartitions(events_of), _EVENT_SCHEMA)
+    if msg_id is not None:
+        events = events.where(f.col("msgId") == msg_id)
+    if key is not None:
+        events = events.where(f.array_contains(f.split("keys", " "), key))
+    events = events.cache()
+    try:
+        report.numbers["events"] = events.count()
+        report.numbers["unreadable"] = unread.value
+        if msg_id is not None or key is not None:
+            _add_events(report, events)
+        else:
+            _add_hops(report, events, read_log(spark, store, wanted, columns=_MESSAGE_COLUMNS))
+    finally:
+        events.unpersist()
+    return report
+
+
+_MESSAGE_COLUMNS = ("topic", "msgId", "storeTimestamp")
+
+
+def _add_events(report: Report, events: DataFrame) -> None:
+    rows = events.orderBy("timeMs").limit(_EVENTS_MAX).collect()
+    report.add_table(
+        "Events",
+        ["time", "kind", "message", "group", "topic", "ms", "success", "times before"],
+        [_event_cells(Event(*row)) for row in rows],
+    )
+
+
+def _event_cells(event: Event) -> Sequence[Cell]:
+    return [
+        iso_time(event.time_ms),
+        event.kind,
+        event.msg_id,
+        event.group,
+        event.topic,
+        event.cost_ms,
+        event.is_success,
+        event.times,
+    ]
+
+
+def _add_hops(report: Report, events: DataFrame, messages: DataFrame) -> None:
+    stored = messages.where("topic not like '\\\\%RETRY\\\\%%'").groupBy("msgId", "topic")
+    stored = stored.agg(f.unix_millis(f.min("storeTimestamp")).alias("storeMs"))
+    sends = events.where("kind = 'Pub'").join(stored.select("msgId"), "msgId", "left_semi")
+    report.tables.append(_hop("Send", sends, ["topic"], f.col("costMs"), f.expr("not isSuccess")))
+    begins = events.where("kind = 'SubBefore'").drop("topic").join(stored, "msgId")
+    wait_ms = f.greatest(f.col("timeMs") - f.col("storeMs"), f.lit(0))
+    by_group = ["group", "topic"]
+    report.tables.append(_hop("Wait", begins, by_group, wait_ms, f.expr("false")))
+    ends = (
+        events.where("kind = 'SubAfter'")
+        .select("requestId", "msgId", "costMs", "isSuccess")
+        .join(begins.select("requestId", "msgId", "group", "topic"), ["requestId", "msgId"])
+    )
+    report.tables.append(_hop("Consume", ends, by_group, f.col("costMs"), f.expr("not isSuccess")))
+
+
+def _hop(title: str, events: DataFrame, by: Sequence[str], value: Column, failed: Column) -> Table:
+    rows = (
+        events.groupBy(*by)
+        .agg(
+            f.count("*").alias("messages"),
+            f.count_if(failed).alias("failed"),
+            f.percentile_approx(value, [0.5, 0.99]).alias("parts"),
+            f.max(value).alias("most"),
+        )
+        .orderBy(*by)
+        .collect()
+    )
+    cells: list[list[Cell]] = [
+        [*(row[name] for name in by), row["messages"], row["failed"], *row["parts"], row["most"]]
+        for row in rows
+    ]
+    return Table(title, [*by, *_HOPS], cells)

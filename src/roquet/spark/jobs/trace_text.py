@@ -1,0 +1,144 @@
+r"""The text of trace messages, read.
+
+Owns the parser of what clients, Roquet's and Java's of version 4.9 and later, write to the trace
+topic; :mod:`roquet.client.trace` shows the form. Records of one message end with ``0x02``, their
+fields have ``0x01`` between. What cannot be read gives no event, and is counted by whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Event", "parse_trace"]
+
+_FIELD, _RECORD = "\x01", "\x02"
+
+
+class Event(NamedTuple):
+    """Something that happened to a message.
+
+    Attributes:
+        kind: Pub, SubBefore, SubAfter, EndTransaction or Recall.
+        msg_id: The unique id of the message.
+        time_ms: When; of a SubAfter of older clients not known.
+        group: Who did it.
+        topic: Of a send.
+        request_id: Of a consumption, what joins its two events.
+        cost_ms: How long it took, of a send and of the end of a consumption.
+        is_success: Whether it went well.
+        keys: The message's keys.
+        times: How often it was consumed before.
+    """
+
+    kind: str
+    msg_id: str
+    time_ms: int | None
+    group: str | None
+    topic: str | None
+    request_id: str | None
+    cost_ms: int | None
+    is_success: bool | None
+    keys: str | None
+    times: int | None
+
+
+def parse_trace(text: str) -> tuple[list[Event], int]:
+    r"""The events of a trace message, and how many records could not be read.
+
+    Example:
+        >>> text = "SubAfter\x01r1\x01m1\x017\x01true\x01k\x010\x01500\x01g\x02what?\x02"
+        >>> events, bad = parse_trace(text)
+        >>> events[0].cost_ms, events[0].time_ms, bad
+        (7, 500, 1)
+    """
+    events, bad = [], 0
+    for record in text.split(_RECORD):
+        fields = record.strip("\n").split(_FIELD)
+        if fields == [""]:
+            continue
+        read = _KINDS.get(fields[0])
+        try:
+            if read is None:
+                raise ValueError(fields[0])  # noqa: TRY301 - counted below
+            events.append(read(fields))
+        except (ValueError, IndexError):
+            bad += 1
+    return events, bad
+
+
+def _text(value: str) -> str | None:
+    return None if value in {"", "null"} else value
+
+
+def _flag(fields: Sequence[str], at: int) -> bool | None:
+    return fields[at] == "true" if len(fields) > at else None
+
+
+def _pub(fields: Sequence[str]) -> Event:
+    # Clients before 4.4 leave out the store host, later ones write it before the success.
+    return Event(
+        kind="Pub",
+        time_ms=int(fields[1]),
+        group=_text(fields[3]),
+        topic=_text(fields[4]),
+        msg_id=fields[5],
+        keys=_text(fields[7]),
+        cost_ms=int(fields[10]),
+        is_success=fields[-1] == "true" if len(fields) > 12 else None,
+        request_id=None,
+        times=None,
+    )
+
+
+def _sub_before(fields: Sequence[str]) -> Event:
+    return Event(
+        kind="SubBefore",
+        time_ms=int(fields[1]),
+        group=_text(fields[3]),
+        topic=None,
+        request_id=_text(fields[4]),
+        msg_id=fields[5],
+        times=int(fields[6]),
+        keys=_text(fields[7]) if len(fields) > 7 else None,
+        cost_ms=None,
+        is_success=None,
+    )
+
+
+def _sub_after(fields: Sequence[str]) -> Event:
+    return Event(
+        kind="SubAfter",
+        request_id=_text(fields[1]),
+        msg_id=fields[2],
+        cost_ms=int(fields[3]),
+        is_success=_flag(fields, 4),
+        keys=_text(fields[5]) if len(fields) > 5 else None,
+        time_ms=int(fields[7]) if len(fields) > 7 else None,
+        group=_text(fields[8]) if len(fields) > 8 else None,
+        topic=None,
+        times=None,
+    )
+
+
+def _end_transaction(fields: Sequence[str]) -> Event:
+    return Event(
+        kind="EndTransaction",
+        time_ms=int(fields[1]),
+        group=_text(fields[3]),
+        topic=_text(fields[4]),
+        msg_id=fields[5],
+        keys=_text(fields[7]),
+        is_success=fields[11] == "COMMIT_MESSAGE",
+        cost_ms=None,
+        request_id=None,
+        times=None,
+    )
+
+
+_KINDS: dict[str, Callable[[Sequence[str]], Event]] = {
+    "Pub": _pub,
+    "SubBefore": _sub_before,
+    "SubAfter": _sub_after,
+    "EndTransaction": _end_transaction,
+}
