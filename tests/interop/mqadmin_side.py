@@ -122,7 +122,10 @@ class Side:
         """What Roquet's tool, which must be the one of this side, tells as JSON."""
         assert isinstance(self.tool, OurTool)
         filled = [word.format_map(self.values) for word in command.words]
-        return self.tool.run_json(self.cluster.namesrv, filled)
+        found = self.tool.run_json(self.cluster.namesrv, filled)
+        for path in {fact["bodyFile"] for fact in found if "bodyFile" in fact}:
+            Path(path).unlink()
+        return found
 
     def shaped(self, command: Command, outcome: AdminOutcome) -> list[str]:
         """The lines that have to be the same of both sides."""
