@@ -17,6 +17,8 @@
     ├── SparkError
     │   ├── SparkOptionError
     │   ├── SparkSchemaError
+    │   ├── JavaMissing
+    │   ├── SparkMissing
     │   └── DataLost
     ├── WrongThread
     └── ClientError
@@ -63,6 +65,7 @@ __all__ = [
     "DataLost",
     "DiskFull",
     "FlushFailed",
+    "JavaMissing",
     "MessageTooLarge",
     "NoRoute",
     "NotAStore",
@@ -75,6 +78,7 @@ __all__ = [
     "RoquetError",
     "SendFailed",
     "SparkError",
+    "SparkMissing",
     "SparkOptionError",
     "SparkSchemaError",
     "StoreClosed",

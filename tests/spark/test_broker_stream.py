@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roquet.spark.broker.stream import behind_latest
+from roquet.spark.broker import behind_latest
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.spark.broker_side import (
     Collected,

@@ -14,18 +14,20 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roquet.errors import DataLost
 from roquet.model.message_queue import MessageQueue
-from roquet.spark.broker.offsets import QueueOffsets, queue_text
+from roquet.spark.broker.offsets import QueueOffsets, from_json, queue_text
 
 __all__ = [
     "BehindLatest",
     "Loss",
     "QueueRange",
     "behind",
+    "behind_latest",
     "limited",
     "losses",
     "lost",
@@ -259,3 +261,29 @@ def behind(
     if not gaps:
         return None
     return BehindLatest(min(gaps), max(gaps), sum(gaps) / len(gaps))
+
+
+def behind_latest(progress: Mapping[str, object]) -> BehindLatest | None:
+    """How far a stream is behind the ends of its queues.
+
+    Args:
+        progress: One of ``sources`` in the progress of a query, as a map.
+
+    Returns:
+        The least, the most and the mean number of messages; ``None`` if that is not known.
+
+    Example:
+        >>> source = {"endOffset": '{"T": {"a": {"0": 5}}}', "latestOffset": {"T": {"a": {"0": 7}}}}
+        >>> behind_latest(source)
+        BehindLatest(minimum=2, maximum=2, average=2.0)
+    """
+    at, latest = (_decoded(progress.get(name)) for name in ("endOffset", "latestOffset"))
+    if at is None or latest is None:
+        return None
+    return behind(at, latest)
+
+
+def _decoded(value: object) -> QueueOffsets | None:
+    if value is None:
+        return None
+    return from_json(json.loads(value) if isinstance(value, str) else value)

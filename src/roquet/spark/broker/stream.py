@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -44,10 +43,8 @@ from roquet.spark.broker.offsets import (
     to_json,
 )
 from roquet.spark.broker.planning import (
-    BehindLatest,
     Loss,
     QueueRange,
-    behind,
     limited,
     losses,
     lost,
@@ -61,7 +58,7 @@ from roquet.spark.options import LATEST
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.schema import COLUMNS, asked_columns
 
-__all__ = ["BrokerStreamReader", "behind_latest"]
+__all__ = ["BrokerStreamReader"]
 
 log = logging.getLogger(__name__)
 
@@ -325,29 +322,3 @@ class _Driver:
         found = losses(ranges, first, {each.queue: each.end_offset for each in ranges})
         if found:
             raise lost(found)
-
-
-def behind_latest(progress: Mapping[str, object]) -> BehindLatest | None:
-    """How far a stream is behind the ends of its queues.
-
-    Args:
-        progress: One of ``sources`` in the progress of a query, as a map.
-
-    Returns:
-        The least, the most and the mean number of messages; ``None`` if that is not known.
-
-    Example:
-        >>> source = {"endOffset": '{"T": {"a": {"0": 5}}}', "latestOffset": {"T": {"a": {"0": 7}}}}
-        >>> behind_latest(source)
-        BehindLatest(minimum=2, maximum=2, average=2.0)
-    """
-    at, latest = (_decoded(progress.get(name)) for name in ("endOffset", "latestOffset"))
-    if at is None or latest is None:
-        return None
-    return behind(at, latest)
-
-
-def _decoded(value: object) -> QueueOffsets | None:
-    if value is None:
-        return None
-    return from_json(json.loads(value) if isinstance(value, str) else value)
