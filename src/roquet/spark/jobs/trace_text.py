@@ -76,7 +76,7 @@ def _flag(fields: Sequence[str], at: int) -> bool | None:
 
 
 def _pub(fields: Sequence[str]) -> Event:
-    # Clients before 4.4 leave out the store host, later ones write it before the success.
+    # Older clients do not write the offset message id in front of the success.
     return Event(
         kind="Pub",
         time_ms=int(fields[1]),
@@ -85,7 +85,7 @@ def _pub(fields: Sequence[str]) -> Event:
         msg_id=fields[5],
         keys=_text(fields[7]),
         cost_ms=int(fields[10]),
-        is_success=fields[-1] == "true" if len(fields) > 12 else None,
+        is_success=_flag(fields, 13 if len(fields) > 13 else 12),
         request_id=None,
         times=None,
     )
