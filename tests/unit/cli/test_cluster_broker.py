@@ -32,7 +32,8 @@ def test_clusters(running: BackgroundBroker) -> None:
     assert (broker["role"], broker["address"]) == ("master", running.address)
     assert broker["version"].startswith("V5")
     assert broker["error"] is None
-    assert of_json(running, "cluster", "show", running.cluster) == [found]
+    [again] = of_json(running, "cluster", "show", running.cluster)
+    assert (again["cluster"], len(again["brokers"])) == (running.cluster, 1)
     assert running.name in done(running, "cluster", "show")
     result = call(running, "cluster", "show", "DefaultClustr", "--json")
     assert (result.exit_code, error_of(result)["hint"]) == (1, f"Did you mean {running.cluster}?")

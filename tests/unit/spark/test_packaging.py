@@ -33,7 +33,7 @@ def test_the_archive_has_what_readers_import_and_no_servers(tmp_path: Path) -> N
 def test_the_settings_name_the_archive(tmp_path: Path) -> None:
     for master, setting in (
         ("spark://host:7077", "spark.archives"),
-        ("k8s://https://host:6443", "spark.archives"),
+        ("k8s://https://127.0.0.1:6443", "spark.archives"),
         ("yarn", "spark.yarn.dist.archives"),
     ):
         conf = executor_conf(tmp_path / "p.tar.gz", master)
