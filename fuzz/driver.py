@@ -20,7 +20,18 @@ from roquet.runtime import compiled
 
 CORPUS_INPUTS_MAX = 2_000
 
-NAMES = ("frames", "json-header", "binary-header", "properties", "batch", "bodies", "wire-lane")
+NAMES = (
+    "frames",
+    "json-header",
+    "binary-header",
+    "properties",
+    "batch",
+    "bodies",
+    "wire-lane",
+    "log-columns",
+)
+LANES = {"wire-lane": "roquet._wire", "log-columns": "roquet._arrow"}
+"""The compiled modules that targets need."""
 
 
 class Target(Protocol):
@@ -63,8 +74,9 @@ class FaultFoundError(Exception):
 
 def is_available(name: str) -> bool:
     """Whether a target can run here: the compiled lane may not be built, or be switched off."""
-    is_built = importlib.util.find_spec("roquet._wire") is not None
-    return name != "wire-lane" or (is_built and compiled.is_wanted())
+    if name not in LANES:
+        return True
+    return compiled.is_wanted() and importlib.util.find_spec(LANES[name]) is not None
 
 
 def load(name: str) -> Target:

@@ -23,6 +23,10 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
 
 
+cdef extern from "<string.h>":
+    void *memmem(const void *where, size_t size, const void *what, size_t what_size) nogil
+
+
 cdef extern from "_crc32.h":
     void roquet_crc32_init() nogil
     uint32_t roquet_crc32(const unsigned char *data, size_t size) nogil
@@ -600,13 +604,21 @@ cdef class Decoder:
         if self._takes_topic is not None and not self._takes_topic_of(&record.topic):
             return False
         if self._key_bytes:
+            if not self._may_have_key(&record.properties):
+                return False
             text = PyBytes_FromStringAndSize(
                 <const char *>record.properties.at, record.properties.size
             )
-            if not any([key in text for key in self._key_bytes]):
-                return False
             return self._takes_keys(self._read_properties(text))
         return True
+
+    cdef bint _may_have_key(self, const Text *properties) except -1:
+        """Whether one of the words is anywhere in a property string."""
+        cdef bytes key
+        for key in self._key_bytes:
+            if memmem(properties.at, properties.size, <const char *>key, len(key)) != NULL:
+                return True
+        return False
 
     cdef bint _takes_topic_of(self, const Text *topic) except -1:
         if (
