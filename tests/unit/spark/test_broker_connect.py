@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from roquet.spark.broker.cluster import Cluster
 from roquet.spark.broker.planning import QueueRange
 from roquet.spark.broker.read_options import read_options
 from roquet.spark.broker.reader import BrokerReader, RangePartition
+from roquet.spark.broker.send import Outbox
 from roquet.spark.broker.write_options import write_options
 from roquet.spark.schema import struct_type
 from roquet.testing.background import BackgroundBroker, background_broker
@@ -95,3 +98,47 @@ def test_an_empty_part_gives_nothing() -> None:
     reader = BrokerReader(given, struct_type(["topic"]))
     nothing = QueueRange(MessageQueue("Orders", "a", 0), 5, 5)
     assert list(reader.read(RangePartition(nothing))) == []
+
+
+def test_nothing_is_on_the_way_while_the_next_rows_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may be long in coming; an answer that nobody takes would be missed."""
+    made: list[Outbox] = []
+
+    def recorded(*args: object, **named: object) -> Outbox:
+        made.append(Outbox(*args, **named))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr(sink, "Outbox", recorded)
+    sent: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            yield pa.RecordBatch.from_pydict({"body": pa.array([b"%d" % number] * 600)})
+            assert not made[0]._tasks
+            sent.append(made[0].sent.rows)
+
+    with background_broker() as broker:
+        broker.create_topic("Orders", 2)
+        given = {"namesrv": broker.namesrv, "topic": "Orders"}
+        sink._write(write_options(given), "task", batches())
+        assert sent == [512, 1_024, 1_536]
+        assert made[0].sent.rows == len(broker.messages("Orders")) == 1_800
+
+
+def test_rows_that_are_taken_slowly_are_all_there() -> None:
+    with background_broker() as broker:
+        broker.create_topic("Orders", 1)
+        write(broker, [b"%d" % number for number in range(5_000)])
+        options = read_options(
+            {"namesrv": broker.namesrv, "subscribe": "Orders", "pullTimeoutMs": "50"}
+        )
+        reader = BrokerReader(options, struct_type(["queueOffset"]))
+        (partition,) = reader.partitions()
+        found: list[int] = []
+        for batch in reader.read(partition):
+            found += batch.column(0).to_pylist()
+            if len(found) < 3_000:
+                time.sleep(0.1)  # longer than a pull may take
+        assert found == list(range(5_000))

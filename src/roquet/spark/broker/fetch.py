@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import struct
 from collections import deque
@@ -40,6 +41,7 @@ WINDOWS_AT_ONCE = 8
 WINDOW_OFFSETS_MAX = 1_024
 WINDOW_BYTES = 1 << 20
 WINDOW_BYTES_MAX = 4 << 20
+ATTEMPTS_MIN = 3
 _RETRY_FIRST_MS = 50
 _RETRY_MAX_MS = 2_000
 _ABSENT_RETRY_MS = 100
@@ -176,9 +178,10 @@ class _Puller:
         """An answer that leads on: its next offset is behind ``at``."""
         silent_since_ns = self.client.clock.monotonic_ns()
         wait_ms = _RETRY_FIRST_MS
-        while True:
+        for attempt in itertools.count(1):
             waited_ms = (self.client.clock.monotonic_ns() - silent_since_ns) // 1_000_000
-            is_last = waited_ms >= self._options.retry_timeout_ms
+            # While Spark is busy with rows the loop stands still, and time passes all the same.
+            is_last = waited_ms >= self._options.retry_timeout_ms and attempt >= ATTEMPTS_MIN
             try:
                 found = await self._api.pull_records(
                     self._wire,
@@ -208,6 +211,7 @@ class _Puller:
                 self._api.forget(self._wire)
                 await asyncio.sleep(max(wait_ms, _ABSENT_RETRY_MS) / 1000)
             wait_ms = min(wait_ms * 2, _RETRY_MAX_MS)
+        raise AssertionError("counting never ends")
 
     async def _refresh_route(self) -> None:
         try:

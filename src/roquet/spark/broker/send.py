@@ -118,6 +118,19 @@ class Outbox:
         if is_long or is_full:
             await self._flush(lane)
 
+    async def settle(self) -> None:
+        """Wait until all that is on the way is answered; what waits to be sent goes on waiting.
+
+        To be called before the loop stands still: an answer that nobody takes would be missed, and
+        its rows sent again.
+
+        Raises:
+            ClientError: A row could not be sent.
+        """
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._raise_failure()
+
     async def close(self) -> Sent:
         """Send what is left, and wait until all is acknowledged.
 
@@ -127,9 +140,7 @@ class Outbox:
         for lane in self._lanes.values():
             if lane.rows:
                 await self._flush(lane)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        self._raise_failure()
+        await self.settle()
         return self.sent
 
     async def abort(self) -> None:

@@ -171,6 +171,8 @@ def _write(
 async def _put_all(outbox: Outbox, reader: RowReader, batch: pa.RecordBatch) -> None:
     for row in reader.rows(batch):
         await outbox.put(row)
+    # The next batch may be long in coming, and nothing is heard meanwhile.
+    await outbox.settle()
 
 
 def _producer(options: WriteOptions) -> Producer:
