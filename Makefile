@@ -3,7 +3,7 @@
 # make lint    ruff, mypy, import-linter
 # make demo    a small shop: messages, groups, a crash, Spark pipelines; its data stays in roquet-demo
 # make run     a name server and a broker that stay until Ctrl-C
-# make bench   the benchmarks of the store, of the broker, of its services and of the client
+# make bench   the benchmarks of the store, of the broker, of its services, of the client and of Spark
 # make clean   remove what the other targets made, except .venv itself
 
 SHELL := /bin/bash
@@ -52,6 +52,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.services
 	$(BIN)/python -m benchmarks.client
+	$(BIN)/python -m benchmarks.spark
 
 clean:
 	rm -rf build dist src/*.egg-info src/roquet/_*.c src/roquet/*.so $(STAMP)

@@ -115,13 +115,13 @@ class Line:
         return self.goal.is_reached(self.java, self.roquet)
 
 
-def to_json(lines: Iterable[Line], facts: dict[str, object]) -> str:
-    """One object: what was run, and every line."""
+def to_json(lines: Iterable[Line], facts: dict[str, object], *, other: str = "java") -> str:
+    """One object: what was run, and every line; ``other`` is the key of the other side."""
     rows = [
         {
             "row": line.row,
             "measure": line.measure,
-            "java": line.java,
+            other: line.java,
             "roquet": line.roquet,
             "ratio": None if line.ratio is None else round(line.ratio, 4),
             "goal": str(line.goal) or None,
@@ -132,9 +132,9 @@ def to_json(lines: Iterable[Line], facts: dict[str, object]) -> str:
     return json.dumps({**facts, "rows": rows})
 
 
-def to_text(lines: Sequence[Line]) -> str:
-    """A table for people."""
-    cells = [("row", "measure", "Apache", "Roquet", "ratio", "goal", "")]
+def to_text(lines: Sequence[Line], *, other: str = "Apache") -> str:
+    """A table for people; ``other`` is the head of the other side's column."""
+    cells = [("row", "measure", other, "Roquet", "ratio", "goal", "")]
     previous = ""
     for line in lines:
         cells.append(
