@@ -118,6 +118,25 @@ def test_a_java_consumer_receives_what_spark_writes(
     assert len({each.properties[ROW_ID] for each in received}) == COUNT
 
 
+def test_a_java_consumer_receives_later_what_is_due_later(
+    spark: SparkSession, apache: Cluster, agent: Agent
+) -> None:
+    topic = apache.create_topic(agent, "SparkLater", queues=QUEUES)
+    consumer = agent.push(apache.namesrv, topic, f"{topic}_group")
+    level = spark.range(2).selectExpr("concat('level ', id) AS body", "1 AS delayLevel")
+    due = spark.range(2).selectExpr(
+        "concat('time ', id) AS body", "current_timestamp() + INTERVAL 3 SECONDS AS deliverAt"
+    )
+    for frame in (level, due):
+        writer = frame.write.format("rocketmq").mode("append")
+        writer.options(namesrv=apache.namesrv, topic=topic).save()
+    received = consumer.wait_for(["level 0", "level 1", "time 0", "time 1"])
+    consumer.stop()
+    assert len(received) == 4
+    for each in received:
+        assert each.store_timestamp_ms - each.born_timestamp_ms >= 900
+
+
 def test_a_stream_goes_on_over_a_restart_of_the_broker(
     spark: SparkSession, apache: Cluster, agent: Agent, tmp_path: Path
 ) -> None:
