@@ -2,42 +2,141 @@
 
 from __future__ import annotations
 
-import click
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-from roquet.cli.spark.run import JobRun, job_options, run_job
+import click
+from msgspec import Struct
+
+from roquet.cli.connection import Connection, connection_options, settings_of_flags
+from roquet.cli.spark.run import JobRun, job_options, parse_span, run_job, stop_signals
+
+if TYPE_CHECKING:
+    from roquet.spark.report import Report
+    from roquet.spark.session import Session
+
+
+class _Asked(Struct, frozen=True, kw_only=True):
+    """What the flags said."""
+
+    lake: str
+    broker_name: str
+    decompress: bool
+    compression: str
+    checkpoint: str | None
+    is_following: bool
+    interval_s: float
 
 
 @click.command()
-@click.argument("store", type=click.Path())
+@click.argument("store", type=click.Path(), required=False)
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
 @click.option("--broker-name", default="log", show_default=True, help="Whose log it is.")
 @click.option(
     "--as-stored", is_flag=True, help="Leave bodies compressed as their producers sent them."
 )
 @click.option("--compression", default="zstd", show_default=True, help="Of the Parquet files.")
+@click.option("--follow", is_flag=True, help="Go on until it is stopped by Ctrl-C or SIGTERM.")
+@click.option(
+    "--interval",
+    "interval_ms",
+    default="30s",
+    show_default=True,
+    callback=parse_span,
+    metavar="SPAN",
+    help="Between two rounds of --follow.",
+)
+@click.option(
+    "--checkpoint", metavar="URI", help="Of a live cluster: how far it is; else in the lake."
+)
+@connection_options
 @job_options
 def archive(
-    *, store: str, lake: str, broker_name: str, as_stored: bool, compression: str, run: JobRun
+    *,
+    store: str | None,
+    lake: str,
+    broker_name: str,
+    as_stored: bool,
+    compression: str,
+    follow: bool,
+    interval_ms: int,
+    checkpoint: str | None,
+    connection: Connection,
+    run: JobRun,
 ) -> None:
     """Write a log to a Parquet lake by topic and day, and keep the lake up to it.
 
-    A run goes on where the last one ended, so cron may call it. A run that was killed is repaired
-    by the next.
+    Reads the files of STORE, or without it the topics of the cluster of --namesrv. A run goes on
+    where the last one ended, so cron may call it. A run that was killed is repaired by the next.
     """
-    from roquet.spark.jobs import archive as job
+    asked = _Asked(
+        lake=lake,
+        broker_name=broker_name,
+        decompress=not as_stored,
+        compression=compression,
+        checkpoint=checkpoint,
+        is_following=follow and not run.is_dry_run,
+        interval_s=interval_ms / 1000,
+    )
+    if store is not None:
+        _check_log_flags(checkpoint)
+        run_job(run, "archive", lambda spark: _of_log(spark, store, asked, run), is_short=False)
+    else:
+        run_job(
+            run, "archive", lambda spark: _of_cluster(spark, connection, asked, run), is_short=False
+        )
 
-    run_job(
-        run,
-        "archive",
-        lambda spark: job.archive(
+
+def _check_log_flags(checkpoint: str | None) -> None:
+    if settings_of_flags(click.get_current_context()).namesrv is not None:
+        raise click.UsageError("Give STORE or --namesrv, not both.")
+    if checkpoint is not None:
+        raise click.UsageError("--checkpoint is for live clusters: the lake of a log has its own.")
+
+
+def _of_log(spark: Session, store: str, asked: _Asked, run: JobRun) -> Report:
+    from roquet.spark.jobs.archive import archive as archive_log
+    from roquet.spark.jobs.follow import follow
+
+    if not asked.is_following:
+        return archive_log(
             spark,
             store,
-            lake,
-            broker_name=broker_name,
+            asked.lake,
+            broker_name=asked.broker_name,
             wanted=run.wanted,
-            decompress=not as_stored,
-            compression=compression,
+            decompress=asked.decompress,
+            compression=asked.compression,
             is_dry_run=run.is_dry_run,
-        ),
-        is_short=False,
-    )
+        )
+    with stop_signals() as stopping:
+        return follow(
+            spark,
+            store,
+            asked.lake,
+            stopping=stopping,
+            interval_s=asked.interval_s,
+            broker_name=asked.broker_name,
+            wanted=run.wanted,
+            decompress=asked.decompress,
+            compression=asked.compression,
+        )
+
+
+def _of_cluster(spark: Session, connection: Connection, asked: _Asked, run: JobRun) -> Report:
+    from roquet.spark.jobs.follow import archive_topics
+
+    with ExitStack() as stack:
+        stopping = stack.enter_context(stop_signals()) if asked.is_following else None
+        return archive_topics(
+            spark,
+            connection.options(),
+            asked.lake,
+            wanted=run.wanted,
+            checkpoint=asked.checkpoint,
+            stopping=stopping,
+            interval_s=asked.interval_s,
+            compression=asked.compression,
+            options={} if asked.decompress else {"decompress": "false"},
+            is_dry_run=run.is_dry_run,
+        )

@@ -13,16 +13,26 @@ and :func:`run_job`, which does the rest::
 from __future__ import annotations
 
 import functools
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 import msgspec
 
-from roquet.cli.output import json_option, parse_time, print_json, print_table, printable
+from roquet.cli.output import (
+    json_option,
+    parse_span_ms,
+    parse_time,
+    print_json,
+    print_table,
+    printable,
+)
 from roquet.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -31,7 +41,15 @@ if TYPE_CHECKING:
     from roquet.spark.report import Cell, Report
     from roquet.spark.session import Session
 
-__all__ = ["FINDINGS_EXIT_CODE", "JobRun", "job_options", "print_report", "run_job"]
+__all__ = [
+    "FINDINGS_EXIT_CODE",
+    "JobRun",
+    "job_options",
+    "parse_span",
+    "print_report",
+    "run_job",
+    "stop_signals",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,6 +104,39 @@ def _settings(
             raise click.BadParameter(f"{each!r} is not of the form KEY=VALUE.")
         settings[key] = setting
     return settings
+
+
+def parse_span(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> int | None:
+    """A span of time in milliseconds, as the callback of an option."""
+    span_ms = None if value is None else parse_span_ms(value)
+    if value is not None and span_ms is None:
+        raise click.BadParameter(f"{value!r} is no span such as 30s, 5m or 24h.")
+    return span_ms
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT or SIGTERM sets, for work that has no end of its own.
+
+    A second signal does what it always does.
+    """
+    stopping = threading.Event()
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def hear(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+    for number in kept:
+        signal.signal(number, hear)
+    try:
+        yield stopping
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 _FLAGS = (

@@ -12,7 +12,7 @@ from roquet.errors import ConfigError, SparkOptionError
 from roquet.remoting.tls import ClientTlsConfig, client_context
 from roquet.spark.options import Options
 
-__all__ = ["CONNECT_ALIASES", "CONNECT_OPTIONS", "client_options"]
+__all__ = ["CONNECT_ALIASES", "CONNECT_OPTIONS", "client_options", "connect_options"]
 
 CONNECT_OPTIONS = (
     "namesrv",
@@ -85,3 +85,31 @@ def _tls(options: Options) -> ClientTlsConfig | None:
 def _path(options: Options, name: str) -> Path | None:
     text = options.text(name)
     return None if text is None else Path(text)
+
+
+def connect_options(client: ClientOptions) -> dict[str, str]:
+    """The settings of a client as options, from which :func:`client_options` makes them again.
+
+    Example:
+        >>> connect_options(ClientOptions(namesrv="127.0.0.1:9876", namespace="shop"))
+        {'namesrv': '127.0.0.1:9876', 'namespace': 'shop', 'requestTimeoutMs': '3000'}
+    """
+    tls = client.tls
+    made: dict[str, str | Path | None] = {
+        "namesrv": ";".join(client.namesrv_addresses),
+        "namespace": client.namespace,
+        "accessKey": client.access_key,
+        "secretKey": client.secret_key,
+        "securityToken": client.security_token,
+        "requestTimeoutMs": str(client.request_timeout_ms),
+    }
+    if tls is not None:
+        made |= {
+            "tls": "true",
+            "tlsCaFile": tls.ca_file,
+            "tlsCertFile": tls.certificate_file,
+            "tlsKeyFile": tls.key_file,
+            "tlsKeyPassword": tls.key_password,
+            "tlsVerify": "true" if tls.verify else "false",
+        }
+    return {name: str(value) for name, value in made.items() if value}

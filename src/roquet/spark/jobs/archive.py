@@ -21,6 +21,7 @@ from roquet.errors import SparkOptionError
 from roquet.runtime.files import Files
 from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import (
+    STREAM_METADATA,
     ArchiveRules,
     FileEntry,
     Lake,
@@ -119,7 +120,8 @@ def archive(
         and damaged bytes (``damaged``) are findings.
 
     Raises:
-        SparkOptionError: The lake holds other topics of this broker, or the compression is unknown.
+        SparkOptionError: The lake holds other topics of this broker, or what a stream wrote, or the
+            compression is unknown.
     """
     if compression not in _COMPRESSIONS:
         raise SparkOptionError(
@@ -129,13 +131,23 @@ def archive(
     report = Report(job="archive", source=store, is_dry_run=is_dry_run)
     place = Lake(lake)
     rules = ArchiveRules(topics=sorted(wanted.topics), decompress=decompress)
+    if place.has(STREAM_METADATA):
+        raise SparkOptionError(
+            f"{lake} is the lake of a live cluster: Spark would not see what is added to it.",
+            hint="Take another lake for the log.",
+        )
     _check_rules(place, broker_name, rules)
     log = open_log(Files(), [store])
-    known = place.manifests(broker_name)
-    start = _start(report, log, known, wanted)
-    tasks = plan_tasks(log, start, _stop(log, start, wanted), range_bytes)
+    known, last = place.newest(broker_name)
+    start = _start(report, log, last, wanted)
+    stop = _stop(log, start, wanted)
+    covered, rows_before = start, 0
+    if last is not None and last.start == start:
+        covered, rows_before = last.stop, last.rows
+    stop = max(stop, min(covered, log.end_offset))
+    tasks = plan_tasks(log, start, stop, range_bytes, covered=covered)
     report.numbers |= {
-        "rangesBefore": len(known),
+        "rangesBefore": known,
         "ranges": len(tasks),
         "bytesToRead": sum(each.stop - each.start for each in tasks),
     }
@@ -147,6 +159,7 @@ def archive(
     manifests = [each.manifest for each in done]
     report.numbers |= {
         "messages": sum(each.rows for each in manifests),
+        "newMessages": sum(each.rows for each in manifests) - rows_before,
         "files": sum(len(each.files) for each in manifests),
     }
     for each in done:
@@ -173,25 +186,25 @@ def _told(rules: ArchiveRules) -> str:
     return f"{topics} with bodies {'decompressed' if rules.decompress else 'as stored'}"
 
 
-def _start(report: Report, log: LogFiles, known: Sequence[RangeManifest], wanted: Wanted) -> int:
-    """Where to go on: behind the last range that will not grow."""
-    if not known:
+def _start(report: Report, log: LogFiles, last: RangeManifest | None, wanted: Wanted) -> int:
+    """Where to go on: behind the last range that will not grow.
+
+    A range whose beginning the log has deleted cannot be written again, so it will not grow either.
+    """
+    if last is None:
         start = log.start_offset
         if wanted.from_ms is not None:
             start = Cutter(log).time_from(wanted.from_ms, start, log.end_offset)
         return start
-    last = known[-1]
-    start = last.stop if last.is_complete else last.start
-    if start >= log.start_offset:
-        return start
-    lost_from = max(start, last.stop)
-    if lost_from < log.start_offset:
+    if not last.is_complete and last.start >= log.start_offset:
+        return last.start
+    if last.stop < log.start_offset:
         report.add_finding(
             LOST,
-            f"physical offsets {lost_from} to {log.start_offset}",
-            f"{log.start_offset - lost_from} bytes of the log are gone, and not in the lake",
+            f"physical offsets {last.stop} to {log.start_offset}",
+            f"{log.start_offset - last.stop} bytes of the log are gone, and not in the lake",
         )
-    return log.start_offset
+    return max(last.stop, log.start_offset)
 
 
 def _stop(log: LogFiles, start: int, wanted: Wanted) -> int:
@@ -200,12 +213,15 @@ def _stop(log: LogFiles, start: int, wanted: Wanted) -> int:
     return Cutter(log).time_from(wanted.to_ms, start, log.end_offset)
 
 
-def plan_tasks(log: LogFiles, start: int, stop: int, range_bytes: int) -> list[_Task]:
+def plan_tasks(
+    log: LogFiles, start: int, stop: int, range_bytes: int, *, covered: int = 0
+) -> list[_Task]:
     """The ranges to write. Each but the last has ``range_bytes`` at least, and is complete.
 
-    So the first covers whatever an earlier run wrote of it, and every file of that run is replaced.
+    The first goes on to ``covered`` at least, where an earlier run ended it, so that every file of
+    that run is replaced.
     """
-    cuts = range(start + range_bytes, max(stop, start), range_bytes)
+    cuts = range(max(start + range_bytes, covered), max(stop, start), range_bytes)
     tasks = plan_at(log, start, stop, cuts)
     return [_Task(ranges, number < len(tasks)) for number, ranges in enumerate(tasks, 1)]
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "MANIFEST",
+    "STREAM_METADATA",
     "ArchiveRules",
     "FileEntry",
     "Lake",
@@ -51,6 +53,9 @@ __all__ = [
 M = TypeVar("M", bound=Struct)
 
 MANIFEST = "_manifest"
+STREAM_METADATA = "_spark_metadata"
+"""Spark's own list of the files that a stream wrote; where it is, Spark reads no others."""
+
 _RULES = "archive.json"
 
 # What Spark writes as %XX in the name of a partition, so that it reads the same text back.
@@ -153,19 +158,26 @@ class Lake:
 
     def manifests(self, broker_name: str) -> list[RangeManifest]:
         """The ranges of a broker's log, in order."""
+        found = (self._manifest(broker_name, name) for name in self._manifest_names(broker_name))
+        return [each for each in found if each is not None]
+
+    def newest(self, broker_name: str) -> tuple[int, RangeManifest | None]:
+        """How many ranges there are, and the newest, without a look at the others."""
+        names = self._manifest_names(broker_name)
+        return len(names), self._manifest(broker_name, names[-1]) if names else None
+
+    def _manifest_names(self, broker_name: str) -> list[str]:
         folder = self.path(MANIFEST, quote(broker_name, safe=""))
         selector = pafs.FileSelector(folder, allow_not_found=True)
-        names = sorted(
+        return sorted(
             info.base_name
             for info in self.filesystem.get_file_info(selector)
             if info.is_file and info.base_name != _RULES and info.base_name.endswith(".json")
         )
-        found = []
-        for name in names:
-            data = self._read(MANIFEST, quote(broker_name, safe=""), name)
-            if data is not None:
-                found.append(_decoded(data, RangeManifest, name))
-        return found
+
+    def _manifest(self, broker_name: str, name: str) -> RangeManifest | None:
+        data = self._read(MANIFEST, quote(broker_name, safe=""), name)
+        return None if data is None else _decoded(data, RangeManifest, name)
 
     def broker_names(self) -> Iterator[str]:
         """The brokers whose logs are in the lake."""
