@@ -105,6 +105,17 @@ def test_bad_input_is_one_sentence_with_a_hint(
     assert 'File "' not in text
 
 
+def test_a_stream_that_cannot_be_read_says_why(spark: SparkSession) -> None:
+    frame = (
+        spark.readStream.format("rocketmq-log")
+        .option("endingOffsets", "5")
+        .load(str(GOLDEN / "store-json-clean"))
+    )
+    query = frame.writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match="A stream of rocketmq-log has no end"):
+        query.awaitTermination()
+
+
 def test_a_growing_log_is_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     """Three runs of one query: the second repeats the batch whose sink failed as it was planned."""
     path, out, checkpoint = tmp_path / "store", tmp_path / "out", tmp_path / "checkpoint"

@@ -21,6 +21,7 @@ from roquet.spark.broker.sink import BrokerStreamWriter, BrokerWriter, check_top
 from roquet.spark.broker.stream import BrokerStreamReader
 from roquet.spark.broker.write_options import write_options
 from roquet.spark.plain_errors import plain_errors
+from roquet.spark.refused_stream import stream_reader
 from roquet.spark.schema import COLUMNS, choose_columns, ddl
 
 __all__ = ["RocketMQSource"]
@@ -59,8 +60,7 @@ class RocketMQSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read as a stream."""
-        with plain_errors():
-            return BrokerStreamReader(read_options(self.options), schema)
+        return stream_reader(lambda: BrokerStreamReader(read_options(self.options), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
         """Write in one go."""

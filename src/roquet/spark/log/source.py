@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from roquet.errors import SparkSchemaError
@@ -18,6 +23,7 @@ from roquet.spark.log.planning import Task, batch_tasks
 from roquet.spark.log.reading import LogReader
 from roquet.spark.log.stream import RocketMQLogStreamReader
 from roquet.spark.plain_errors import plain_errors
+from roquet.spark.refused_stream import stream_reader
 from roquet.spark.schema import arrow_schema, asked_columns, struct_type
 
 __all__ = ["LogTask", "RocketMQLogReader", "RocketMQLogSource"]
@@ -55,11 +61,14 @@ class RocketMQLogSource(DataSource):
         with plain_errors():
             return RocketMQLogReader(read_log_options(self.options), _checked(schema))
 
-    def streamReader(self, schema: StructType) -> RocketMQLogStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What reads a growing log."""
-        with plain_errors():
+
+        def make() -> DataSourceStreamReader:
             options = read_log_options(self.options, is_stream=True)
             return RocketMQLogStreamReader(options, _checked(schema))
+
+        return stream_reader(make)
 
 
 class RocketMQLogReader(DataSourceReader):

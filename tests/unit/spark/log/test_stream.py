@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -23,7 +24,10 @@ from tests.unit.store.kit import NOW_MS, SEGMENT_BYTES, opened, put
 
 def stream(path: Path, **options: str) -> RocketMQLogStreamReader:
     source = RocketMQLogSource({"path": str(path), **{k.lower(): v for k, v in options.items()}})
-    return source.streamReader(struct_type(["physicalOffset", "topic", "storeSize"]))
+    reader: RocketMQLogStreamReader = source.streamReader(
+        struct_type(["physicalOffset", "topic", "storeSize"])
+    )
+    return reader
 
 
 def read(reader: RocketMQLogStreamReader, start: dict[str, int], end: dict[str, int]) -> list[Row]:
@@ -129,5 +133,14 @@ def test_segments_removed_before_they_were_read_are_named(store: Path) -> None:
 
 
 def test_a_stream_has_no_end(store: Path) -> None:
-    with pytest.raises(SparkOptionError, match="has no end"):
-        stream(store, endingTimestamp="2026-01-01")
+    reader = pickle.loads(pickle.dumps(stream(store, endingTimestamp="2026-01-01")))  # noqa: S301
+    offset = {"physicalOffset": 0}
+    for ask in (
+        reader.initialOffset,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset(offset, ReadAllAvailable()),
+        lambda: reader.partitions(offset, offset),
+        lambda: reader.read(InputPartition(None)),
+    ):
+        with pytest.raises(SparkOptionError, match="has no end"):
+            ask()
