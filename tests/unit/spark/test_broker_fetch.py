@@ -7,9 +7,10 @@ import struct
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from roquet.client import Message, MessageQueue, Producer
-from roquet.client.pull_api import PulledRecords, PullStatus
+from roquet.client.pull_api import PullApi, PulledRecords, PullStatus
 from roquet.errors import BrokerRefused, ConnectFailed, DataLost
 from roquet.spark.broker import fetch
 from roquet.spark.broker.fetch import Fetch, Piece
@@ -149,6 +150,28 @@ async def test_what_retention_removes_while_it_is_read_is_said() -> None:
             await read(running, 0, 300)
         found = await read(running, 0, 300, failOnDataLoss="false")
         assert found == list(range(first, 300))
+
+
+async def test_an_answer_that_passes_over_messages_is_not_believed_at_once(
+    a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = PullApi.pull_records
+    lies = 0
+
+    async def pull(self: PullApi, *args: object, **named: object) -> PulledRecords:
+        nonlocal lies
+        found = await real(self, *args, **named)  # type: ignore[arg-type]
+        if lies < most:
+            lies += 1
+            return structs.replace(found, status=PullStatus.NO_MATCHED_MESSAGE, data=b"")
+        return found
+
+    monkeypatch.setattr(PullApi, "pull_records", pull)
+    most = 2
+    assert await read(a_broker, 0, 10) == list(range(10))
+    lies, most = 0, 3
+    with pytest.raises(DataLost, match=r"lacks 10 messages \(0 to 9\)"):
+        await read(a_broker, 0, 10)
 
 
 def test_a_gap_in_an_answer_is_seen() -> None:

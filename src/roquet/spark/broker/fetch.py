@@ -200,7 +200,8 @@ class _Puller:
                 await asyncio.sleep(wait_ms / 1000)
                 await self._refresh_route()
             else:
-                if found.next_offset > at:
+                is_doubtful = self._is_doubtful(found, at) and attempt < ATTEMPTS_MIN
+                if found.next_offset > at and not is_doubtful:
                     self._check_loss(found, at, end_offset)
                     return found
                 # A slave may not have it yet, nor a broker that is about to recover its queues.
@@ -224,6 +225,17 @@ class _Puller:
             f"Reading {queue_text(self._queue)} failed at offset {at}: {error.message}",
             detail=error.detail,
             hint=error.hint,
+        )
+
+    def _is_doubtful(self, found: PulledRecords, at: int) -> bool:
+        """Whether the broker passes over messages that its queue still has.
+
+        It may be removing them; but a slave that may not be read from answers so too.
+        """
+        return (
+            found.status is PullStatus.NO_MATCHED_MESSAGE
+            and not self._is_filtered
+            and found.min_offset <= at
         )
 
     def _check_loss(self, found: PulledRecords, at: int, end_offset: int) -> None:
