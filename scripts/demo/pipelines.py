@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 
 from roquet.cli.spark.run import print_report
 from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.dlq import list_letters
 from roquet.spark.jobs.lag import lag
 from roquet.spark.jobs.lake import read_lake
 from roquet.spark.jobs.stats import stats
@@ -40,6 +41,8 @@ def run_pipelines(folder: Path, namesrv: str, sent: Sent) -> None:
         _stream(spark, namesrv, folder)
         say("How far the groups are: roquet spark lag STORE")
         _shown(lag(spark, store, groups=[BILLING, SHIPPING]))
+        say("Dead letters: roquet spark dlq list STORE")
+        _dead_letters(spark, store, sent)
         say("The log as a Parquet lake: roquet spark archive STORE --lake LAKE")
         lake = str(folder / "lake")
         _shown(archive(spark, store, lake, broker_name=BROKER_NAME))
@@ -51,6 +54,14 @@ def _shown(report: Report) -> None:
     print_report(report)
     if report.has_findings:
         raise Failed(f"{report.job} found {len(report.findings)} things that should not be")
+
+
+def _dead_letters(spark: SparkSession, store: str, sent: Sent) -> None:
+    report = list_letters(spark, store, letters_shown=5)
+    _shown(report)
+    dead = report.numbers["letters"]
+    if not isinstance(dead, int) or dead < len(sent.poison):
+        raise Failed(f"{len(sent.poison)} orders are poison, but {dead} are dead letters")
 
 
 def _stream(spark: SparkSession, namesrv: str, folder: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from roquet.cli.latencies import Latencies
-from roquet.cli.pace import Pace
 from roquet.client import (
     ClientOptions,
     ConsumeFromWhere,
@@ -25,6 +24,7 @@ from roquet.client import (
     ReceivedMessage,
     SendStatus,
 )
+from roquet.client.pace import Pace
 from roquet.errors import RoquetError
 from roquet.runtime.clock import SystemClock
 

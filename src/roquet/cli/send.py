@@ -30,9 +30,9 @@ from roquet.cli.output import (
     plural,
     print_json,
 )
-from roquet.cli.pace import Pace
 from roquet.client import Message, Producer, SendResult, SendStatus
 from roquet.client.names import check_topic
+from roquet.client.pace import Pace
 from roquet.errors import RoquetError
 
 __all__ = ["SentLine", "send"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roquet.cli import input_lines, send
-from roquet.cli.pace import Pace
+from roquet.client.pace import Pace
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.unit.cli.client_kit import call, done, error_of, lines
 from tests.unit.cli.server_kit import END_TIMEOUT_S, MAIN, clean_environment

@@ -45,6 +45,7 @@ __all__ = [
     "FINDINGS_EXIT_CODE",
     "JobRun",
     "job_options",
+    "parse_names",
     "parse_span",
     "print_report",
     "run_job",
@@ -88,9 +89,10 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
         return Wanted(topics=self.topics, from_ms=self.from_ms, to_ms=self.to_ms)
 
 
-def _names(
+def parse_names(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
+    """Names with commas between, as the callback of an option."""
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
@@ -144,7 +146,9 @@ _FLAGS = (
     click.option(
         "--conf", multiple=True, callback=_settings, metavar="KEY=VALUE", help="Setting of Spark."
     ),
-    click.option("--topics", callback=_names, metavar="NAMES", help="Only these, comma between."),
+    click.option(
+        "--topics", callback=parse_names, metavar="NAMES", help="Only these, comma between."
+    ),
     click.option(
         "--from", "from_ms", callback=parse_time, metavar="TIME", help="First store time."
     ),

@@ -28,7 +28,7 @@ from roquet.remoting.codes import RequestCode
 from roquet.spark.broker.offsets import QueueOffsets, named, queue_text
 from roquet.spark.broker.read_options import ReadOptions
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "topic_names"]
 
 log = logging.getLogger(__name__)
 
@@ -120,14 +120,7 @@ class Cluster(Lifetime):
     async def _matching(self) -> list[str]:
         client, pattern = self._client, self._options.topic_pattern
         assert pattern is not None
-        names = await self._names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        # Clusters and brokers have topics of their names.
-        internal = await self._names(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-        own = [
-            client.unwrap(name)
-            for name in sorted(names - internal)
-            if name == client.wrap(client.unwrap(name)) and not _is_internal(client.unwrap(name))
-        ]
+        own = [name for name in await topic_names(client) if not _is_internal(name)]
         found = [name for name in own if pattern.fullmatch(name)]
         if not found:
             raise SparkOptionError(
@@ -135,10 +128,6 @@ class Cluster(Lifetime):
                 hint=f"There are: {', '.join(own[:10])}." if own else "The cluster has no topic.",
             )
         return found
-
-    async def _names(self, code: RequestCode) -> set[str]:
-        answer = await self._client.name_servers.ask(code)
-        return set(decode_body(TopicList, answer.body).topic_list)
 
     # ------------------------------------------------------------------------------- offsets
 
@@ -218,6 +207,25 @@ class Cluster(Lifetime):
                 log.info("Trying again: %s", error.message)
             left -= 1
             await asyncio.sleep(self._options.offset_retry_ms / 1000)
+
+
+async def topic_names(client: ClientInstance) -> list[str]:
+    """The topics of the client's namespace that the name servers know, sorted, as users see them.
+
+    Raises:
+        ClientError: No name server answers.
+    """
+    names = await _listed(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    # Clusters and brokers have topics of their names.
+    names -= await _listed(client, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    return [
+        client.unwrap(name) for name in sorted(names) if name == client.wrap(client.unwrap(name))
+    ]
+
+
+async def _listed(client: ClientInstance, code: RequestCode) -> set[str]:
+    answer = await client.name_servers.ask(code)
+    return set(decode_body(TopicList, answer.body).topic_list)
 
 
 def _is_internal(topic: str) -> bool:

@@ -35,7 +35,13 @@ from roquet.spark.broker.send import Outbox, Sent
 from roquet.spark.broker.write_options import SINK, WriteOptions, check_columns
 from roquet.spark.plain_errors import plain_errors
 
-__all__ = ["BrokerStreamWriter", "BrokerWriter", "TaskSent", "check_topic_is_there"]
+__all__ = [
+    "BrokerStreamWriter",
+    "BrokerWriter",
+    "TaskSent",
+    "check_topic_is_there",
+    "producer_of",
+]
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +162,7 @@ def _write(
     reader = RowReader(options.topic, task_id)
     with plain_errors(), asyncio.Runner() as runner:
         loop = runner.get_loop()
-        producer = _producer(options)
+        producer = producer_of(options)
         loop.run_until_complete(producer.start())
         outbox = Outbox(options, producer)
         try:
@@ -175,7 +181,8 @@ async def _put_all(outbox: Outbox, reader: RowReader, batch: pa.RecordBatch) -> 
     await outbox.settle()
 
 
-def _producer(options: WriteOptions) -> Producer:
+def producer_of(options: WriteOptions) -> Producer:
+    """What sends the rows of a task; it is not started."""
     how = options.producer
     return Producer(
         options.client,
@@ -199,7 +206,7 @@ def check_topic_is_there(options: WriteOptions) -> None:
 
 
 async def _find(options: WriteOptions, topic: str) -> None:
-    async with _producer(options) as producer:
+    async with producer_of(options) as producer:
         for attempt in range(_ROUTE_ATTEMPTS):
             try:
                 await producer.queues(topic)

@@ -1,8 +1,8 @@
 """What a store's ``config`` folder says, for pipelines that join it to the log.
 
-Owns the reading of ``consumerOffset.json`` and ``topics.json``, in fastjson's dialect, of Roquet or
-of a Java broker, running or not. A broker replaces these files by renaming, so that one read sees
-one state; of a file that is not there the backup counts.
+Owns the reading of ``consumerOffset.json`` and ``subscriptionGroup.json``, in fastjson's dialect,
+of Roquet or of a Java broker, running or not. A broker replaces these files by renaming, so that
+one read sees one state; of a file that is not there the backup counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from roquet.errors import NotAStore
 from roquet.model.fastjson import JsonKey, JsonSyntaxError, JsonValue, loads
 
-__all__ = ["GroupOffsets", "read_group_offsets"]
+__all__ = ["GroupOffsets", "read_group_offsets", "read_retries"]
 
 GroupOffsets = dict[tuple[str, str], dict[int, int]]
 """By group and topic: the queue offsets from which the group goes on, by queue."""
@@ -35,6 +35,21 @@ def read_group_offsets(store: Path) -> GroupOffsets:
                 int(str(queue)): value for queue, value in queues.items() if isinstance(value, int)
             }
     return offsets
+
+
+def read_retries(store: Path) -> dict[str, int]:
+    """By group: how often the broker lets a message be tried again.
+
+    Raises:
+        NotAStore: The file is there and cannot be read.
+    """
+    table = _read(store / "config" / "subscriptionGroup.json").get("subscriptionGroupTable")
+    found: dict[str, int] = {}
+    for group, settings in table.items() if isinstance(table, dict) else ():
+        times = settings.get("retryMaxTimes") if isinstance(settings, dict) else None
+        if isinstance(times, int):
+            found[str(group)] = times
+    return found
 
 
 def _read(path: Path) -> dict[JsonKey, JsonValue]:

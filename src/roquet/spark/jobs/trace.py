@@ -24,7 +24,7 @@ __all__ = ["trace"]
 
 _EVENT_SCHEMA = (
     "kind string, msgId string, timeMs bigint, `group` string, topic string, requestId string,"
-    " costMs bigint, isSuccess boolean, keys string, times int"
+    " costMs bigint, isSuccess boolean, keys string, times int, returned string"
 )
 _HOPS = ["messages", "failed", "p50 ms", "p99 ms", "max ms"]
 _EVENTS_MAX = 1_000

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Event", "parse_trace"]
+__all__ = ["RETURNS", "Event", "parse_trace"]
+
+RETURNS = ("success", "time out", "exception", "returned nothing", "failed")
+"""How a handler may return, by the number that clients write."""
 
 _FIELD, _RECORD = "\x01", "\x02"
 
@@ -29,6 +32,7 @@ class Event(NamedTuple):
         is_success: Whether it went well.
         keys: The message's keys.
         times: How often it was consumed before.
+        returned: Of the end of a consumption, how the handler returned: one of :data:`RETURNS`.
     """
 
     kind: str
@@ -41,6 +45,7 @@ class Event(NamedTuple):
     is_success: bool | None
     keys: str | None
     times: int | None
+    returned: str | None = None
 
 
 def parse_trace(text: str) -> tuple[list[Event], int]:
@@ -118,7 +123,13 @@ def _sub_after(fields: Sequence[str]) -> Event:
         group=_text(fields[8]) if len(fields) > 8 else None,
         topic=None,
         times=None,
+        returned=_returned(fields),
     )
+
+
+def _returned(fields: Sequence[str]) -> str | None:
+    code = fields[6] if len(fields) > 6 else ""
+    return RETURNS[int(code)] if code.isdecimal() and int(code) < len(RETURNS) else None
 
 
 def _end_transaction(fields: Sequence[str]) -> Event:

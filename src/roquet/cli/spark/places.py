@@ -1,0 +1,68 @@
+"""Where pipelines read and write, as flags: a store or a cluster, and another cluster.
+
+Owns what they have in common. STORE is left out to read through the brokers of the cluster of
+``--namesrv``, or of the current context; ``--to-namesrv`` or ``--to-context`` name another cluster
+to send to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+from roquet.cli.connection import Connection, complete_context, connection_of, connection_options
+from roquet.cli.contexts import ClusterSettings
+
+if TYPE_CHECKING:
+    from roquet.client import ClientOptions
+    from roquet.spark.jobs.feeds import Source
+
+__all__ = ["rate_option", "source_of", "source_options", "target_of", "target_options"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+rate_option = click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, all workers."
+)
+
+
+def source_options(command: Callable[P, T]) -> Callable[P, T]:
+    """Give a command STORE and the flags of a cluster: ``store`` and ``connection``."""
+    return click.argument("store", required=False, type=click.Path())(connection_options(command))
+
+
+def target_options(command: Callable[P, T]) -> Callable[P, T]:
+    """Give a command the flags of another cluster: ``to_namesrv`` and ``to_context``."""
+    command = click.option(
+        "--to-context",
+        metavar="NAME",
+        help="Send to the cluster of this context.",
+        shell_complete=complete_context,
+    )(command)
+    return click.option(
+        "--to-namesrv", metavar="ADDRESSES", help="Send to the cluster of these name servers."
+    )(command)
+
+
+def source_of(store: str | None, connection: Connection) -> Source:
+    """What a pipeline reads."""
+    return connection.options() if store is None else store
+
+
+def target_of(
+    connection: Connection, to_namesrv: str | None, to_context: str | None
+) -> ClientOptions:
+    """Where a pipeline sends to: another cluster, or that of ``--namesrv``.
+
+    Raises:
+        NotFound: There is no such context.
+        ConfigError: A setting cannot be used.
+    """
+    if to_namesrv is None and to_context is None:
+        return connection.options()
+    said = ClusterSettings(namesrv=to_namesrv)
+    return connection_of(said, context=to_context, environment=os.environ).options()

@@ -1,0 +1,70 @@
+"""``roquet spark replay``."""
+
+from __future__ import annotations
+
+import click
+
+from roquet.cli.connection import Connection
+from roquet.cli.spark.places import (
+    rate_option,
+    source_of,
+    source_options,
+    target_of,
+    target_options,
+)
+from roquet.cli.spark.run import JobRun, job_options, run_job
+
+
+@click.command()
+@source_options
+@click.option("--to-topic", metavar="NAME", help="Send to this topic; else to the same.")
+@target_options
+@rate_option
+@click.option("--name", default="replay", show_default=True, help="What ids begin with.")
+@click.option(
+    "--in-order", is_flag=True, help="Keep the order of queues, by queues of the same numbers."
+)
+@job_options
+def replay(
+    *,
+    store: str | None,
+    connection: Connection,
+    to_topic: str | None,
+    to_namesrv: str | None,
+    to_context: str | None,
+    rate: float | None,
+    name: str,
+    in_order: bool,
+    run: JobRun,
+) -> None:
+    """Send messages of a time range once more, to another topic or another cluster.
+
+    Reads the files of STORE, or without it the cluster of --namesrv. Name the messages by --topics,
+    --from and --to. At least once: each has its id in the property SPARK_ROW_ID, which is the same
+    in every run, so that consumers can drop repeats.
+    """
+    from roquet.spark.jobs import replay as job
+
+    if store is not None and to_topic is None and to_namesrv is None and to_context is None:
+        raise click.UsageError(
+            "Messages of a store go to another topic (--to-topic) or to a cluster that is named "
+            "(--to-namesrv, --to-context)."
+        )
+    source = source_of(store, connection)
+    to = target_of(connection, to_namesrv, to_context)
+    run_job(
+        run,
+        "replay",
+        lambda spark: job.replay(
+            spark,
+            source,
+            to,
+            wanted=run.wanted,
+            to_topic=to_topic,
+            rate=rate,
+            name=name,
+            is_in_order=in_order,
+            is_dry_run=run.is_dry_run,
+        ),
+        is_short=False,
+    )

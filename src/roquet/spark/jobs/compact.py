@@ -1,0 +1,148 @@
+"""The last value of each key of a topic, as Parquet or as a topic.
+
+A message's key is the first word of its KEYS. The last message of a key is the one that was stored
+last; an empty body is a tombstone: the key is deleted and left out. Messages without a key are left
+out too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from roquet.client.options import ClientOptions
+from roquet.errors import SparkOptionError
+from roquet.spark.broker.connect import connect_options
+from roquet.spark.jobs.feeds import Source, read_source, source_name
+from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.report import Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["compact"]
+
+DAMAGED = "damaged"
+_COLUMNS = (
+    *("topic", "queueId", "queueOffset", "body", "tags", "keys", "properties", "msgId"),
+    *("bornTimestamp", "storeTimestamp", "physicalOffset"),
+)
+
+
+def compact(
+    spark: SparkSession,
+    source: Source,
+    *,
+    wanted: Wanted,
+    out: str | None = None,
+    to: ClientOptions | None = None,
+    to_topic: str | None = None,
+    is_overwrite: bool = False,
+    is_dry_run: bool = False,
+) -> Report:
+    """Keep the last value of each key.
+
+    Args:
+        spark: A session that knows the sources.
+        source: A store directory, or how a cluster is reached.
+        wanted: Which messages, of exactly one topic.
+        out: A folder or URI for Parquet files.
+        to: The cluster of ``to_topic``.
+        to_topic: The topic to send the values to, those of one key always to the same queue.
+        is_overwrite: Whether Parquet files that are there are replaced.
+        is_dry_run: Only count.
+
+    Returns:
+        Numbers of messages, keys, tombstones and values. Damaged bytes are a finding (``damaged``).
+
+    Raises:
+        SparkOptionError: It is not said which topic, or where to.
+    """
+    topic = _check(source, wanted, out, to, to_topic)
+    report = Report(job="compact", source=source_name(source), is_dry_run=is_dry_run)
+    read, kept = Observation(), Observation()
+    messages = with_key(read_source(spark, source, wanted, columns=_COLUMNS)).observe(
+        read,
+        f.count("topic").alias("messages"),
+        f.count_if(f.col("topic").isNotNull() & f.col("key").isNull()).alias("withoutKey"),
+        f.count_if(f.col("topic").isNull()).alias(DAMAGED),
+    )
+    last = last_values(messages).observe(
+        kept,
+        f.count("*").alias("keys"),
+        f.count_if(_is_tombstone()).alias("tombstones"),
+    )
+    values = last.where(~_is_tombstone())
+    if is_dry_run:
+        values.write.format("noop").mode("overwrite").save()
+    elif out is not None:
+        values.write.mode("overwrite" if is_overwrite else "errorifexists").parquet(out)
+        report.outputs.append(out)
+    else:
+        assert to is not None
+        assert to_topic is not None
+        _send(values, to, to_topic, f"compact/{topic}")
+        report.outputs.append(f"topic {to_topic}")
+    numbers = {**read.get, **kept.get}
+    damaged = int(numbers.pop(DAMAGED))
+    report.numbers |= numbers
+    report.numbers["values"] = int(numbers["keys"]) - int(numbers["tombstones"])
+    if damaged:
+        report.add_finding(
+            DAMAGED, report.source, f"{damaged} parts are no messages: roquet spark audit"
+        )
+    return report
+
+
+def _check(
+    source: Source, wanted: Wanted, out: str | None, to: ClientOptions | None, to_topic: str | None
+) -> str:
+    if len(wanted.topics) != 1:
+        raise SparkOptionError(
+            "One topic is compacted at a time.", hint="Name it: --topics Prices."
+        )
+    if (out is None) == (to_topic is None):
+        raise SparkOptionError(
+            "The values go to Parquet files or to a topic.",
+            hint="Give one of --out and --to-topic.",
+        )
+    if to_topic is not None and to is None:
+        raise SparkOptionError(
+            "It is not said which cluster has the topic.", hint="Give --to-namesrv."
+        )
+    (topic,) = wanted.topics
+    if to_topic == topic and isinstance(source, ClientOptions):
+        raise SparkOptionError(
+            f"The values of {topic} would be sent to itself.", hint="Give another topic."
+        )
+    return topic
+
+
+def with_key(messages: DataFrame) -> DataFrame:
+    """Messages with a column ``key``: the first word of KEYS, or null."""
+    word = f.element_at(f.split(f.trim("keys"), " +"), 1)
+    return messages.withColumn("key", f.when(f.length(word) > 0, word))
+
+
+def last_values(messages: DataFrame) -> DataFrame:
+    """Of each key: the columns of the message that was stored last."""
+    place = f.struct("storeTimestamp", "physicalOffset", "queueOffset")
+    columns = [name for name in messages.columns if name != "key"]
+    found = (
+        messages.where(f.col("key").isNotNull())
+        .groupBy("key")
+        .agg(f.max_by(f.struct(*columns), place).alias("last"))
+    )
+    return found.select("key", "last.*")
+
+
+def _is_tombstone() -> Column:
+    return f.coalesce(f.length("body"), f.lit(0)) == 0
+
+
+def _send(values: DataFrame, to: ClientOptions, topic: str, write_id: str) -> None:
+    rows = values.select("body", "tags", "keys", "properties", f.col("key").alias("shardingKey"))
+    options = {**connect_options(to), "topic": topic, "writeId": write_id}
+    rows.write.format("rocketmq").options(**options).mode("append").save()
