@@ -21,7 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -53,6 +53,7 @@ QUEUES_PART = 1.5
 """What the broker has, to what the log has: the client alone has to find enough to consume."""
 
 CLIENT_WARM_S = 1.0
+LOOK_S = 0.3
 
 BROKER_MB_S_MIN = 150
 BROKER_PART_MIN = 0.6
@@ -124,25 +125,38 @@ def make_queue_messages() -> list[BrokerMessage]:
 
 
 class WorkerMemory:
-    """The most memory that a Python process of our Spark had, looked at while jobs run."""
+    """The most memory that a Python process of our Spark had, while it was looked at."""
 
     def __init__(self) -> None:
-        """Look from now on."""
         self.most_bytes = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
 
-    def close(self) -> None:
-        """Stop."""
-        self._stop.set()
-        self._thread.join()
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at what happens in the block; what processes had before does not count."""
+        for pid in _workers():
+            # Sets the peak of a process (VmHWM) back to what it has now.
+            with suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")
+        stop = threading.Event()
+        thread = threading.Thread(target=self._look, args=(stop,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
-    def _look(self) -> None:
-        while not self._stop.wait(0.2):
-            for pid, command in _below(os.getpid()):
-                if b"pyspark.daemon" in command:
-                    self.most_bytes = max(self.most_bytes, _resident_most_bytes(pid))
+    def _look(self, stop: threading.Event) -> None:
+        is_last = False
+        while not is_last:
+            is_last = stop.wait(LOOK_S)
+            peaks = (_resident_most_bytes(pid) for pid in _workers())
+            self.most_bytes = max(self.most_bytes, *peaks, 0)
+
+
+def _workers() -> list[int]:
+    """Spark's Python processes below this one."""
+    return [pid for pid, command in _below(os.getpid()) if b"pyspark.daemon" in command]
 
 
 def _below(root: int) -> Iterator[tuple[int, bytes]]:
@@ -187,7 +201,7 @@ class Bench:
         self.seconds: dict[tuple[str, Way], list[float]] = defaultdict(list)
         self.sizes: dict[tuple[str, Way], int] = {}
         self.client_mb_s: list[float] = []
-        self.worker_mb = 0.0
+        self.memory = WorkerMemory()
         self._base = base
         self._options = options
         self._wanted: Sequence[str] = options.only or ROW_NAMES
@@ -206,19 +220,17 @@ class Bench:
                 running = stack.enter_context(self._broker())
             spark = open_spark(self._options.master, self._base)
             stack.callback(spark.stop)
-            memory = WorkerMemory()
-            stack.callback(memory.close)
             jobs = self._jobs(spark, running)
             for number in range(1, self._options.rounds + 1):
                 say(f"round {number} of {self._options.rounds}")
                 self._round(jobs, running)
-            self.worker_mb = memory.most_bytes / 1e6
 
     def _round(self, jobs: Sequence[Job], running: Running | None) -> None:
         for job in jobs:
-            began = time.perf_counter()
-            job.work()
-            spent = time.perf_counter() - began
+            with self.memory.watched() if job.way is Way.OURS else nullcontext():
+                began = time.perf_counter()
+                job.work()
+                spent = time.perf_counter() - began
             self.seconds[job.row, job.way].append(spent)
             self.sizes[job.row, job.way] = job.size_bytes
             say(f"{job.row}: {job.title}: {spent:.2f} s, {job.size_bytes / spent / 1e6:,.0f} MB/s")
@@ -353,7 +365,8 @@ class Bench:
                 Line(GROWTH, "seconds, half and all", half, whole, Goal(), 2),
                 Line(GROWTH, "times half of it", None, whole / half, bound(GROWTH_MAX), 2),
             ]
-        made.append(Line(MEMORY, "MB of a worker", None, self.worker_mb, bound(WORKER_MB_MAX)))
+        worker_mb = self.memory.most_bytes / 1e6
+        made.append(Line(MEMORY, "MB of a worker", None, worker_mb, bound(WORKER_MB_MAX)))
         return [line for line in made if line.row in self._wanted]
 
 

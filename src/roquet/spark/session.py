@@ -30,7 +30,14 @@ from roquet.spark.packaging import executor_conf, installed_version, pack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "Session", "check_spark", "open_session", "spoken_failures"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "Session",
+    "check_spark",
+    "choose_python",
+    "open_session",
+    "spoken_failures",
+]
 
 Session: TypeAlias = "SparkSession"
 """Spark's own, for those who only pass it on."""
@@ -111,7 +118,7 @@ def open_session(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
             settings |= executor_conf(pack(Path(scratch) / "packages.tar.gz"), master)
-            _choose_python(conf or {})
+            choose_python(conf or {})
         settings |= conf or {}
         builder = SparkSession.builder.master(master).appName(f"roquet {app_name}")
         with _logging_to(Path(scratch) / "spark.log"), warnings.catch_warnings():
@@ -124,7 +131,7 @@ def open_session(
             session.stop()
 
 
-def _choose_python(conf: Mapping[str, str]) -> None:
+def choose_python(conf: Mapping[str, str]) -> None:
     """Name the Python of a cluster's executors.
 
     The same name is used here too, where sources are planned. By default it is ``python3``, which

@@ -1,0 +1,38 @@
+"""Which Python a cluster's executors are told to run; the driver plans with the same name."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from roquet.spark.session import choose_python
+
+OURS = str(Path(sys.executable).parent)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Set first, so that what the tests change is put back.
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("PATH", "/usr/bin")
+
+
+def test_python3_is_ours_here_and_theirs_there() -> None:
+    choose_python({})
+    choose_python({})
+    assert os.environ["PATH"] == os.pathsep.join([OURS, "/usr/bin"])
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_a_setting_of_spark_is_followed_here_too() -> None:
+    choose_python({"spark.pyspark.python": "/opt/python/bin/python"})
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python/bin/python"
+    assert os.environ["PATH"] == "/usr/bin"
+
+
+def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3.12")
+    choose_python({"spark.pyspark.python": "/opt/python/bin/python"})
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PATH"]) == ("python3.12", "/usr/bin")
