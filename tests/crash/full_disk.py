@@ -12,12 +12,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from roquet.format.file_parts import file_name
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import FlushDiskType, MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
-from roquet.store.mapped_file import file_name
 from roquet.store.results import GetMessageStatus, PutMessageResult
 
 SEGMENT_BYTES = 1 << 18

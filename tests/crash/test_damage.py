@@ -12,13 +12,14 @@ import pytest
 
 from roquet.errors import StoreDamaged
 from roquet.format.consume_queue import UNIT_BYTES
+from roquet.format.file_parts import file_name
 from roquet.model import sys_flag as flags
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Mapping
 from roquet.store.commit_log import CommitLog
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
-from roquet.store.mapped_file import MappedFile, file_name
+from roquet.store.mapped_file import MappedFile
 from roquet.testing.files import FaultyFiles, HookedFiles, QuickFiles, RecordingFiles
 from tests.crash import harness
 from tests.crash.harness import ASYNC, SYNC, Driver, Ledger, Sent, small_config

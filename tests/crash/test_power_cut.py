@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from roquet.format.file_parts import file_name
 from roquet.runtime import failpoint
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import MessageStoreConfig
-from roquet.store.mapped_file import MappedFile, file_name
+from roquet.store.mapped_file import MappedFile
 from roquet.testing.files import RecordingFiles
 from tests.crash import harness
 from tests.crash.harness import ASYNC, SYNC, Driver, Ledger, Sent, small_config

@@ -16,6 +16,7 @@ Owns the layout: 4096 bytes, of which five big-endian 8-byte integers are used.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 FILE_BYTES = 4096
@@ -41,3 +42,27 @@ class Checkpoint(NamedTuple):
         if len(data) < _FIELDS.size:
             return cls()
         return cls._make(_FIELDS.unpack_from(data))
+
+
+def checkpoint_faults(data: bytes, now_ms: int) -> Iterator[tuple[str, str]]:
+    """What cannot be right in a checkpoint file: the field, and why.
+
+    The values are not protected by anything, so only what cannot be right at all is told.
+    """
+    if len(data) < FILE_BYTES:
+        yield "file", f"{len(data)} bytes, expected {FILE_BYTES}"
+        return
+    marks = Checkpoint.unpack(data)
+    for name, time_ms in (
+        ("physicMsgTimestamp", marks.physic_msg_timestamp_ms),
+        ("logicsMsgTimestamp", marks.logics_msg_timestamp_ms),
+        ("indexMsgTimestamp", marks.index_msg_timestamp_ms),
+    ):
+        if not 0 <= time_ms <= now_ms:
+            yield name, f"{time_ms} is no time before now, {now_ms}"
+    for name, offset in (
+        ("masterFlushedOffset", marks.master_flushed_offset),
+        ("confirmPhyOffset", marks.confirm_physical_offset),
+    ):
+        if offset < 0:
+            yield name, f"{offset} is negative"

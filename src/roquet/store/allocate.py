@@ -11,10 +11,11 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
+from roquet.format.file_parts import file_name
 from roquet.runtime import memory
 from roquet.runtime.files import Files
 from roquet.runtime.worker import Worker
-from roquet.store.mapped_file import MappedFile, file_name
+from roquet.store.mapped_file import MappedFile
 
 AHEAD_BYTES_MIN = 2 << 20
 AHEAD_BYTES_MAX = 64 << 20

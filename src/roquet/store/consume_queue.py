@@ -23,10 +23,10 @@ from pathlib import Path
 
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES, CqUnit, unpack_unit
+from roquet.format.file_parts import file_name
 from roquet.runtime.files import DescriptorCache, Files, OpenFile
 from roquet.store.consume_queue_ext import ConsumeQueueExt
 from roquet.store.io_errors import store_error
-from roquet.store.mapped_file import file_name
 from roquet.store.mapped_file_queue import segment_starts, torn_starts
 
 log = logging.getLogger(__name__)

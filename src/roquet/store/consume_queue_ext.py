@@ -22,8 +22,8 @@ from pathlib import Path
 
 from roquet.format import consume_queue_ext as layout
 from roquet.format.consume_queue_ext import CqExtUnit
+from roquet.format.file_parts import file_name
 from roquet.runtime.files import Files
-from roquet.store.mapped_file import file_name
 from roquet.store.mapped_file_queue import segment_starts, torn_starts
 
 log = logging.getLogger(__name__)

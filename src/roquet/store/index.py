@@ -28,6 +28,7 @@ from typing import NamedTuple
 from roquet.errors import ConfigError, StoreDamaged
 from roquet.format import index_file as layout
 from roquet.format.commit_log import DispatchRequest
+from roquet.format.derived import tag_key
 from roquet.format.index_file import IndexHeader
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
@@ -39,11 +40,6 @@ from roquet.store.index_file import IndexFile, IndexRecord
 __all__ = ["IndexFile", "IndexRecord", "IndexService", "QueryOffsetResult", "tag_key"]
 
 _ONE_MILLISECOND = timedelta(milliseconds=1)
-
-
-def tag_key(tags: str) -> str:
-    """The key that stands for the TAGS of a record (upstream's index type ``T``)."""
-    return f"T#{tags}"
 
 
 class QueryOffsetResult(NamedTuple):

@@ -22,13 +22,7 @@ from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import Files, Mapping
 from roquet.store.io_errors import store_error
 
-FILE_NAME_DIGITS = 20
 PUBLISH_BYTES = 8
-
-
-def file_name(start_offset: int) -> str:
-    """Name of the segment that starts at an offset."""
-    return f"{start_offset:0{FILE_NAME_DIGITS}d}"
 
 
 class MappedFile:

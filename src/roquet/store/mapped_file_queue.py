@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roquet.errors import StoreDamaged
+from roquet.format.file_parts import FILE_NAME_DIGITS, file_name
 from roquet.runtime.files import Files
-from roquet.store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name
+from roquet.store.mapped_file import MappedFile
 
 _LOOK_BYTES = 1 << 20
 

@@ -14,6 +14,7 @@ import pytest
 
 from roquet.errors import NotAStore
 from roquet.format.commit_log import MAGIC_V1, DispatchRequest, RecordFault
+from roquet.format.derived import QueueKey
 from roquet.format.index_file import file_size
 from roquet.model import sys_flag as flags
 from roquet.runtime.clock import ManualClock
@@ -22,7 +23,6 @@ from roquet.store.inspect.dump import Dump, Selection, to_dumped
 from roquet.store.inspect.index_files import IndexFileView, open_index_files
 from roquet.store.inspect.info import StoreInfo, gather_info
 from roquet.store.inspect.layout import read_parts
-from roquet.store.inspect.queues import QueueKey
 from roquet.store.inspect.verify import verify
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage, LogWalk, Tail

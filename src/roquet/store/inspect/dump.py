@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault
+from roquet.format.derived import QueueKey
 from roquet.model.java_string import index_key_hash
 from roquet.model.message import StoredMessage
 from roquet.store.inspect.index_files import IndexFileView
-from roquet.store.inspect.queues import QueueKey, QueueView
+from roquet.store.inspect.queues import QueueView
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage, LogWalk
 

@@ -1,53 +1,19 @@
-"""Index files, seen from outside.
-
-Owns reading one without the broker's settings. A file does not say how many slots it has; its
-length admits many answers, and the right one is that under which entries and slots agree.
-"""
+"""Index files of a store, mapped for reading."""
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Iterator
 from pathlib import Path
 
-from roquet.format.commit_log import DispatchRequest
-from roquet.format.index_file import (
-    ENTRY,
-    ENTRY_BYTES,
-    FILE_NAME_DIGITS,
-    HEADER_BYTES,
-    SLOT,
-    SLOT_BYTES,
-    IndexEntry,
-    IndexHeader,
-    entry_position,
-    file_size,
-    slot_position,
-)
-from roquet.model import properties as prop
-from roquet.model import sys_flag as flags
-from roquet.model.java_string import index_key_hash
+from roquet.format.index_file import FILE_NAME_DIGITS
+from roquet.format.index_view import IndexView
 from roquet.runtime.files import Files
-from roquet.store.index import tag_key
-
-DEFAULT_SLOTS = 5_000_000
-DEFAULT_ENTRIES = 20_000_000
-_SAMPLE_ENTRIES = 64
-_SCORE_MAX = 3.0
-_SCORE_MIN = 1.4
-_HINT_HITS_MAX = 1000
-_PIECE_BYTES = 1 << 16
-_NO_ENTRY = IndexEntry(0, 0, 0, 0)
 
 
-class IndexFileView:
-    """One index file, mapped for reading.
+class IndexFileView(IndexView):
+    """One index file, mapped.
 
     Attributes:
         path: The file.
-        size_bytes: Its length.
-        slots: Number of its slots; 0 while nobody knows.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -55,156 +21,19 @@ class IndexFileView:
         self._files = files
         fd = files.open(path)
         try:
-            self.size_bytes = files.length(fd)
-            self._mapping = files.map(fd, self.size_bytes, write=False) if self.size_bytes else None
+            size_bytes = files.length(fd)
+            self._mapping = files.map(fd, size_bytes, write=False) if size_bytes else None
         finally:
             files.close(fd)
-        self._data = memoryview(self._mapping) if self._mapping is not None else memoryview(b"")
-        self.slots = 0
+        view = memoryview(self._mapping) if self._mapping is not None else memoryview(b"")
+        super().__init__(view, self._mapping)
 
     def close(self) -> None:
         """Let go of the mapping."""
         if self._mapping is not None:
+            self._search = None
             self._files.unmap(self._mapping, self._data)
             self._mapping = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the length can be that of an index file."""
-        return self.size_bytes > HEADER_BYTES and (self.size_bytes - HEADER_BYTES) % SLOT_BYTES == 0
-
-    @property
-    def header(self) -> IndexHeader:
-        """The header as it is now."""
-        return IndexHeader.unpack(self._data)
-
-    @property
-    def entry_capacity(self) -> int:
-        """How many entries fit, given the slots."""
-        return (self.size_bytes - HEADER_BYTES - self.slots * SLOT_BYTES) // ENTRY_BYTES
-
-    @property
-    def count(self) -> int:
-        """How many entries are in use, as far as the file is long enough for them."""
-        return max(0, min(self.header.index_count, self.entry_capacity) - 1)
-
-    def entry(self, number: int) -> IndexEntry:
-        """One entry; the first has number 1."""
-        return self._entry(self.slots, number)
-
-    def _entry(self, slots: int, number: int) -> IndexEntry:
-        return IndexEntry._make(ENTRY.unpack_from(self._data, entry_position(slots, number)))
-
-    def slot(self, slot: int) -> int:
-        """Number of the newest entry of a slot's chain, 0 for none."""
-        return int(SLOT.unpack_from(self._data, slot_position(slot))[0])
-
-    def entries(self) -> Iterator[tuple[int, IndexEntry]]:
-        """All entries with their numbers, in the order they were put."""
-        start = entry_position(self.slots, 1)
-        data = self._data[start : start + self.count * ENTRY_BYTES]
-        for number, fields in enumerate(ENTRY.iter_unpack(data), start=1):
-            yield number, IndexEntry._make(fields)
-
-    def slots_equal(self, newest: array[int]) -> bool:
-        """Whether the slots hold exactly these numbers."""
-        expected = array("i", newest)
-        if sys.byteorder == "little":
-            expected.byteswap()
-        end = slot_position(self.slots)
-        return bytes(self._data[HEADER_BYTES:end]) == expected.tobytes()
-
-    def is_untouched(self) -> bool:
-        """Whether nothing but the header was ever written."""
-        for start in range(HEADER_BYTES, self.size_bytes, _PIECE_BYTES):
-            if bytes(self._data[start : start + _PIECE_BYTES]).strip(b"\0"):
-                return False
-        return True
-
-    def find(self, key_hash: int) -> list[int] | None:
-        """Physical offsets under a hash, oldest first; ``None`` if the chain is broken."""
-        number = self.slot(key_hash % self.slots)
-        below = self.count + 1
-        found: list[int] = []
-        while number:
-            if not 0 < number < below:
-                return None
-            below = number
-            entry = self.entry(number)
-            if entry.key_hash == key_hash:
-                found.append(entry.physical_offset)
-            number = entry.previous
-        return found[::-1]
-
-    def infer_slots(self) -> int:
-        """How many slots the file has, 0 if that cannot be told.
-
-        An empty file cannot tell. Damage to a few entries does not matter: most must agree.
-        """
-        if not self.is_whole or self.header.index_count <= 1:
-            return 0
-        best, best_score = 0, _SCORE_MIN
-        for slots in self._candidates():
-            score = self._score(slots)
-            if score == _SCORE_MAX:
-                return slots
-            if score > best_score:
-                best, best_score = slots, score
-        return best
-
-    def _candidates(self) -> Iterator[int]:
-        """Numbers of slots that fit the length; likely ones first."""
-        if self.size_bytes == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
-            yield DEFAULT_SLOTS
-        header = self.header
-        last = header.index_count - 1
-        pattern = header.end_physical_offset.to_bytes(8, "big", signed=True)
-        position = HEADER_BYTES
-        for _ in range(_HINT_HITS_MAX):
-            position = -1 if self._mapping is None else self._mapping.find(pattern, position)
-            if position < 0:
-                break
-            slots, misfit = divmod(position - 4 - last * ENTRY_BYTES - HEADER_BYTES, SLOT_BYTES)
-            if misfit == 0 and self._fits(slots):
-                yield slots
-            position += 1
-        room = (self.size_bytes - HEADER_BYTES) // SLOT_BYTES
-        step = ENTRY_BYTES // SLOT_BYTES
-        yield from (slots for slots in range(room % step or step, room, step) if self._fits(slots))
-
-    def _fits(self, slots: int) -> bool:
-        rest = self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES
-        return slots > 0 and rest > ENTRY_BYTES and rest % ENTRY_BYTES == 0
-
-    def _score(self, slots: int) -> float:
-        """How well a table of ``slots`` slots explains the file, at most 3.
-
-        One point is the share of the first entries whose chains are as a writer makes them, one
-        each if the first and the last entry point where the header says.
-        """
-        header = self.header
-        capacity = (self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES) // ENTRY_BYTES
-        last = min(header.index_count, capacity) - 1
-        sample = min(last, _SAMPLE_ENTRIES)
-        newest: dict[int, int] = {}
-        bad = 0
-        for number in range(1, sample + 1):
-            entry = self._entry(slots, number)
-            slot = entry.key_hash % slots
-            if (
-                entry == _NO_ENTRY
-                or entry.previous != newest.get(slot, 0)
-                or not number <= self.slot(slot) <= last
-            ):
-                bad += 1
-                if bad * 2 > sample:
-                    return 0.0
-            newest[slot] = number
-        if sample < 1:
-            return 0.0
-        begins = self._entry(slots, 1).physical_offset == header.begin_physical_offset
-        ends = self._entry(slots, last).physical_offset == header.end_physical_offset
-        return 1.0 - bad / sample + begins + ends
 
 
 def open_index_files(
@@ -235,20 +64,3 @@ def open_index_files(
     for view in views:
         view.slots = view.slots or known.get(view.size_bytes, 0)
     return views, strangers
-
-
-def key_hashes(request: DispatchRequest) -> list[int]:
-    """Hashes under which every broker puts a record: its unique id, then each of its keys."""
-    if flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
-        return []
-    keys = [request.unique_key] if request.unique_key is not None else []
-    keys += [key for key in request.keys.split(prop.KEY_SEPARATOR) if key]
-    return [index_key_hash(request.topic, key) for key in keys]
-
-
-def tag_hash(request: DispatchRequest) -> int | None:
-    """Hash of a record's tags, under which RocketMQ 5.4 puts it too; earlier ones did not."""
-    tags = request.properties.get(prop.TAGS)
-    if not tags or flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
-        return None
-    return index_key_hash(request.topic, tag_key(tags))

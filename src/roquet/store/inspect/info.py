@@ -13,16 +13,12 @@ from msgspec import Struct
 from roquet.errors import StoreDamaged
 from roquet.format.checkpoint import Checkpoint
 from roquet.format.commit_log import DispatchRequest
+from roquet.format.config_files import BACKUP_SUFFIX, is_json_name
 from roquet.runtime.clock import Clock
 from roquet.store.inspect.index_files import IndexFileView
 from roquet.store.inspect.layout import CONFIG, disk_bytes
 from roquet.store.inspect.queues import QueueView
-from roquet.store.inspect.verify_config import (
-    BACKUP_SUFFIX,
-    JSON_SUFFIX,
-    JSON_WITHOUT_SUFFIX,
-    json_fault,
-)
+from roquet.store.inspect.verify_config import json_fault
 from roquet.store.inspect.view import StoreView
 
 SCHEMA_VERSION = 1
@@ -264,8 +260,7 @@ def _config_infos(view: StoreView) -> list[ConfigFileInfo]:
         if view.files.is_dir(path):
             continue
         fault = None
-        plain = name.removesuffix(BACKUP_SUFFIX)
-        if plain.endswith(JSON_SUFFIX) or plain in JSON_WITHOUT_SUFFIX:
+        if is_json_name(name.removesuffix(BACKUP_SUFFIX)):
             fault = json_fault(view.files, path)
         infos.append(ConfigFileInfo(name=name, size_bytes=view.files.size_bytes(path), fault=fault))
     return infos

@@ -1,20 +1,18 @@
 """The directory of a store: which files belong to it, and what is wrong with them.
 
-Owns the names below the root and the rules of a segmented directory: every file is named by its
-start in 20 digits, all have one size, and each begins where the one before it ends. Breaking a
-rule does not stop a reader; it is remembered as a :class:`StoreDamaged` to be shown.
+Owns the names below the root; the rules of a segmented directory are those of
+:mod:`roquet.format.file_parts`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
-from roquet.errors import NotAStore, StoreDamaged
+from roquet.errors import NotAStore
+from roquet.format.file_parts import Parts, arrange_parts
 from roquet.runtime.files import Files
-from roquet.store.mapped_file import FILE_NAME_DIGITS, file_name
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -26,29 +24,6 @@ CONFIG = "config"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """One file of a segmented directory."""
-
-    path: Path
-    start: int
-    size_bytes: int
-
-    @property
-    def end(self) -> int:
-        """Where the next file begins."""
-        return self.start + self.size_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The files of a segmented directory in order, their common size, and what breaks the rules."""
-
-    files: list[FilePart]
-    size_bytes: int
-    problems: list[StoreDamaged]
 
 
 def locate(files: Files, path: Path) -> Path:
@@ -75,65 +50,15 @@ def locate(files: Files, path: Path) -> Path:
 
 
 def read_parts(files: Files, directory: Path) -> Parts:
-    """The files of a segmented directory.
-
-    The common size is the one that most files have. A file of another size is kept, so that its
-    part can still be read; one whose name is no number is left out.
-    """
-    found: list[FilePart] = []
-    problems: list[StoreDamaged] = []
+    """The files of a segmented directory."""
+    listed: list[tuple[str, int]] = []
     for name in files.list_dir(directory):
         path = directory / name
         if files.is_dir(path):
             continue
-        if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
-            problems.append(
-                StoreDamaged(
-                    f"{path} has a wrong name",
-                    detail="a file here is named by its start offset in 20 digits",
-                    hint="move files that do not belong to the store out of its directory",
-                )
-            )
-            continue
-        try:
-            found.append(FilePart(path, int(name), files.size_bytes(path)))
-        except FileNotFoundError:
-            continue  # a running broker removed it after the listing
-    if found and found[-1].size_bytes == 0:
-        found.pop()  # a file made just before a crash; brokers remove it too
-    size_bytes = _common_size(found)
-    problems += _order_problems(found, size_bytes)
-    return Parts([part for part in found if part.size_bytes > 0], size_bytes, problems)
-
-
-def _common_size(parts: list[FilePart]) -> int:
-    counts = Counter(part.size_bytes for part in parts if part.size_bytes > 0)
-    return max(counts, key=lambda size: (counts[size], size), default=0)
-
-
-def _order_problems(parts: list[FilePart], size_bytes: int) -> Iterator[StoreDamaged]:
-    """What is wrong with sizes, names and sequence."""
-    before: FilePart | None = None
-    for part in parts:
-        if part.size_bytes != size_bytes:
-            yield StoreDamaged(
-                f"{part.path} has a wrong size",
-                detail=f"{part.size_bytes} bytes, the others have {size_bytes}",
-                hint="restore the file from a copy; it may have been cut while it was copied",
-            )
-        elif part.start % size_bytes:
-            yield StoreDamaged(
-                f"{part.path} has a wrong name",
-                detail=f"{part.start} is no multiple of the file size {size_bytes}",
-                hint="restore the file's own name",
-            )
-        if before is not None and part.start != before.start + size_bytes:
-            yield StoreDamaged(
-                f"files are missing in {part.path.parent}",
-                detail=f"{before.path.name} is followed by {part.path.name}",
-                hint=f"restore {file_name(before.start + size_bytes)}, or move older files away",
-            )
-        before = part
+        with suppress(FileNotFoundError):  # a running broker removed it after the listing
+            listed.append((name, files.size_bytes(path)))
+    return arrange_parts(directory, listed)
 
 
 def queue_directories(files: Files, base: Path) -> Iterator[tuple[str, int, Path]]:

@@ -12,23 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roquet.format import consume_queue_ext as ext
-from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
-from roquet.model.topic import LMQ_PREFIX
+from roquet.format.derived import QueueKey
+from roquet.format.file_parts import FilePart, Parts
 from roquet.runtime.files import Files
-from roquet.store.inspect.layout import FilePart, Parts, read_parts
+from roquet.store.inspect.layout import read_parts
 
 PIECE_UNITS = 256
-MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
-MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
-MULTI_SEPARATOR = ","
-
-
-class QueueKey(NamedTuple):
-    """Which queue."""
-
-    topic: str
-    queue_id: int
 
 
 class QueueEntry(NamedTuple):
@@ -210,14 +200,3 @@ class ExtView:
         real_offset = ext.real_offset_of(address)
         size = ext.peek_size(self._reader.read(real_offset, ext.UNIT_BYTES_MIN))
         return ext.unpack_unit(self._reader.read(real_offset, size)) if size else None
-
-
-def light_places(record: DispatchRequest) -> Iterator[tuple[QueueKey, int]]:
-    """Light queues that a record stands in beside its own; it carries its offsets there itself."""
-    names = record.properties.get(MULTI_DISPATCH)
-    if names is None:
-        return
-    offsets = record.properties.get(MULTI_QUEUE_OFFSET, "").split(MULTI_SEPARATOR)
-    for name, text in zip(names.split(MULTI_SEPARATOR), offsets, strict=False):
-        if name.startswith(LMQ_PREFIX) and text.isascii() and text.isdecimal():
-            yield QueueKey(name, 0), int(text)

@@ -27,7 +27,9 @@ from msgspec import Struct, field
 from roquet.errors import StoreDamaged, StoreError
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import DEFAULT_FILE_BYTES, UNIT_BYTES
+from roquet.format.derived import QueueKey, light_places
 from roquet.format.index_file import file_size
+from roquet.format.index_view import DEFAULT_ENTRIES, DEFAULT_SLOTS
 from roquet.model import sys_flag as flags
 from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.runtime.clock import Clock
@@ -36,9 +38,8 @@ from roquet.runtime.files import Files
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.index import IndexService
-from roquet.store.inspect.index_files import DEFAULT_ENTRIES, DEFAULT_SLOTS
 from roquet.store.inspect.layout import CONSUME_QUEUE, INDEX, ROCKSDB_CONSUME_QUEUE
-from roquet.store.inspect.queues import QueueKey, QueueView, light_places
+from roquet.store.inspect.queues import QueueView
 from roquet.store.inspect.report import Fault, Reporter
 from roquet.store.inspect.verify import Progress, no_progress
 from roquet.store.inspect.verify_log import RecordChecker

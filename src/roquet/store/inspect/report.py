@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from roquet.errors import StoreDamaged
 from roquet.format.commit_log import DispatchRequest
-from roquet.store.inspect.queues import QueueKey
+from roquet.format.derived import QueueKey
 from roquet.store.inspect.view import StoreView
 
 FAULTS_LISTED_MAX = 10_000

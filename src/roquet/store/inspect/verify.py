@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roquet.format.commit_log import DispatchRequest
+from roquet.format.derived import QueueKey
 from roquet.runtime.clock import Clock
 from roquet.store.inspect.layout import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
     ROCKSDB_CONSUME_QUEUE,
 )
-from roquet.store.inspect.queues import QueueEntry, QueueKey
+from roquet.store.inspect.queues import QueueEntry
 from roquet.store.inspect.report import Report, Reporter
 from roquet.store.inspect.verify_config import check_checkpoint, check_config, known_topics
 from roquet.store.inspect.verify_index import IndexChecker

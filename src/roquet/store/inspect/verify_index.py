@@ -15,13 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault
+from roquet.format.derived import QueueKey, key_hashes, tag_hash
 from roquet.format.index_file import HEADER_BYTES, IndexEntry, seconds_since
-from roquet.store.inspect.index_files import (
-    IndexFileView,
-    key_hashes,
-    tag_hash,
-)
-from roquet.store.inspect.queues import QueueKey
+from roquet.store.inspect.index_files import IndexFileView
 from roquet.store.inspect.report import Reporter
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage, Damages

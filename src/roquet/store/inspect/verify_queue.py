@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault
 from roquet.format.consume_queue import CqUnit
 from roquet.format.consume_queue_ext import is_ext_address
+from roquet.format.derived import QueueKey, light_places
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
-from roquet.store.inspect.queues import QueueKey, QueueView, light_places
+from roquet.store.inspect.queues import QueueView
 from roquet.store.inspect.report import Reporter
 from roquet.store.inspect.view import StoreView
 from roquet.store.inspect.walk import Damage, Damages

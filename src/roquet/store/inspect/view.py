@@ -25,6 +25,8 @@ from roquet.format.commit_log import (
     check_record,
     decode_record,
 )
+from roquet.format.derived import QueueKey
+from roquet.format.file_parts import FilePart
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
 from roquet.runtime.files import Files, Mapping
@@ -38,12 +40,11 @@ from roquet.store.inspect.layout import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
-    FilePart,
     locate,
     queue_directories,
     read_parts,
 )
-from roquet.store.inspect.queues import ExtView, QueueEntry, QueueKey, QueueView
+from roquet.store.inspect.queues import ExtView, QueueEntry, QueueView
 
 MAPPED_SEGMENTS_MAX = 8
 MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
