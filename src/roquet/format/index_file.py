@@ -20,6 +20,7 @@ A file's name is the time of its creation, ``yyyyMMddHHmmssSSS`` in the machine'
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 HEADER = struct.Struct(">qqqqii")
@@ -32,6 +33,7 @@ ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = ENTRY.size
 FILE_NAME_DIGITS = 17
 SECONDS_MAX = 0x7FFFFFFF
+_ONE_MILLISECOND = timedelta(milliseconds=1)
 
 
 class IndexHeader(NamedTuple):
@@ -84,3 +86,18 @@ def seconds_since(begin_timestamp_ms: int, timestamp_ms: int) -> int:
     if begin_timestamp_ms <= 0:
         return 0
     return min(max((timestamp_ms - begin_timestamp_ms) // 1000, 0), SECONDS_MAX)
+
+
+def name_after(name: str) -> str:
+    """The name of a file made one millisecond later; the zone is nominal, for arithmetic only.
+
+    Raises:
+        ValueError: It is the name of no index file.
+
+    Example:
+        >>> name_after("20261231235959999")
+        '20270101000000000'
+    """
+    made = datetime.strptime(f"{name}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
+    later = made + _ONE_MILLISECOND
+    return f"{later:%Y%m%d%H%M%S}{later.microsecond // 1000:03d}"

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from roquet.errors import ConfigError, StoreDamaged
 from roquet.format import index_file as layout
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.derived import tag_key
-from roquet.format.index_file import IndexHeader
+from roquet.format.index_file import IndexHeader, name_after
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.java_string import index_key_hash
@@ -38,8 +37,6 @@ from roquet.runtime.files import Files
 from roquet.store.index_file import IndexFile, IndexRecord
 
 __all__ = ["IndexFile", "IndexRecord", "IndexService", "QueryOffsetResult", "tag_key"]
-
-_ONE_MILLISECOND = timedelta(milliseconds=1)
 
 
 class QueryOffsetResult(NamedTuple):
@@ -452,29 +449,18 @@ class IndexService:
         """A name after all others, although clocks repeat and summer time ends."""
         stamp = self._clock.local_stamp()
         if self._index_files:
-            stamp = max(stamp, _stamp_after(self._index_files[-1].path.name))
+            stamp = max(stamp, name_after(self._index_files[-1].path.name))
         path = self._files.inside(self._root, stamp)
         while self._files.exists(path):
-            path = self._files.inside(self._root, _stamp_after(path.name))
+            path = self._files.inside(self._root, name_after(path.name))
         return path
-
-
-def _time_of(stamp: str) -> datetime:
-    """The calendar time of ``yyyyMMddHHmmssSSS``; the zone is nominal, for arithmetic only."""
-    return datetime.strptime(f"{stamp}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
 
 
 def _is_stamp(name: str) -> bool:
     if len(name) != layout.FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
         return False
     try:
-        _time_of(name)
-    except ValueError:
+        name_after(name)
+    except (ValueError, OverflowError):
         return False
     return True
-
-
-def _stamp_after(stamp: str) -> str:
-    """The name one millisecond later."""
-    later = _time_of(stamp) + _ONE_MILLISECOND
-    return f"{later:%Y%m%d%H%M%S}{later.microsecond // 1000:03d}"

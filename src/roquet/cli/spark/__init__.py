@@ -14,11 +14,13 @@ __all__ = ["JOBS", "spark"]
 
 JOBS: dict[str, tuple[str, str]] = {
     "archive": ("roquet.cli.spark.archive:archive", "The log as a Parquet lake."),
+    "audit": ("roquet.cli.spark.audit:audit", "Every record, and everything else against the log."),
     "capacity": ("roquet.cli.spark.capacity:capacity", "Growth, and days until the disk is full."),
     "compact": ("roquet.cli.spark.compact:compact", "The last value of each key of a topic."),
     "dlq": ("roquet.cli.spark.dlq:dlq", "Dead letters: list, show, send again."),
     "export": ("roquet.cli.spark.export:export", "Messages as JSON, CSV or Parquet, masked."),
     "lag": ("roquet.cli.spark.lag:lag", "How far consumer groups are behind."),
+    "rebuild": ("roquet.cli.spark.rebuild:rebuild", "ConsumeQueue and index from the log."),
     "replay": ("roquet.cli.spark.replay:replay", "Send messages of a time range once more."),
     "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
     "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),

@@ -68,6 +68,40 @@ class QueueFiles:
                     return int(path.name) // UNIT_BYTES + count
         return int(self._parts[0][0].name) // UNIT_BYTES if self._parts else 0
 
+    @property
+    def parts(self) -> tuple[tuple[Path, int], ...]:
+        """Its files in order, each with its length."""
+        return tuple(self._parts)
+
+    @property
+    def first_file_offset(self) -> int:
+        """Queue offset of the first entry there is a file for."""
+        return int(self._parts[0][0].name) // UNIT_BYTES
+
+    @property
+    def end_file_offset(self) -> int:
+        """Queue offset behind the last entry there is a file for."""
+        path, size = self._parts[-1]
+        return (int(path.name) + size) // UNIT_BYTES
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Entries from an offset on as they are, blank ones where there is no file."""
+        wanted = bytearray(count * UNIT_BYTES)
+        low, high = queue_offset * UNIT_BYTES, (queue_offset + count) * UNIT_BYTES
+        for path, size in self._parts:
+            start = int(path.name)
+            begin, end = max(low, start), min(high, start + size)
+            if begin >= end:
+                continue
+            with suppress(FileNotFoundError):
+                fd = self._files.open(path)
+                try:
+                    data = self._files.read_at(fd, end - begin, begin - start)
+                finally:
+                    self._files.close(fd)
+                wanted[begin - low : begin - low + len(data)] = data
+        return bytes(wanted)
+
     def unit(self, queue_offset: int) -> CqUnit | None:
         """The entry of a message, ``None`` if it is not there."""
         for path, size in reversed(self._parts):

@@ -1,0 +1,43 @@
+"""``roquet spark audit``."""
+
+from __future__ import annotations
+
+import click
+
+from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
+
+
+@click.command()
+@click.argument("store", type=click.Path())
+@click.option("--replica", type=click.Path(), metavar="DIR", help="A copy of the log, to compare.")
+@click.option(
+    "--delay-levels",
+    default=DEFAULT_DELAY_LEVELS,
+    metavar="LEVELS",
+    help="The broker's messageDelayLevel, by which delayed messages are due.",
+)
+@click.option(
+    "--index-slots", type=click.IntRange(min=1), help="Slots of an index file, if it cannot tell."
+)
+@job_options
+def audit(
+    *, store: str, replica: str | None, delay_levels: str, index_slots: int | None, run: JobRun
+) -> None:
+    """Check every record, and everything else against the log."""
+    from roquet.spark.jobs import audit as job
+
+    run_job(
+        run,
+        "audit",
+        lambda spark: job.audit(
+            spark,
+            store,
+            wanted=run.wanted,
+            replica=replica,
+            delay_levels=delay_levels,
+            index_slots=index_slots,
+            is_dry_run=run.is_dry_run,
+        ),
+        is_short=False,
+    )
