@@ -1,0 +1,204 @@
+"""Every fault of a store is found by its kind, and a sound store has none."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from roquet.format.consume_queue import UNIT_BYTES
+from roquet.runtime.clock import ManualClock
+from roquet.spark.jobs import audit_findings
+from roquet.spark.jobs.audit import audit
+from roquet.spark.jobs.audit_findings import KINDS, Findings
+from roquet.spark.jobs.audit_replica import first_and_last_difference
+from roquet.spark.jobs.inputs import Wanted
+from tests.unit.spark.jobs.audit_faults import (
+    FAULTS,
+    HURT,
+    RECORDS,
+    SEGMENT_BYTES,
+    Planter,
+    check,
+    filled,
+    kinds_of,
+    patch,
+)
+from tests.unit.spark.jobs.kit import HERE
+from tests.unit.spark.log.kit import mixed_messages, write_store
+from tests.unit.store.synthetic import FIRST_MS, NOW_MS, STEP_MS, SyntheticStore
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "data"
+GOLDEN_NOW_MS = 1_800_000_000_000  # later than the newest golden record
+GOLDEN_STORES = sorted(path.name for path in GOLDEN.glob("store-*"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SyntheticStore:
+    return filled(tmp_path / "store")
+
+
+def test_there_are_enough_faults() -> None:
+    assert len(FAULTS) >= 20
+    assert {kind for fault in FAULTS.values() for kind in fault.kinds} | {"replica"} == set(KINDS)
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 27, 3000, 700])
+def test_a_sound_store(store: SyntheticStore, split_bytes: int) -> None:
+    report = check(store.root, split_bytes=split_bytes)
+    assert report.findings == []
+    assert (report.numbers["records"], report.numbers["entries"]) == (RECORDS, RECORDS)
+    assert report.numbers["indexEntries"] == 3 * RECORDS
+    assert report.numbers["bytes"] == store.log_end
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("split_bytes", [1 << 27, 3000])
+def test_a_planted_fault(store: SyntheticStore, name: str, split_bytes: int) -> None:
+    FAULTS[name].plant(Planter(store))
+    report = check(store.root, split_bytes=split_bytes)
+    assert kinds_of(report) == FAULTS[name].kinds
+    assert report.numbers["findings"] == len(report.findings) < 15
+
+
+def test_a_finding_names_the_place(store: SyntheticStore) -> None:
+    planter = Planter(store)
+    planter.log(90, b"\xff")
+    planter.queue(12, b"\1", store.placed[HURT + 1])
+    found = {each.kind: each for each in check(store.root).findings}
+    assert f"physical offset {planter.record.physical_offset}" in found["bad-crc"].where
+    entry = store.placed[HURT + 1]
+    place = f"{entry.topic} queue {entry.queue_id}, entry {entry.queue_offset}"
+    assert found["tags-code"].where == f"ConsumeQueue of {place}"
+
+
+@pytest.mark.parametrize("name", GOLDEN_STORES)
+@pytest.mark.parametrize("split_bytes", [1 << 27, 8192])
+def test_java_stores_are_sound(name: str, split_bytes: int) -> None:
+    """Closed ones and those that a crash left."""
+    clock = ManualClock(GOLDEN_NOW_MS)
+    report = audit(HERE, str(GOLDEN / name), split_bytes=split_bytes, clock=clock)
+    assert report.findings == []
+    assert report.numbers["records"] == report.numbers["entries"]
+    assert report.numbers["state"] == ("crashed" if name.endswith("crash") else "closed")
+
+
+def test_a_store_of_roquet(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", mixed_messages(300), step_ms=10)
+    clock = ManualClock(GOLDEN_NOW_MS)
+    report = audit(HERE, str(tmp_path / "store"), split_bytes=16 << 10, clock=clock)
+    assert (report.findings, report.numbers["records"]) == ([], 300)
+
+
+def test_what_a_crash_leaves_is_no_fault(store: SyntheticStore) -> None:
+    """A torn record at the end, and entries that were not written yet."""
+    planter = Planter(store)
+    last = store.placed[-1]
+    planter.queue(0, bytes(UNIT_BYTES), last)
+    data = planter.segments()[-1].read_bytes()
+    position = last.physical_offset % SEGMENT_BYTES
+    torn = data[position : position + last.size_bytes // 2]
+    patch(planter.segments()[-1], store.log_end % SEGMENT_BYTES, torn)
+    assert kinds_of(check(store.root)) == {"entry-missing", "bad-tail"}
+    (store.root / "abort").touch()
+    assert check(store.root).findings == []
+
+
+def test_a_record_that_a_crash_lost_is_no_fault(store: SyntheticStore) -> None:
+    Planter(store).lose_last_record()
+    (store.root / "abort").touch()
+    assert check(store.root).findings == []
+
+
+def test_a_topic_that_was_deleted(store: SyntheticStore) -> None:
+    """Its records stay in the log until they expire."""
+    shutil.rmtree(store.root / "consumequeue" / "Parts")
+    assert kinds_of(check(store.root)) == {"entry-missing"}
+    config = store.root / "config" / "topics.json"
+    config.write_text(json.dumps({"topicConfigTable": {"Orders": {}}}))
+    assert check(store.root).findings == []
+
+
+def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
+    store = SyntheticStore(tmp_path / "store", segment_bytes=SEGMENT_BYTES)
+    for life in range(2):
+        store.next_queue_offsets.clear()
+        for number in range(9 - life):
+            store.put("Orders", 0, f"{life} {number}".encode())
+    store.write()
+    for split_bytes in (1 << 27, 700):
+        assert check(store.root, split_bytes=split_bytes).findings == []
+
+
+def test_expired_records(tmp_path: Path) -> None:
+    """Entries of queues and index may lead in front of the log."""
+    store = filled(tmp_path / "store")
+    for path in Planter(store).segments()[:2]:
+        path.unlink()
+    assert check(store.root).findings == []
+
+
+def test_only_some_topics(store: SyntheticStore) -> None:
+    Planter(store).queue(12, b"\1")  # of Orders
+    clock = ManualClock(NOW_MS)
+    for topic, kinds in (("Parts", set()), ("Orders", {"tags-code"})):
+        report = audit(HERE, str(store.root), wanted=Wanted(topics=[topic]), clock=clock)
+        assert kinds_of(report) == kinds
+
+
+def test_only_some_time(store: SyntheticStore) -> None:
+    Planter(store).log(90, b"\xff")
+    at_ms = FIRST_MS + (HURT + 1) * STEP_MS
+    clock = ManualClock(NOW_MS)
+    for wanted, kinds in (
+        (Wanted(to_ms=at_ms), set()),
+        (Wanted(from_ms=at_ms + 1), set()),
+        (Wanted(from_ms=at_ms, to_ms=at_ms + 1), {"bad-crc"}),
+    ):
+        report = audit(HERE, str(store.root), wanted=wanted, clock=clock)
+        assert kinds_of(report) == kinds
+        assert report.numbers["records"] < RECORDS
+
+
+def test_replicas(tmp_path: Path) -> None:
+    clock = ManualClock(GOLDEN_NOW_MS)
+    slave = Path(shutil.copytree(GOLDEN / "store-ha-slave", tmp_path / "slave"))
+    master = GOLDEN / "store-ha-master"
+
+    def compare() -> list[tuple[str, str]]:
+        report = audit(HERE, str(master), replica=str(slave), split_bytes=10_000, clock=clock)
+        assert report.table("Replica").rows[0][0] == 0
+        return [(each.kind, each.where) for each in report.findings]
+
+    assert compare() == []
+    patch(slave / "commitlog" / f"{0:020d}", 12_345, b"\xee")
+    assert compare() == [("replica", "physical offset 12345")]
+
+
+def test_a_replica_that_is_shorter(store: SyntheticStore, tmp_path: Path) -> None:
+    replica = filled(tmp_path / "replica", RECORDS - 2)
+    report = check(store.root, replica=replica.root)
+    assert [each.kind for each in report.findings] == ["replica"]
+    assert report.numbers["replicaBehindBytes"] == store.log_end - replica.log_end
+
+
+def test_differences() -> None:
+    assert first_and_last_difference(b"abc", b"abc") is None
+    assert first_and_last_difference(b"abcd", b"axxd") == (1, 2)
+    assert first_and_last_difference(b"abcd", b"ab") == (2, 3)
+    assert first_and_last_difference(b"abcd", b"xb") == (0, 3)
+
+
+def test_a_dry_run_reads_nothing(store: SyntheticStore) -> None:
+    Planter(store).log(90, b"\xff")
+    report = audit(HERE, str(store.root), is_dry_run=True)
+    assert report.findings == []
+    assert report.numbers["segments"] == 6
+
+
+def test_findings_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_findings, "LISTED_MAX", 3)
+    findings = Findings()
+    for number in range(10):
+        findings.add("gap", str(number), "")
+    assert (len(findings.listed), findings.counts["gap"]) == (3, 10)
