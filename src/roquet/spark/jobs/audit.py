@@ -412,6 +412,8 @@ def _tell(report: Report, findings: Findings) -> None:
     """Findings and their numbers into the report."""
     report.findings += findings.listed
     report.numbers["findings"] = findings.counts.total()
+    if not findings.counts:
+        return
     report.add_table(
         "Findings by kind",
         ["kind", "count", "meaning"],
