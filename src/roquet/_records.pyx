@@ -112,7 +112,7 @@ cdef class RecordReader:
             if HEAD_BYTES + body_bytes + REST_BYTES_MIN > size:
                 break
             topic_at = at + HEAD_BYTES + body_bytes + 1
-            topic_bytes = topic_at[-1]
+            topic_bytes = (topic_at - 1)[0]
             rest = size - (HEAD_BYTES + body_bytes + 1 + topic_bytes + 2)
             if rest < 0 or rest > PROPERTIES_BYTES_MAX:
                 break
