@@ -2,7 +2,8 @@
 
 Owns two data sources, ``rocketmq`` (through name server and brokers) and ``rocketmq-log`` (a store
 directory, no broker), and the pipelines that stand on them. Nothing outside of this package
-imports Spark, Arrow or numpy; this module itself does so only when asked to register.
+imports Spark, Arrow or numpy; this module itself does so only when asked to register, or for a
+pipeline (:data:`PIPELINES`).
 
 Example:
     Read a store, with a session that is there already::
@@ -21,13 +22,70 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SOURCES", "register"]
+    from roquet.spark.jobs.archive import archive
+    from roquet.spark.jobs.capacity import capacity
+    from roquet.spark.jobs.compact import compact
+    from roquet.spark.jobs.dlq import list_letters, replay_letters, show_letters
+    from roquet.spark.jobs.export import export
+    from roquet.spark.jobs.follow import archive_topics, follow
+    from roquet.spark.jobs.inputs import Wanted
+    from roquet.spark.jobs.lag import lag
+    from roquet.spark.jobs.replay import replay
+    from roquet.spark.jobs.stats import stats
+    from roquet.spark.jobs.trace import trace
+    from roquet.spark.jobs.verify import verify
+
+__all__ = [
+    "PIPELINES",
+    "SOURCES",
+    "Wanted",
+    "archive",
+    "archive_topics",
+    "capacity",
+    "compact",
+    "export",
+    "follow",
+    "lag",
+    "list_letters",
+    "register",
+    "replay",
+    "replay_letters",
+    "show_letters",
+    "stats",
+    "trace",
+    "verify",
+]
 
 SOURCES: dict[str, tuple[str, str]] = {
     "rocketmq": ("roquet.spark.broker.source", "RocketMQSource"),
     "rocketmq-log": ("roquet.spark.log.source", "RocketMQLogSource"),
 }
 """By format name: the module and the class of a data source."""
+
+PIPELINES: dict[str, str] = {
+    "Wanted": "inputs",
+    "archive": "archive",
+    "archive_topics": "follow",
+    "capacity": "capacity",
+    "compact": "compact",
+    "export": "export",
+    "follow": "follow",
+    "lag": "lag",
+    "list_letters": "dlq",
+    "replay": "replay",
+    "replay_letters": "dlq",
+    "show_letters": "dlq",
+    "stats": "stats",
+    "trace": "trace",
+    "verify": "verify",
+}
+"""By name: the module of ``roquet.spark.jobs`` that has it; imported when it is first used."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in PIPELINES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"roquet.spark.jobs.{PIPELINES[name]}"), name)
 
 
 def register(spark: SparkSession) -> None:

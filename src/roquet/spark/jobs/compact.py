@@ -63,13 +63,16 @@ def compact(
     topic = _check(source, wanted, out, to, to_topic)
     report = Report(job="compact", source=source_name(source), is_dry_run=is_dry_run)
     read, kept = Observation(), Observation()
-    messages = with_key(read_source(spark, source, wanted, columns=_COLUMNS)).observe(
+    found = with_key(read_source(spark, source, wanted, columns=_COLUMNS))
+    # A body that cannot be decompressed is null too, and is no tombstone.
+    is_whole = f.col("topic").isNotNull() & f.col("body").isNotNull()
+    messages = found.observe(
         read,
-        f.count("topic").alias("messages"),
-        f.count_if(f.col("topic").isNotNull() & f.col("key").isNull()).alias("withoutKey"),
-        f.count_if(f.col("topic").isNull()).alias(DAMAGED),
+        f.count_if(is_whole).alias("messages"),
+        f.count_if(is_whole & f.col("key").isNull()).alias("withoutKey"),
+        f.count_if(~is_whole).alias(DAMAGED),
     )
-    last = last_values(messages).observe(
+    last = last_values(messages.where(is_whole)).observe(
         kept,
         f.count("*").alias("keys"),
         f.count_if(_is_tombstone()).alias("tombstones"),
@@ -139,7 +142,7 @@ def last_values(messages: DataFrame) -> DataFrame:
 
 
 def _is_tombstone() -> Column:
-    return f.coalesce(f.length("body"), f.lit(0)) == 0
+    return f.length("body") == 0
 
 
 def _send(values: DataFrame, to: ClientOptions, topic: str, write_id: str) -> None:
