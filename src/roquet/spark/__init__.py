@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from roquet.spark.jobs.archive import archive
+    from roquet.spark.jobs.audit import audit
     from roquet.spark.jobs.capacity import capacity
     from roquet.spark.jobs.compact import compact
     from roquet.spark.jobs.dlq import list_letters, replay_letters, show_letters
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.follow import archive_topics, follow
     from roquet.spark.jobs.inputs import Wanted
     from roquet.spark.jobs.lag import lag
+    from roquet.spark.jobs.rebuild import rebuild
     from roquet.spark.jobs.replay import replay
     from roquet.spark.jobs.stats import stats
     from roquet.spark.jobs.trace import trace
@@ -41,12 +43,14 @@ __all__ = [
     "Wanted",
     "archive",
     "archive_topics",
+    "audit",
     "capacity",
     "compact",
     "export",
     "follow",
     "lag",
     "list_letters",
+    "rebuild",
     "register",
     "replay",
     "replay_letters",
@@ -66,12 +70,14 @@ PIPELINES: dict[str, str] = {
     "Wanted": "inputs",
     "archive": "archive",
     "archive_topics": "follow",
+    "audit": "audit",
     "capacity": "capacity",
     "compact": "compact",
     "export": "export",
     "follow": "follow",
     "lag": "lag",
     "list_letters": "dlq",
+    "rebuild": "rebuild",
     "replay": "replay",
     "replay_letters": "dlq",
     "show_letters": "dlq",
