@@ -206,8 +206,8 @@ class Bench:
         self._options = options
         self._wanted: Sequence[str] = options.only or ROW_NAMES
         kept: Path = options.store or base
-        self._store = kept / "log"
-        self._served = kept / "broker"
+        self._store = kept / f"log-{options.megabytes}"
+        self._served = kept / f"broker-{options.megabytes}"
         self._total_bytes: int = options.megabytes << 20
 
     def run(self) -> None:
