@@ -3,16 +3,20 @@
 import json
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from roquet.format.consume_queue import UNIT_BYTES
 from roquet.runtime.clock import ManualClock
+from roquet.runtime.files import Files
 from roquet.spark.jobs import audit_findings
 from roquet.spark.jobs.audit import audit
 from roquet.spark.jobs.audit_findings import KINDS, Findings
 from roquet.spark.jobs.audit_replica import first_and_last_difference
 from roquet.spark.jobs.inputs import Wanted
+from roquet.store.inspect.verify import verify
+from roquet.store.inspect.view import StoreView
 from tests.unit.spark.jobs.audit_faults import (
     FAULTS,
     HURT,
@@ -25,17 +29,24 @@ from tests.unit.spark.jobs.audit_faults import (
     patch,
 )
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.log.kit import mixed_messages, write_store
-from tests.unit.store.synthetic import FIRST_MS, NOW_MS, STEP_MS, SyntheticStore
+from tests.unit.spark.log.kit import mixed_messages, stored_messages, write_store
+from tests.unit.store.synthetic import FIRST_MS, NOW_MS, STEP_MS, SyntheticStore, flip_bit
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "data"
+GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "spark-jobs.md"
 GOLDEN_NOW_MS = 1_800_000_000_000  # later than the newest golden record
+SEED = 20_261_115
 GOLDEN_STORES = sorted(path.name for path in GOLDEN.glob("store-*"))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> SyntheticStore:
     return filled(tmp_path / "store")
+
+
+def test_the_guide_has_every_kind() -> None:
+    text = GUIDE.read_text("utf-8")
+    assert [kind for kind, told in KINDS.items() if f"| `{kind}` | {told} |" not in text] == []
 
 
 def test_there_are_enough_faults() -> None:
@@ -70,6 +81,41 @@ def test_a_finding_names_the_place(store: SyntheticStore) -> None:
     entry = store.placed[HURT + 1]
     place = f"{entry.topic} queue {entry.queue_id}, entry {entry.queue_offset}"
     assert found["tags-code"].where == f"ConsumeQueue of {place}"
+
+
+@pytest.mark.parametrize("name", ["store-json-clean", "store-ext-crash"])
+def test_single_bits_as_store_verify_judges_them(name: str, tmp_path: Path) -> None:
+    """Both are written apart from each other, so that each checks the other one's rules."""
+    random = Random(SEED)
+    store = Path(shutil.copytree(GOLDEN / name, tmp_path / "store"))
+    used = store_end(store)
+    parts = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint")
+    paths = sorted(
+        path
+        for path in store.rglob("*")
+        if path.is_file() and path.relative_to(store).parts[0] in parts
+    )
+    clock = ManualClock(GOLDEN_NOW_MS)
+    wrong = []
+    for number in range(40):
+        chosen = [path for path in paths if path.relative_to(store).parts[0] == parts[number % 5]]
+        path = random.choice(chosen or paths)
+        byte = random.randrange(used if path.parent.name == "commitlog" else path.stat().st_size)
+        bit = random.randrange(8)
+        if byte >= path.stat().st_size:
+            continue
+        flip_bit(path, byte, bit)
+        with StoreView(Files(), store) as view:
+            expected = verify(view, clock)
+        report = audit(HERE, str(store), split_bytes=8192, clock=clock)
+        flip_bit(path, byte, bit)
+        if expected.ok == report.has_findings:
+            wrong.append(f"{path.relative_to(store)} byte {byte} bit {bit}, seed {SEED}")
+    assert wrong == []
+
+
+def store_end(store: Path) -> int:
+    return max(each.physical_offset + each.store_size for each in stored_messages(store))
 
 
 @pytest.mark.parametrize("name", GOLDEN_STORES)
