@@ -58,6 +58,7 @@ def test_as_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         yield spark
 
     monkeypatch.setattr(session, "open_session", opened)
+    monkeypatch.setattr("roquet.spark.jobs.audit.SystemClock", lambda: ManualClock(GOLDEN_NOW_MS))
     store = Path(shutil.copytree(GOLDEN / "store-json-crash", tmp_path / "store"))
 
     def run(*words: str) -> tuple[int, str]:

@@ -6,6 +6,7 @@ that walk the log compare entries with records, each those entries that point in
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,10 +215,10 @@ class IndexMatcher:
         self._spans = spans
         self._bounds = bounds
         self._findings = findings
-        self._offsets: list[int] = []
-        self._times_ms: list[int] = []
-        self._owed: list[int] = []
-        self._tags: list[int] = []
+        self._offsets = array("q")
+        self._times_ms = array("q")
+        self._owed = array("q")
+        self._tags = array("q")
 
     def add(self, record: DispatchRequest, hashes: Sequence[int], tag: int | None) -> None:
         """Take the next record; every broker puts ``hashes``, and some ``tag``."""
@@ -226,7 +227,7 @@ class IndexMatcher:
         at = len(self._offsets) << _HASH_BITS
         self._offsets.append(record.physical_offset)
         self._times_ms.append(record.store_timestamp_ms)
-        self._owed += [at | value for value in hashes]
+        self._owed.extend([at | value for value in hashes])
         if tag is not None:
             self._tags.append(at | tag)
 
@@ -234,10 +235,10 @@ class IndexMatcher:
         """Compare the records between two offsets."""
         if not self._spans:
             return
-        offsets = np.array(self._offsets, dtype=np.int64)
-        times_ms = np.array(self._times_ms, dtype=np.int64)
-        owed = np.array(self._owed, dtype=np.int64)
-        known = np.concatenate([owed, np.array(self._tags, dtype=np.int64)])
+        offsets = np.frombuffer(self._offsets, dtype=np.int64)
+        times_ms = np.frombuffer(self._times_ms, dtype=np.int64)
+        owed = np.frombuffer(self._owed, dtype=np.int64)
+        known = np.concatenate([owed, np.frombuffer(self._tags, dtype=np.int64)])
         found: list[Array] = []
         for span in self._spans:
             if span.max_physical < start or span.min_physical >= stop:

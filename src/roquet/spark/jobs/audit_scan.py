@@ -34,7 +34,7 @@ from roquet.spark.log.records import Found, Hurt, record_at, records_of
 from roquet.spark.log.store_files import LogFiles, open_log
 
 UNIT_TYPE = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
-HELD_RECORDS_MAX = 1 << 16
+HELD_RECORDS_MAX = 1 << 13
 """Records that are collected before they are compared with entries."""
 
 _EXT_DIRECTORY = "consumequeue_ext"
