@@ -9,9 +9,11 @@ from roquet.client import ClientOptions
 from roquet.errors import NoRoute, SparkOptionError
 from roquet.model.properties import encode_properties
 from roquet.spark.broker.outgoing import ROW_ID
+from roquet.spark.jobs.feeds import open_feed
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.replay import replay
-from roquet.spark.jobs.resend import lanes_of, target_options
+from roquet.spark.jobs.resend import COLUMNS, Address, Row, lanes_of, resend, target_options
+from roquet.spark.report import Report
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.log.kit import stored_messages, write_store
@@ -86,6 +88,36 @@ def test_queues_keep_their_order(
             int(each.body) for each in broker.messages("Ordered") if each.queue_id == queue_id
         ]
         assert bodies == list(range(10 + queue_id, 290, 2))
+
+
+class RestartAt:
+    """Sends all to one topic, and has the broker restart in the middle."""
+
+    def __init__(self, broker: BackgroundBroker, number: int) -> None:
+        self.broker, self.left = broker, number
+
+    def __call__(self, row: Row) -> Address:
+        del row
+        self.left -= 1
+        if self.left == 0:
+            self.broker.restart()
+        return Address("Survived")
+
+
+def test_nothing_is_lost_when_a_broker_restarts(tmp_path: Path) -> None:
+    bodies = [str(number).encode() for number in range(200)]
+    write_store(tmp_path / "s", [message(body) for body in bodies])
+    report = Report(job="replay", source="s")
+    with background_broker(folder=tmp_path / "broker") as broker:
+        broker.create_topic("Survived")
+        feed = open_feed(str(tmp_path / "s"), Wanted(topics=["T"]), columns=COLUMNS)
+        to = ClientOptions(namesrv=broker.namesrv)
+        address = RestartAt(broker, 100)
+        resend(HERE, report, feed, address, to, name="n", to_topic="Survived", rate=4_000)
+        found = broker.messages("Survived")
+    assert report.numbers == {"messages": 200}
+    assert {each.body for each in found} == set(bodies)
+    assert len({each.properties[ROW_ID] for each in found}) == 200
 
 
 def test_what_no_broker_would_take_is_a_finding(
