@@ -27,8 +27,8 @@ _DEFAULT_RETRIES = 16
 def dlq() -> None:
     """Look at messages that groups could not consume, and send them again.
 
-    Reads the files of STORE, or without it the cluster of --namesrv. --from and --to are the times
-    at which they became dead letters.
+    Reads the files of STORE, or without it the cluster of --namesrv. --topics are those that they
+    came from, --from and --to the times at which they became dead letters.
     """
 
 

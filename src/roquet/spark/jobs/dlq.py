@@ -21,6 +21,7 @@ from roquet.spark.jobs.letters import (
     DEFAULT_RETRIES,
     DLQ_PATTERN,
     LISTED,
+    Choice,
     Letter,
     Sum,
     SumKey,
@@ -60,7 +61,7 @@ def list_letters(
     Args:
         spark: A session.
         source: A store directory, or how a cluster is reached.
-        wanted: When they became dead letters; topics are those of ``groups``.
+        wanted: From which topics they came, and when they became dead letters.
         groups: Which groups; empty for all.
         letters_shown: How many of the newest are listed.
         letters_max: A group with more letters is a finding.
@@ -81,6 +82,7 @@ def list_letters(
         source,
         chosen,
         columns=LISTED,
+        choice=Choice(origins=frozenset(wanted.topics)),
         letters_max=letters_shown,
         default_retries=default_retries,
     )
@@ -178,7 +180,7 @@ def show_letters(
         source,
         in_groups(source, wanted, groups),
         columns=(*LISTED, "body"),
-        names=names,
+        choice=Choice(frozenset(names), frozenset(wanted.topics)),
         letters_max=SHOWN_MAX,
         default_retries=default_retries,
     )
@@ -238,19 +240,19 @@ class LetterAddress:
     """Sent to executors: where a dead letter goes.
 
     Attributes:
-        names: Ids or keys of the letters that are wanted; empty for all.
+        choice: Which letters are wanted.
         topic: The topic that they go to; ``None`` for the one that each came from.
         to_group: Whether they go to their group alone, by its topic of retries.
     """
 
-    names: frozenset[str]
+    choice: Choice
     topic: str | None
     to_group: bool
 
     def __call__(self, row: Row) -> Address | None:
         """As of :class:`roquet.spark.jobs.resend.Addresser`."""
         letter = read_letter(row, {}, DEFAULT_RETRIES)
-        if self.names and self.names.isdisjoint(letter.names):
+        if not self.choice.takes(letter):
             return None
         if self.to_group:
             origin = letter.origin_topic
@@ -303,13 +305,14 @@ def replay_letters(
         )
     report = Report(job="dlq replay", source=source_name(source), is_dry_run=is_dry_run)
     chosen = in_groups(source, wanted, groups)
+    choice = Choice(frozenset(names), frozenset(wanted.topics))
     if is_dry_run:
         found = collect(
             spark,
             source,
             chosen,
             columns=LISTED,
-            names=names,
+            choice=choice,
             letters_max=0,
             default_retries=DEFAULT_RETRIES,
         )
@@ -320,6 +323,6 @@ def replay_letters(
         return report
     columns = tuple(dict.fromkeys((*COLUMNS, *LISTED)))
     feed = open_feed(source, chosen, columns=columns, pattern=DLQ_PATTERN, is_sparse=True)
-    address = LetterAddress(frozenset(names), to_topic, to_group)
+    address = LetterAddress(choice, to_topic, to_group)
     resend(spark, report, feed, address, to, name=name, to_topic=to_topic, rate=rate)
     return report

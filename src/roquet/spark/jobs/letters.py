@@ -44,6 +44,7 @@ __all__ = [
     "GIVEN_UP",
     "LISTED",
     "USED_UP",
+    "Choice",
     "Found",
     "Letter",
     "Sum",
@@ -113,6 +114,25 @@ class Letter:
         """What it can be asked for by."""
         ids = {self.message_id, self.offset_message_id, self.origin_message_id or ""}
         return ids | set((self.keys or "").split())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which letters; by default all.
+
+    Attributes:
+        names: Ids or keys, of which a letter has one.
+        origins: Topics, from one of which it came.
+    """
+
+    names: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+
+    def takes(self, letter: Letter) -> bool:
+        """Whether a letter is wanted."""
+        if self.origins and letter.origin_topic not in self.origins:
+            return False
+        return not self.names or not self.names.isdisjoint(letter.names)
 
 
 def read_letter(row: Row, retries: Mapping[str, int], default_retries: int) -> Letter:
@@ -208,7 +228,7 @@ class _Collect:
     feed: Feed
     retries: Mapping[str, int]
     default_retries: int
-    names: frozenset[str]
+    choice: Choice
     letters_max: int
 
     def __call__(self, part: Part) -> Found:
@@ -218,7 +238,7 @@ class _Collect:
                 if row.get(CORRUPT_COLUMN) is not None:
                     continue
                 letter = read_letter(row, self.retries, self.default_retries)
-                if self.names and self.names.isdisjoint(letter.names):
+                if not self.choice.takes(letter):
                     continue
                 key = (letter.group, letter.origin_topic or "", letter.reason)
                 times = (letter.store_ms, letter.store_ms)
@@ -241,7 +261,7 @@ def collect(
     wanted: Wanted,
     *,
     columns: Sequence[str],
-    names: Iterable[str] = (),
+    choice: Choice,
     letters_max: int,
     default_retries: int,
 ) -> Found:
@@ -252,7 +272,7 @@ def collect(
         source: What to read.
         wanted: What :func:`in_groups` gave.
         columns: At least :data:`LISTED`.
-        names: Ids or keys of which a letter has one; empty for all letters.
+        choice: Which letters.
         letters_max: How many of the newest are kept.
         default_retries: How often a group tries again of which the source does not say it.
     """
@@ -261,7 +281,7 @@ def collect(
         return found
     feed = open_feed(source, wanted, columns=columns, pattern=DLQ_PATTERN, is_sparse=True)
     retries = {} if isinstance(source, ClientOptions) else read_retries(Path(source))
-    work = _Collect(feed, retries, default_retries, frozenset(names), letters_max)
+    work = _Collect(feed, retries, default_retries, choice, letters_max)
     parts = feed.parts(spark.sparkContext.defaultParallelism)
     for each in run_tasks(spark, parts, work):
         found.add(each)

@@ -104,6 +104,9 @@ def test_groups_times_and_the_groups_own_retries_count(store: Path) -> None:
     assert (reason, count, tries) == ("tries used up", 2, "1 to 17")
     report = list_letters(HERE, str(store), wanted=Wanted(from_ms=NOW_MS + 1_000))
     assert report.numbers["letters"] == 3
+    report = list_letters(HERE, str(store), wanted=Wanted(topics=["Orders"]))
+    assert report.numbers["letters"] == 3
+    assert list_letters(HERE, str(store), wanted=Wanted(topics=["No"])).numbers["letters"] == 0
     assert list_letters(HERE, str(GOLDEN)).numbers == {"groups": 0, "letters": 0}
     assert read_retries(GOLDEN)["SELF_TEST_C_GROUP"] == 16
 
