@@ -12,7 +12,8 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers import namesrv as headers
-from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.admin import DeleteExpiredLogRequestHeader
+from roquet.remoting.headers.base import Header, decode_header
 
 __all__ = ["Clusters"]
 
@@ -179,9 +180,19 @@ class Clusters:
         return await self._tell(RequestCode.CLEAN_UNUSED_TOPIC, cluster, broker)
 
     async def delete_expired_log(
-        self, *, cluster: str | None = None, broker: str | None = None
+        self,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        archived_offset: int | None = None,
     ) -> list[str]:
         """Delete expired files of the log now, not at the set hour; the brokers that do.
+
+        Args:
+            cluster: Only its brokers.
+            broker: Only this one.
+            archived_offset: Delete what ends at or before this physical offset instead, however
+                young; only Roquet knows this, Apache RocketMQ deletes what is expired.
 
         Raises:
             BrokersFailed: Some do not.
@@ -189,9 +200,20 @@ class Clusters:
         Example:
             brokers = await admin.clusters.delete_expired_log(broker="dev")
         """
-        return await self._tell(RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker)
+        header = None
+        if archived_offset is not None:
+            header = DeleteExpiredLogRequestHeader(archived_offset=archived_offset)
+        return await self._tell(RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker, header)
 
-    async def _tell(self, code: RequestCode, cluster: str | None, broker: str | None) -> list[str]:
+    async def _tell(
+        self,
+        code: RequestCode,
+        cluster: str | None,
+        broker: str | None,
+        header: Header | None = None,
+    ) -> list[str]:
         targets = await self._calls.masters(cluster=cluster, broker=broker)
-        told = await self._calls.gather(targets, lambda address: self._calls.ask(address, code))
+        told = await self._calls.gather(
+            targets, lambda address: self._calls.ask(address, code, header)
+        )
         return list(told.complete(code.name))

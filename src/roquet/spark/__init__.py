@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.follow import archive_topics, follow
     from roquet.spark.jobs.inputs import Wanted
     from roquet.spark.jobs.lag import lag
+    from roquet.spark.jobs.lake import read_lake
     from roquet.spark.jobs.rebuild import rebuild
     from roquet.spark.jobs.replay import replay
     from roquet.spark.jobs.stats import stats
+    from roquet.spark.jobs.tier import tier, tiered
     from roquet.spark.jobs.trace import trace
     from roquet.spark.jobs.verify import verify
 
@@ -50,12 +52,15 @@ __all__ = [
     "follow",
     "lag",
     "list_letters",
+    "read_lake",
     "rebuild",
     "register",
     "replay",
     "replay_letters",
     "show_letters",
     "stats",
+    "tier",
+    "tiered",
     "trace",
     "verify",
 ]
@@ -77,11 +82,14 @@ PIPELINES: dict[str, str] = {
     "follow": "follow",
     "lag": "lag",
     "list_letters": "dlq",
+    "read_lake": "lake",
     "rebuild": "rebuild",
     "replay": "replay",
     "replay_letters": "dlq",
     "show_letters": "dlq",
     "stats": "stats",
+    "tier": "tier",
+    "tiered": "tier",
     "trace": "trace",
     "verify": "verify",
 }

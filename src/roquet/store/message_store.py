@@ -265,8 +265,12 @@ class Maintenance(Protocol):
         """Put everything appended so far on disk; returns how far that is."""
         ...
 
-    def delete_files_manually(self) -> None:
-        """Delete segments that are old enough, whatever the hour."""
+    def delete_files_manually(self, *, archived_offset: int | None = None) -> None:
+        """Delete segments that are old enough, whatever the hour.
+
+        Or, with ``archived_offset``, those that end at or before this physical offset, however
+        young: somebody has them elsewhere.
+        """
         ...
 
     def delete_topics(self, topics: Iterable[str]) -> int:

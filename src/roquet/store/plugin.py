@@ -325,9 +325,13 @@ class PluginMessageStore:
         """Put everything appended so far on disk; returns how far that is."""
         return self.next_store.flush()
 
-    def delete_files_manually(self) -> None:
-        """Delete segments that are old enough, whatever the hour."""
-        self.next_store.delete_files_manually()
+    def delete_files_manually(self, *, archived_offset: int | None = None) -> None:
+        """Delete segments that are old enough, whatever the hour.
+
+        Or, with ``archived_offset``, those that end at or before this physical offset, however
+        young: somebody has them elsewhere.
+        """
+        self.next_store.delete_files_manually(archived_offset=archived_offset)
 
     def delete_topics(self, topics: Iterable[str]) -> int:
         """Delete the queues of topics; returns how many topics had any."""

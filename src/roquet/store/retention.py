@@ -2,7 +2,8 @@
 
 Owns the rules of upstream's cleaning services: segments older than ``fileReservedTime`` go at the
 hours of ``deleteWhen``, when the disk is fuller than ``diskMaxUsedSpaceRatio``, or when deletion
-was asked for by hand; above ``diskSpaceCleanForciblyRatio`` the age no longer counts; above
+was asked for by hand; above ``diskSpaceCleanForciblyRatio`` the age no longer counts, nor for what
+an archive is said to have; above
 ``diskSpaceWarningLevelRatio`` writes are refused while reads go on. Queue and index files follow
 the log.
 
@@ -60,12 +61,17 @@ class Retention:
         self._flags = flags
         self._lock = lock
         self._manual_rounds = 0
+        self._archived_offset = 0
         self._cleaned_offset = -1
         self._stopping = Event()
 
     def request_manual(self) -> None:
         """Let the next rounds delete what is old enough whatever the hour."""
         self._manual_rounds = _MANUAL_ROUNDS
+
+    def request_archived(self, archived_offset: int) -> None:
+        """Let segments go that end at or before a physical offset, whatever their age."""
+        self._archived_offset = max(self._archived_offset, archived_offset)
 
     def stop(self) -> None:
         """End a round that waits between two deletions."""
@@ -120,22 +126,25 @@ class Retention:
             and used_percent > self._config.disk_clean_forcibly_percent
         )
         is_due = self._is_time_to_delete() or used_percent > self._config.disk_max_used_percent
-        if not (is_manual or is_due or is_forced):
+        is_expired_due = is_manual or is_due or is_forced
+        if not (is_expired_due or self._archived_offset > self._log.min_offset):
             return 0
         if is_manual:
             self._manual_rounds -= 1
-        return self._delete_segments(forced=is_forced)
+        return self._delete_segments(forced=is_forced, archived_only=not is_expired_due)
 
     def _is_time_to_delete(self) -> bool:
         hours = {int(hour) for hour in self._config.delete_when.split(";")}
         return self._clock.local_hour() in hours
 
-    def _delete_segments(self, *, forced: bool) -> int:
+    def _delete_segments(self, *, forced: bool, archived_only: bool) -> int:
         deleted = 0
         while deleted < self._config.delete_file_batch_max:
             with self._lock:
                 oldest = self._log.queue.first
-                if oldest is None or not self._may_go(oldest, forced=forced):
+                if oldest is None or not self._may_go(
+                    oldest, forced=forced, archived_only=archived_only
+                ):
                     break
                 self._log.queue.drop_oldest(1)
             try:
@@ -152,13 +161,15 @@ class Retention:
                 break
         return deleted
 
-    def _may_go(self, segment: MappedFile, *, forced: bool) -> bool:
+    def _may_go(self, segment: MappedFile, *, forced: bool, archived_only: bool) -> bool:
         if len(self._log.queue.segments) <= 1:
             return False
         if segment.end_offset > min(self._log.flushed_offset, self._queues.synced_offset):
             return False
-        if forced:
+        if forced or segment.end_offset <= self._archived_offset:
             return True
+        if archived_only:
+            return False
         age_ms = self._clock.now_ms() - self._files.modified_ms(segment.path)
         return age_ms >= self._config.file_reserved_hours * _HOUR_MS
 

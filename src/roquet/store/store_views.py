@@ -401,9 +401,16 @@ class StoreViews(StoreHealth):
         self.flusher.flush_all()
         return self.commit_log.flushed_offset
 
-    def delete_files_manually(self) -> None:
-        """Delete segments that are old enough, whatever the hour."""
-        self.retention.request_manual()
+    def delete_files_manually(self, *, archived_offset: int | None = None) -> None:
+        """Delete segments that are old enough, whatever the hour.
+
+        Or, with ``archived_offset``, those that end at or before this physical offset, however
+        young: somebody has them elsewhere.
+        """
+        if archived_offset is None:
+            self.retention.request_manual()
+        else:
+            self.retention.request_archived(archived_offset)
 
     def delete_topics(self, topics: Iterable[str]) -> int:
         """Delete the queues of topics; returns how many topics had any."""

@@ -165,6 +165,27 @@ class TestByHand:
         assert kept.store.retention.run_once() == 0
 
 
+class TestArchived:
+    def test_neither_hour_nor_age_count(self, kept: Kept) -> None:
+        kept.fill(4)
+        kept.store.delete_files_manually(archived_offset=3 * SEGMENT_BYTES - 1)
+        assert kept.store.retention.run_once() == 2
+        assert kept.segments() == [2, 3]
+        assert kept.store.retention.run_once() == 0
+        assert kept.store.min_offset_in_queue("T", 0) == 2
+
+    def test_old_ones_behind_wait_for_their_hour(self, kept: Kept) -> None:
+        kept.fill(4)
+        kept.clock.advance(100 * HOUR_MS + HOUR_MS)
+        kept.store.delete_files_manually(archived_offset=SEGMENT_BYTES)
+        assert kept.store.retention.run_once() == 1
+
+    def test_the_newest_stays(self, kept: Kept) -> None:
+        kept.fill(3)
+        kept.store.delete_files_manually(archived_offset=1 << 40)
+        assert kept.store.retention.run_once() == 2
+
+
 class TestByTheDisk:
     @pytest.mark.parametrize(("used", "deleted"), [(75, 0), (75.5, 3)])
     def test_above_the_used_ratio_old_segments_go(

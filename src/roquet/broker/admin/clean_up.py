@@ -12,6 +12,7 @@ import logging
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.admin import DeleteExpiredLogRequestHeader
 from roquet.remoting.processor import (
     ALL_PORTS,
     Action,
@@ -55,9 +56,22 @@ class CleanUpAdmin:
         log.info("%s cleaned %d unused topics", context.connection.remote_address, count)
         return context.response(ResponseCode.SUCCESS)
 
-    @processor(RequestCode.DELETE_EXPIRED_COMMITLOG, permission=_CLEAN, ports=ALL_PORTS)
-    def delete_expired_log(self, context: RequestContext) -> RemotingCommand:
-        """Delete the segments of the log that are old enough, whatever the hour."""
-        self._store.delete_files_manually()
-        log.info("%s had old segments deleted", context.connection.remote_address)
+    @processor(
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        header=DeleteExpiredLogRequestHeader,
+        permission=_CLEAN,
+        ports=ALL_PORTS,
+    )
+    def delete_expired_log(
+        self, context: RequestContext, header: DeleteExpiredLogRequestHeader
+    ) -> RemotingCommand:
+        """Delete the segments of the log that are old enough, or archived, whatever the hour."""
+        self._store.delete_files_manually(archived_offset=header.archived_offset)
+        log.info(
+            "%s has segments deleted: %s",
+            context.connection.remote_address,
+            "old ones"
+            if header.archived_offset is None
+            else f"archived up to {header.archived_offset}",
+        )
         return context.response(ResponseCode.SUCCESS)

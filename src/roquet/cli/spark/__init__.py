@@ -25,6 +25,7 @@ JOBS: dict[str, tuple[str, str]] = {
     "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
     "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),
     "trace": ("roquet.cli.spark.trace:trace", "Where messages spend their time."),
+    "tier": ("roquet.cli.spark.tier:tier", "Segments that may go, because the lake has them."),
     "verify": ("roquet.cli.spark.verify:verify", "The lake against the log."),
 }
 """By name: where the command is, and its line in the help."""

@@ -19,6 +19,7 @@ __all__ = [
     "CreateTopicListRequestHeader",
     "CreateTopicRequestHeader",
     "DeleteAclRequestHeader",
+    "DeleteExpiredLogRequestHeader",
     "DeleteSubscriptionGroupRequestHeader",
     "DeleteTopicRequestHeader",
     "ExportRocksDBConfigToJsonRequestHeader",
@@ -124,6 +125,12 @@ class DeleteSubscriptionGroupRequestHeader(RpcHeader, kw_only=True):
 
     group_name: str
     clean_offset: bool = False
+
+
+class DeleteExpiredLogRequestHeader(Header, kw_only=True):
+    """Old segments; or, of Roquet's own, those that an archive has up to a physical offset."""
+
+    archived_offset: Int64 | None = None
 
 
 class UpdateGroupForbiddenRequestHeader(TopicHeader, kw_only=True):

@@ -255,7 +255,7 @@ class ArchiveWorker:
         with ExitStack() as stack:
             writers = _Writers(place, self, task.start, stack)
             for batch in self._batches(task.ranges):
-                writers.add(_without_damage(batch, damages))
+                writers.add(without_damage(batch, damages))
             files = writers.finish()
         manifest = RangeManifest(
             broker_name=self.broker_name,
@@ -276,7 +276,7 @@ class ArchiveWorker:
         return LogReader(schema, rules).batches(ranges)
 
 
-def _without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBatch:
+def without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBatch:
     """The messages of a batch; what is none is put to ``damages``."""
     told = batch.column(CORRUPT_COLUMN)
     if told.null_count < batch.num_rows:

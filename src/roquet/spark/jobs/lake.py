@@ -23,7 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
@@ -36,6 +36,7 @@ from roquet.spark.schema import COLUMNS, struct_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = [
     "MANIFEST",
@@ -48,6 +49,7 @@ __all__ = [
     "is_file_of",
     "partition_path",
     "read_lake",
+    "read_lake_files",
 ]
 
 M = TypeVar("M", bound=Struct)
@@ -188,13 +190,13 @@ class Lake:
 
     def write_manifest(self, manifest: RangeManifest) -> None:
         """Publish the manifest of a range."""
+        data = msgspec.json.format(msgspec.json.encode(manifest))
+        self.publish(data, self.manifest_path(manifest))
+
+    def manifest_path(self, manifest: RangeManifest) -> str:
+        """Where the manifest of a range is, below the lake's address."""
         broker = quote(manifest.broker_name, safe="")
-        self.publish(
-            msgspec.json.format(msgspec.json.encode(manifest)),
-            MANIFEST,
-            broker,
-            f"{manifest.start:020d}.json",
-        )
+        return posixpath.join(MANIFEST, broker, f"{manifest.start:020d}.json")
 
     # ----------------------------------------------------------------------------------- files
 
@@ -260,5 +262,21 @@ def is_file_of(broker_name: str, name: str) -> bool:
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:
     """The messages of a lake, with the columns of the sources and ``day``."""
-    schema = struct_type(COLUMNS).add("day", "string")
-    return spark.read.schema(schema).parquet(lake)
+    return spark.read.schema(_schema()).parquet(lake)
+
+
+def read_lake_files(spark: SparkSession, lake: str, paths: Sequence[str]) -> DataFrame:
+    """The messages of some files of a lake, as :func:`read_lake` gives them.
+
+    Args:
+        spark: The session.
+        lake: Where the lake is.
+        paths: Of the files, below the lake's address; one at least.
+    """
+    base = lake.rstrip("/")
+    reader = spark.read.schema(_schema()).option("basePath", base)
+    return reader.parquet(*(f"{base}/{path}" for path in paths))
+
+
+def _schema() -> StructType:
+    return struct_type(COLUMNS).add("day", "string")

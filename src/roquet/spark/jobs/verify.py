@@ -20,15 +20,14 @@ import pyarrow.parquet as pq
 from roquet.errors import SparkOptionError
 from roquet.model.sys_flag import COMPRESSED
 from roquet.runtime.files import Files
-from roquet.spark.jobs.archive import split_by_day
+from roquet.spark.jobs.archive import Damage, split_by_day, without_damage
 from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, is_file_of
-from roquet.spark.log.corrupt import DROPMALFORMED
 from roquet.spark.log.reading import LogRange, LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.splits import plan_at
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Finding, Report
-from roquet.spark.schema import arrow_schema, struct_type
+from roquet.spark.schema import CORRUPT_COLUMN, arrow_schema, struct_type
 from roquet.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ UNKNOWN = "unknown"
 GAP = "gap"
 BAD_BODY = "bad-body"
 
+_BODY = "body"
 _CRC_MASK = 0x7FFFFFFF
 _BODIES_TOLD_MAX = 10
 
@@ -52,14 +52,17 @@ class Sums(NamedTuple):
     rows: int = 0
     crc_sum: int = 0
     offset_sum: int = 0
+    body_sum: int = 0
 
     def plus(self, part: pa.RecordBatch | pa.Table) -> Sums:
-        """With the rows of a batch added."""
+        """With the rows of a batch added, and of its bodies if it has that column."""
+        bodies = part.column(_BODY).to_pylist() if _BODY in part.schema.names else ()
         crcs = pc.bit_wise_and(part.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
         return Sums(
             self.rows + part.num_rows,
             self.crc_sum + (pc.sum(crcs).as_py() or 0),
             self.offset_sum + (pc.sum(part.column("physicalOffset")).as_py() or 0),
+            self.body_sum + sum(zlib.crc32(body or b"") for body in bodies),
         )
 
 
@@ -77,6 +80,22 @@ class _Seen:
 
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Comparison:
+    """A lake compared with a log.
+
+    Attributes:
+        report: What is told of it.
+        manifests: The ranges of the lake, in order.
+        damaged: Physical offsets of bytes of the log that are no message, and so are in no lake.
+    """
+
+    report: Report
+    manifests: list[RangeManifest]
+    damaged: list[int] = field(default_factory=list)
 
 
 def verify(
@@ -95,7 +114,7 @@ def verify(
         store: The store directory; ``None`` compares files and manifests only.
         lake: Where the lake is.
         broker_name: Whose log.
-        check_bodies: Whether the checksum of every body is computed, too.
+        check_bodies: Whether every body is read, too: against its checksum, and against the log's.
         is_dry_run: Only tell how many ranges there are.
 
     Returns:
@@ -105,6 +124,26 @@ def verify(
     Raises:
         SparkOptionError: The lake holds nothing of this broker.
     """
+    return compare(
+        spark,
+        store,
+        lake,
+        broker_name=broker_name,
+        check_bodies=check_bodies,
+        is_dry_run=is_dry_run,
+    ).report
+
+
+def compare(
+    spark: SparkSession,
+    store: str | None,
+    lake: str,
+    *,
+    broker_name: str,
+    check_bodies: bool,
+    is_dry_run: bool = False,
+) -> Comparison:
+    """As :func:`verify`, with what was compared."""
     place = Lake(lake)
     manifests, rules = place.manifests(broker_name), place.rules(broker_name)
     if rules is None or not manifests:
@@ -119,7 +158,7 @@ def verify(
         "rangesInLog": len([each for each in tasks if each.ranges is not None]),
     }
     if is_dry_run:
-        return report
+        return Comparison(report, manifests)
     for before, after in pairwise(manifests):
         if before.stop != after.start:
             where = f"physical offsets {before.stop} to {after.start}"
@@ -128,7 +167,9 @@ def verify(
     report.numbers["messages"] = sum(each.rows for each in seen)
     report.findings += [finding for each in seen for finding in each.findings]
     report.findings += _unknown_files(place, broker_name, manifests)
-    return report
+    damaged = sorted(offset for each in seen for offset in each.damaged)
+    report.numbers["damagedInLog"] = len(damaged)
+    return Comparison(report, manifests, damaged)
 
 
 def _tasks(store: str | None, manifests: Sequence[RangeManifest]) -> list[_Task]:
@@ -167,23 +208,26 @@ class VerifyWorker:
     def __call__(self, task: _Task) -> _Seen:
         """Compare a range."""
         place, seen = Lake(self.lake), _Seen()
-        expected = None if task.ranges is None else self._log_sums(task.ranges)
+        expected = None if task.ranges is None else self._log_sums(task.ranges, seen)
         files = {(each.topic, each.day): each for each in task.manifest.files}
         for key, entry in files.items():
+            told_before = len(seen.findings)
             found = self._file_sums(place, entry, seen)
             if found is None:
                 continue
             seen.rows += found.rows
+            logged = None if expected is None else expected.get(key, Sums())
+            if logged is not None and len(seen.findings) > told_before:
+                found = found._replace(body_sum=logged.body_sum)  # bad bodies are told already
             if (found.rows, found.crc_sum) != (entry.rows, entry.crc_sum):
                 told = f"has {found.rows} messages, its manifest says {entry.rows}"
                 seen.findings.append(
                     Finding(DIFFERENT, entry.path, _or_content(told, found, entry))
                 )
-            elif expected is not None and found != expected.get(key, Sums()):
-                rows = expected.get(key, Sums()).rows
-                told = f"has {found.rows} messages, the log has {rows}"
-                if rows == found.rows:
-                    told = f"has other messages than the log, {rows} both"
+            elif logged is not None and found != logged:
+                told = f"has {found.rows} messages, the log has {logged.rows}"
+                if logged.rows == found.rows:
+                    told = f"has other messages than the log, {logged.rows} both"
                 seen.findings.append(Finding(DIFFERENT, entry.path, told))
         self._add_missing(seen, task, expected or {}, files)
         return seen
@@ -202,14 +246,19 @@ class VerifyWorker:
                     Finding(MISSING, where, f"{sums.rows} messages of the log are in no file")
                 )
 
-    def _log_sums(self, ranges: Sequence[LogRange]) -> dict[tuple[str, str], Sums]:
-        columns = ["topic", "storeTimestamp", "bodyCrc", "physicalOffset"]
+    def _log_sums(self, ranges: Sequence[LogRange], seen: _Seen) -> dict[tuple[str, str], Sums]:
+        columns = ["topic", "storeTimestamp", "bodyCrc", "physicalOffset", CORRUPT_COLUMN]
+        columns += [_BODY] if self.check_bodies else []
         rules = ReadRules(
-            selection=Selection(topics=frozenset(self.rules.topics)), mode=DROPMALFORMED
+            selection=Selection(topics=frozenset(self.rules.topics)),
+            decompress=self.rules.decompress,
         )
         sums: dict[tuple[str, str], Sums] = {}
         for batch in LogReader(arrow_schema(struct_type(columns)), rules).batches(ranges):
-            for key, part in split_by_day(batch):
+            damages: list[Damage] = []
+            good = without_damage(batch, damages)
+            seen.damaged += [each.physical_offset for each in damages]
+            for key, part in split_by_day(good):
                 sums[key] = sums.get(key, Sums()).plus(part)
         return sums
 

@@ -13,7 +13,10 @@ from roquet.remoting.bodies.group import GroupForbidden
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
 from roquet.remoting.bodies.topic import TopicList
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.headers.admin import UpdateGroupForbiddenRequestHeader
+from roquet.remoting.headers.admin import (
+    DeleteExpiredLogRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
 from roquet.runtime.files import Files
 from tests.unit.broker.admin.kit import Desk
 
@@ -45,6 +48,14 @@ async def test_old_segments(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at.store.retention, "request_manual", lambda: asked.append(None))
     await at.ask_ok(RequestCode.DELETE_EXPIRED_COMMITLOG)
     assert asked
+
+
+async def test_archived_segments(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(at.store.retention, "request_archived", asked.append)
+    header = DeleteExpiredLogRequestHeader(archived_offset=1 << 33)
+    await at.ask_ok(RequestCode.DELETE_EXPIRED_COMMITLOG, header)
+    assert asked == [1 << 33]
 
 
 async def readable(at: Desk, *, set_to: bool | None) -> GroupForbidden:
