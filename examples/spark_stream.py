@@ -88,7 +88,9 @@ def run(spark: SparkSession, namesrv: str, folder: Path) -> None:
 def count_totals(spark: SparkSession, namesrv: str) -> int:
     """How many totals the topic has."""
     reader = spark.read.format("rocketmq").option("namesrv", namesrv)
-    return reader.option("subscribe", "Totals").option("columns", "queueOffset").load().count()
+    totals = reader.option("subscribe", "Totals").option("columns", "queueOffset").load()
+    found: int = totals.count()
+    return found
 
 
 def main(namesrv: str, folder: Path) -> None:
