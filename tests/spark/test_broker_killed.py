@@ -30,6 +30,7 @@ from tests.spark.broker_side import send_numbers
 
 pytestmark = pytest.mark.slow
 
+START_TIMEOUT_S = 140
 KILLED_BATCH = 1
 COUNT = BATCH_ROWS * 3
 
@@ -47,7 +48,7 @@ def _run_until_killed(arguments: list[str], folder: Path, stage: str) -> None:
             start_new_session=True,
         )
         try:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + START_TIMEOUT_S
             while not mark.exists():
                 assert driver.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
@@ -82,7 +83,7 @@ def test_a_driver_killed_in_a_batch(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(START_TIMEOUT_S)
         stored = broker.messages("Target")
     ids: dict[int, set[str]] = {}
     for each in stored:
