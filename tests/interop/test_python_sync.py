@@ -29,6 +29,9 @@ from tests.interop.cluster import Cluster
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# They need pytest, or Spark.
+NOT_PLAIN = ("test_", "spark_")
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 TIMEOUT_MS = 30_000
 
@@ -115,7 +118,7 @@ def test_transactions(servers: Cluster) -> None:
 
 
 PROGRAMS = sorted(
-    path.name for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("test_")
+    path.name for path in (ROOT / "examples").glob("*.py") if not path.name.startswith(NOT_PLAIN)
 )
 
 
