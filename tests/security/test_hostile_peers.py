@@ -18,6 +18,7 @@ import pytest
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.frame import MAX_FRAME_BYTES, SerializeType
 from tests.security.kit import (
+    PATIENCE_S,
     Peer,
     Scene,
     allow_descriptors,
@@ -108,10 +109,11 @@ async def test_large_half_frames_of_many_peers_are_bounded(scene: Scene) -> None
     data = struct.pack(">iI", MAX_FRAME_BYTES - 4, 10) + bytes(14 * MIB)
     peers = [await Peer.connect(scene.victim) for _ in range(45)]
     await asyncio.gather(*(peer.push(data) for peer in peers))
-    facts = await scene.hold()
+    async with asyncio.timeout(PATIENCE_S):
+        while (await scene.hold())["overload_closed"] == 0:
+            await asyncio.sleep(0.02)
     for peer in peers:
         peer.abort()
-    assert facts["overload_closed"] > 0
 
 
 # -------------------------------------------------------------------------------- headers

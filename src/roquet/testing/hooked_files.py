@@ -132,6 +132,11 @@ class HookedFiles(QuickFiles):
         self._before("read_at", fd)
         return super().read_at(fd, size_bytes, position)
 
+    def read_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """As :meth:`Files.read_into`."""
+        self._before("read_into", fd)
+        return super().read_into(fd, buffer, position)
+
     def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
         """As :meth:`Files.read_cached_at`."""
         self._before("read_cached_at", fd)
