@@ -186,15 +186,19 @@ async def unused_address() -> str:
 async def web_server(answer: Callable[[str], bytes | None]) -> AsyncIterator[str]:
     """A web server; ``answer`` gets the request and gives all bytes, or None to hang."""
     hanging = asyncio.Event()
+    serving: set[asyncio.Task[None] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n\r\n")
-        data = answer(request.decode())
-        if data is None:
-            await hanging.wait()
-        else:
-            writer.write(data)
-        writer.close()
+        serving.add(asyncio.current_task())
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+            data = answer(request.decode())
+            if data is None:
+                await hanging.wait()
+            else:
+                writer.write(data)
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(serve, LOOPBACK, 0)
     try:
@@ -203,6 +207,9 @@ async def web_server(answer: Callable[[str], bytes | None]) -> AsyncIterator[str
         hanging.set()
         server.close()
         await server.wait_closed()
+        # Before Python 3.12 the server does not wait for those whom it serves.
+        await asyncio.gather(*(each for each in serving if each), return_exceptions=True)
+        await asyncio.sleep(0)
 
 
 def http(text: str | bytes, *, status: str = "200 OK", head: str = "") -> bytes:

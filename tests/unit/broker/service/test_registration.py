@@ -380,11 +380,10 @@ async def test_single_topics_do_not_put_off_whole_registrations(
         registering(tmp_path, namesrv.address, register_namesrv_period_ms=50) as (at, topics),
     ):
         number = 0
-        while namesrv.count(REGISTER) < 3:
+        while namesrv.count(REGISTER) < 3 or not namesrv.count(SINGLE):
             number += 1
             add_topic(topics, f"T{number}")
             await at.wait_registered()
-        assert namesrv.count(SINGLE) > 0
 
 
 async def test_heartbeats_where_slaves_act_as_masters(
