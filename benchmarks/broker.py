@@ -31,7 +31,7 @@ from benchmarks.load import (
     run_loadgen,
 )
 from benchmarks.memory import Ballast
-from benchmarks.report import Better, Goal, Kind, Line, Measure, to_json, to_text
+from benchmarks.report import Better, Goal, Kind, Line, Measure, show
 from benchmarks.sides import JavaSide, RoquetSide, Running, Settings, Side
 from roquet.runtime.memory import physical_memory_bytes
 from tests.interop.javabroker import write_topics
@@ -450,12 +450,7 @@ def main(arguments: list[str] | None = None) -> int:
         "memory": "cold" if options.cold else "filled",
         "java_heap_mb": None if java is None else java.heap_mb,
     }
-    if options.json:
-        print(to_json(lines, facts))
-    else:
-        print(to_text(lines))
-        print(", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
-    return 1 if options.check and any(line.passed is False for line in lines) else 0
+    return show(lines, facts, as_json=options.json, is_checked=options.check)
 
 
 if __name__ == "__main__":

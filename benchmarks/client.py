@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.broker import ASYNC, BATCH, REFUSED, latency, rate, say, stopping, times
 from benchmarks.load import RUN_MARGIN_S, BenchmarkError, build_loadgen, run_loadgen
 from benchmarks.memory import Ballast
-from benchmarks.report import Better, Goal, Kind, Line, Measure, to_json, to_text
+from benchmarks.report import Better, Goal, Kind, Line, Measure, show
 from benchmarks.sides import RoquetSide, Running
 from tests.interop import javabuild
 from tests.interop.javabroker import write_topics
@@ -346,12 +346,7 @@ def main(arguments: list[str] | None = None) -> int:
         "messages": options.messages,
         "memory": "cold" if options.cold else "filled",
     }
-    if options.json:
-        print(to_json(lines, facts))
-    else:
-        print(to_text(lines))
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    return 1 if options.check and any(line.passed is False for line in lines) else 0
+    return show(lines, facts, as_json=options.json, is_checked=options.check)
 
 
 if __name__ == "__main__":

@@ -160,5 +160,25 @@ def to_text(lines: Sequence[Line], *, other: str = "Apache") -> str:
     )
 
 
+def show(
+    lines: Sequence[Line], facts: dict[str, object], *, as_json: bool, is_checked: bool
+) -> int:
+    """Print a table and what it was measured with; gives the exit code.
+
+    Args:
+        lines: The table.
+        facts: What was measured, how, and where; those that are None are left out of the text.
+        as_json: For programs.
+        is_checked: Whether a goal that is missed is a failure.
+    """
+    if as_json:
+        print(to_json(lines, facts))
+    else:
+        print(to_text(lines))
+        known = {name: value for name, value in facts.items() if value is not None}
+        print(", ".join(f"{name} {value}" for name, value in known.items()))
+    return 1 if is_checked and any(line.passed is False for line in lines) else 0
+
+
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"

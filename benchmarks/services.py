@@ -28,7 +28,7 @@ from typing import Self
 from benchmarks.broker import ANONYMOUS, ASYNC, JSON, SEND, bound, describe, say, stopping
 from benchmarks.load import BenchmarkError, Peer, Result, build_loadgen, run_loadgen
 from benchmarks.memory import Ballast
-from benchmarks.report import Goal, Line, to_json, to_text
+from benchmarks.report import Goal, Line, show
 from benchmarks.sides import RoquetSide, Running, Settings
 from roquet.broker.stored_copy import records_in
 from roquet.model.delay_level import DelayLevels
@@ -450,12 +450,7 @@ def main(arguments: list[str] | None = None) -> int:
         "seconds": options.seconds,
         "memory": "cold" if options.cold else "filled",
     }
-    if options.json:
-        print(to_json(lines, facts))
-    else:
-        print(to_text(lines))
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    return 1 if options.check and any(each.passed is False for each in lines) else 0
+    return show(lines, facts, as_json=options.json, is_checked=options.check)
 
 
 if __name__ == "__main__":

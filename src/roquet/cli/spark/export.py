@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
 
 
 @click.command()
@@ -21,7 +21,7 @@ from roquet.cli.spark.run import JobRun, job_options, run_job
     show_default=True,
     help="Of the files.",
 )
-@click.option("--columns", metavar="NAMES", help="Only these, comma between.")
+@click.option("--columns", callback=parse_names, metavar="NAMES", help="Only these, comma between.")
 @click.option(
     "--rules",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -33,7 +33,7 @@ def export(
     store: str,
     out: str,
     file_format: str,
-    columns: str | None,
+    columns: tuple[str, ...],
     rules: Path | None,
     run: JobRun,
 ) -> None:
@@ -41,7 +41,6 @@ def export(
     from roquet.spark.jobs import export as job
     from roquet.spark.jobs.mask_rules import read_rules
 
-    names = [name.strip() for name in (columns or "").split(",") if name.strip()]
     found = read_rules(rules) if rules is not None else []
     run_job(
         run,
@@ -52,7 +51,7 @@ def export(
             out,
             file_format=file_format,
             wanted=run.wanted,
-            columns=names or job.DEFAULT_COLUMNS,
+            columns=columns or job.DEFAULT_COLUMNS,
             rules=found,
             salt=os.environ.get("ROQUET_EXPORT_SALT", "").encode(),
             is_dry_run=run.is_dry_run,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
 
 
 @click.command()
 @click.argument("store", type=click.Path())
-@click.option("--groups", metavar="NAMES", help="Only these, comma between.")
+@click.option("--groups", callback=parse_names, metavar="NAMES", help="Only these, comma between.")
 @click.option("--max-messages", type=click.IntRange(0), help="More messages behind are a finding.")
 @click.option("--max-seconds", type=click.FloatRange(0), help="An older next message is a finding.")
 @job_options
 def lag(
     *,
     store: str,
-    groups: str | None,
+    groups: tuple[str, ...],
     max_messages: int | None,
     max_seconds: float | None,
     run: JobRun,
@@ -28,7 +28,6 @@ def lag(
     """
     from roquet.spark.jobs import lag as job
 
-    names = [name.strip() for name in (groups or "").split(",") if name.strip()]
     run_job(
         run,
         "lag",
@@ -36,7 +35,7 @@ def lag(
             spark,
             store,
             wanted=run.wanted,
-            groups=names,
+            groups=groups,
             messages_max=max_messages,
             seconds_max=max_seconds,
             is_dry_run=run.is_dry_run,

@@ -26,6 +26,7 @@ from roquet.spark.jobs.lake import (
     FileEntry,
     Lake,
     RangeManifest,
+    crc_sum,
     file_name,
     partition_path,
 )
@@ -312,12 +313,10 @@ class _Writers:
 
     def _count(self, key: tuple[str, str], part: pa.RecordBatch) -> None:
         offsets = pc.min_max(part.column("physicalOffset"))
-        # Spark's int is signed, a checksum is not.
-        crcs = pc.bit_wise_and(part.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
         low, high = offsets["min"].as_py(), offsets["max"].as_py()
         total = self._totals.setdefault(key, [0, 0, low, high])
         total[0] += part.num_rows
-        total[1] += pc.sum(crcs).as_py()
+        total[1] += crc_sum(part)
         total[2], total[3] = min(total[2], low), max(total[3], high)
 
     def _flush(self) -> None:

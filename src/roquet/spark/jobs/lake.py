@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from msgspec import Struct, field
 
@@ -45,6 +47,7 @@ __all__ = [
     "FileEntry",
     "Lake",
     "RangeManifest",
+    "crc_sum",
     "file_name",
     "is_file_of",
     "partition_path",
@@ -258,6 +261,13 @@ def is_file_of(broker_name: str, name: str) -> bool:
     """Whether a file of that name has messages of a broker."""
     start = name.removesuffix(".parquet").rpartition("-")[2]
     return start.isdecimal() and name == file_name(broker_name, int(start))
+
+
+def crc_sum(rows: pa.RecordBatch | pa.Table) -> int:
+    """The sum of the checksums of bodies; Spark's int is signed, a checksum is not."""
+    crcs = pc.bit_wise_and(rows.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
+    total: int | None = pc.sum(crcs).as_py()
+    return total or 0
 
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:

@@ -21,7 +21,7 @@ from roquet.errors import SparkOptionError
 from roquet.model.sys_flag import COMPRESSED
 from roquet.runtime.files import Files
 from roquet.spark.jobs.archive import Damage, split_by_day, without_damage
-from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, is_file_of
+from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, crc_sum, is_file_of
 from roquet.spark.log.reading import LogRange, LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.splits import plan_at
@@ -57,10 +57,9 @@ class Sums(NamedTuple):
     def plus(self, part: pa.RecordBatch | pa.Table) -> Sums:
         """With the rows of a batch added, and of its bodies if it has that column."""
         bodies = part.column(_BODY).to_pylist() if _BODY in part.schema.names else ()
-        crcs = pc.bit_wise_and(part.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
         return Sums(
             self.rows + part.num_rows,
-            self.crc_sum + (pc.sum(crcs).as_py() or 0),
+            self.crc_sum + crc_sum(part),
             self.offset_sum + (pc.sum(part.column("physicalOffset")).as_py() or 0),
             self.body_sum + sum(zlib.crc32(body or b"") for body in bodies),
         )
