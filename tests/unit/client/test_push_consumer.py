@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -26,24 +25,11 @@ from roquet.client import (
 from roquet.errors import BadExpression, BadName, ClientClosed, ConfigError
 from roquet.model.topic import dlq_topic, retry_topic
 from roquet.remoting.bodies.client import CMResult
-from roquet.testing.broker import RunningBroker, broker
+from roquet.testing.broker import RunningBroker
 from tests.unit.client.client_kit import until
 from tests.unit.client.push_kit import FIRST, GROUP, TOPIC, Seen, committed, consumer_of, send
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def a_broker() -> AsyncIterator[RunningBroker]:
-    async with broker() as running:
-        await running.create_topic(TOPIC, queues=4)
-        yield running
-
-
-@pytest.fixture
-async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
-    async with Producer(a_broker.namesrv, group="shop") as running:
-        yield running
 
 
 async def test_every_message_comes_once_and_is_committed_at_the_end(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -24,25 +23,12 @@ from roquet.errors import BadBody, NoRoute
 from roquet.model import sys_flag as flags
 from roquet.model.topic import retry_topic
 from roquet.remoting.bodies.client import ProcessQueueInfo
-from roquet.testing.broker import RunningBroker, broker
+from roquet.testing.broker import RunningBroker
 from tests.unit.client import pull_kit
 from tests.unit.client.client_kit import until
 from tests.unit.client.push_kit import GROUP, TOPIC, Seen, committed, consumer_of, send
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def a_broker() -> AsyncIterator[RunningBroker]:
-    async with broker() as running:
-        await running.create_topic(TOPIC, queues=4)
-        yield running
-
-
-@pytest.fixture
-async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
-    async with Producer(a_broker.namesrv, group="shop") as running:
-        yield running
 
 
 async def test_a_handler_that_hangs_is_given_up_and_its_message_comes_again(
