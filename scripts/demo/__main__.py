@@ -19,16 +19,26 @@ import click
 
 from roquet.errors import RoquetError
 from roquet.runtime.clock import SystemClock
+from roquet.spark.jobs.store_config import read_group_offsets
 from scripts.demo.pipelines import run_pipelines
 from scripts.demo.screen import bars, say
 from scripts.demo.servers import Failed, dev, roquet
-from scripts.demo.shop import BILLING, ORDERS, Sent, check_consumed, consume, open_shop
+from scripts.demo.shop import (
+    BILLING,
+    ORDERS,
+    SHIPPING,
+    Sent,
+    check_consumed,
+    consume,
+    open_shop,
+    until,
+)
 
 DEFAULT_FOLDER = Path("roquet-demo")
 
 
-async def trade(namesrv: str) -> Sent:
-    """Send and consume."""
+async def trade(namesrv: str, store: Path) -> Sent:
+    """Send and consume, until the broker has noted how far the groups are."""
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     sent = await open_shop(namesrv)
@@ -46,6 +56,10 @@ async def trade(namesrv: str) -> Sent:
         f"{seen.failures} times on {len(sent.poison)} broken ones; shipping took {shipped:,}"
     )
     bars("revenue by category", seen.revenue)
+    await until(
+        lambda: {(BILLING, ORDERS), (SHIPPING, ORDERS)} <= set(read_group_offsets(store)),
+        "the broker noted how far the groups are",
+    )
     return sent
 
 
@@ -54,7 +68,7 @@ def demo(folder: Path) -> None:
     say("Start a name server and a broker in one process")
     with dev(folder) as running:
         say("Open the shop: orders with the Python client")
-        sent = asyncio.run(trade(running.namesrv))
+        sent = asyncio.run(trade(running.namesrv, folder / "store"))
         roquet("topic", "ls", "-n", running.namesrv)
         say("Kill the process with SIGKILL, as a crash would")
         running.end(signal.SIGKILL)
@@ -83,7 +97,7 @@ def main() -> None:
     except (Failed, RoquetError) as error:
         click.echo(f"The demo failed: {error}", err=True)
         sys.exit(1)
-    say("Done: sent, consumed, killed, recovered, streamed, archived, verified.")
+    say("Done: sent, consumed, killed, recovered, streamed, audited, archived, verified.")
     click.echo(
         f"The data is in {folder}. Look at it with: .venv/bin/roquet store info {folder}/store"
     )

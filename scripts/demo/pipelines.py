@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 
 from roquet.cli.spark.run import print_report
 from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.audit import audit
 from roquet.spark.jobs.dlq import list_letters
 from roquet.spark.jobs.lag import lag
 from roquet.spark.jobs.lake import read_lake
@@ -40,9 +41,11 @@ def run_pipelines(folder: Path, namesrv: str, sent: Sent) -> None:
         say("A stream: revenue by category, in windows of a second, through the broker")
         _stream(spark, namesrv, folder)
         say("How far the groups are: roquet spark lag STORE")
-        _shown(lag(spark, store, groups=[BILLING, SHIPPING]))
+        _lag(spark, store)
         say("Dead letters: roquet spark dlq list STORE")
         _dead_letters(spark, store, sent)
+        say("Every record against its checksum, queue and index: roquet spark audit STORE")
+        _shown(audit(spark, store))
         say("The log as a Parquet lake: roquet spark archive STORE --lake LAKE")
         lake = str(folder / "lake")
         _shown(archive(spark, store, lake, broker_name=BROKER_NAME))
@@ -54,6 +57,15 @@ def _shown(report: Report) -> None:
     print_report(report)
     if report.has_findings:
         raise Failed(f"{report.job} found {len(report.findings)} things that should not be")
+
+
+def _lag(spark: SparkSession, store: str) -> None:
+    """Billing has taken all orders, shipping went home early."""
+    report = lag(spark, store, groups=[BILLING, SHIPPING])
+    _shown(report)
+    behind = {row[0]: row[2] for row in report.table("Groups").rows if row[1] == ORDERS}
+    if behind.get(BILLING) != 0 or not behind.get(SHIPPING):
+        raise Failed(f"shipping is behind and billing is not, but lag says {behind}")
 
 
 def _dead_letters(spark: SparkSession, store: str, sent: Sent) -> None:

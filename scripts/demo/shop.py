@@ -183,17 +183,21 @@ async def consume(namesrv: str, sent: Sent) -> Consumed:
 
     async with billing:
         async with shipping:
-            await _until(lambda: sum(map(len, seen.shipped.values())) > ORDER_COUNT // 10)
-        await _until(is_done)
+            await until(
+                lambda: sum(map(len, seen.shipped.values())) > ORDER_COUNT // 10,
+                "shipping got a part",
+            )
+        await until(is_done, "billing got everything")
     return seen
 
 
-async def _until(is_done: Callable[[], bool]) -> None:
+async def until(is_done: Callable[[], bool], what: str) -> None:
+    """Wait for something."""
     for _ in range(CONSUME_TIMEOUT_S * 20):
         if is_done():
             return
         await asyncio.sleep(0.05)
-    raise Failed(f"the groups did not get everything within {CONSUME_TIMEOUT_S} s")
+    raise Failed(f"it took longer than {CONSUME_TIMEOUT_S} s until {what}")
 
 
 def check_consumed(sent: Sent, seen: Consumed) -> None:
