@@ -5,38 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from roquet.spark.log.corrupt import message_row
+from tests.spark.log_side import load, sorted_properties, spark_rows
 from tests.unit.spark.log.kit import mixed_messages, stored_messages, stored_rows, write_store
 from tests.unit.store.kit import opened, put
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
-
-
-def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
-    return spark.read.format("rocketmq-log").options(**options).load(str(path))
-
-
-def spark_rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Rows as the reference gives them."""
-    times = {name: F.unix_micros(name) for name in frame.columns if name.endswith("Timestamp")}
-    made = []
-    for row in frame.withColumns(times).orderBy("physicalOffset").collect():
-        values = row.asDict()
-        values["body"] = bytes(values["body"])
-        values["properties"] = list(values["properties"].items())
-        made.append(values)
-    return made
-
-
-def sorted_properties(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "properties": sorted(row["properties"])}
 
 
 @pytest.mark.parametrize("name", ["store-json-crash", "store-ext-clean"])
