@@ -8,6 +8,7 @@ killed at any time, and run again: see :mod:`roquet.spark.jobs.lake`.
 from __future__ import annotations
 
 import posixpath
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,21 +20,23 @@ import pyarrow.parquet as pq
 
 from roquet.errors import SparkOptionError
 from roquet.runtime.files import Files
+from roquet.spark.jobs.archive_plan import ArchiveTask, make_plan
 from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import (
     STREAM_METADATA,
+    UNFINISHED,
     ArchiveRules,
     FileEntry,
+    FileTotals,
     Lake,
     RangeManifest,
-    crc_sum,
+    RunPlan,
     file_name,
     partition_path,
 )
 from roquet.spark.log.reading import LogRange, LogReader, ReadRules
 from roquet.spark.log.selection import Selection
-from roquet.spark.log.splits import Cutter, plan_at
-from roquet.spark.log.store_files import LogFiles, open_log
+from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema, struct_type
 from roquet.spark.tasks import run_tasks
@@ -52,7 +55,6 @@ HELD_BYTES = 64 << 20
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """The day of a message whose store time is beyond all calendars, as Hive and Spark write it."""
 
-LOST = "lost"
 DAMAGED = "damaged"
 
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -65,22 +67,6 @@ class Damage:
 
     physical_offset: int
     detail: str
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A range that one worker writes."""
-
-    ranges: list[LogRange]
-    is_complete: bool
-
-    @property
-    def start(self) -> int:
-        return self.ranges[0].start
-
-    @property
-    def stop(self) -> int:
-        return self.ranges[-1].stop
 
 
 @dataclass
@@ -139,28 +125,25 @@ def archive(
         )
     _check_rules(place, broker_name, rules)
     log = open_log(Files(), [store])
-    known, last = place.newest(broker_name)
-    start = _start(report, log, last, wanted)
-    stop = _stop(log, start, wanted)
-    covered, rows_before = start, 0
-    if last is not None and last.start == start:
-        covered, rows_before = last.stop, last.rows
-    stop = max(stop, min(covered, log.end_offset))
-    tasks = plan_tasks(log, start, stop, range_bytes, covered=covered)
+    plan = make_plan(report, place, log, broker_name, wanted=wanted, range_bytes=range_bytes)
     report.numbers |= {
-        "rangesBefore": known,
-        "ranges": len(tasks),
-        "bytesToRead": sum(each.stop - each.start for each in tasks),
+        "rangesBefore": plan.known,
+        "ranges": len(plan.tasks),
+        "bytesToRead": sum(each.stop - each.start for each in plan.tasks),
     }
     if is_dry_run:
         return report
     place.write_rules(broker_name, rules)
-    worker = ArchiveWorker(lake, broker_name, rules, compression)
-    done = run_tasks(spark, tasks, worker)
+    run = RunPlan(run_id=uuid.uuid4().hex, ranges=[each.planned for each in plan.tasks])
+    plan.tidy(place, broker_name)
+    place.write_plan(broker_name, run)
+    worker = ArchiveWorker(lake, broker_name, rules, compression, run.run_id)
+    done = run_tasks(spark, plan.tasks, worker)
+    place.end_plan(broker_name, run.run_id)
     manifests = [each.manifest for each in done]
     report.numbers |= {
         "messages": sum(each.rows for each in manifests),
-        "newMessages": sum(each.rows for each in manifests) - rows_before,
+        "newMessages": sum(each.rows for each in manifests) - plan.rows_before,
         "files": sum(len(each.files) for each in manifests),
     }
     for each in done:
@@ -187,46 +170,6 @@ def _told(rules: ArchiveRules) -> str:
     return f"{topics} with bodies {'decompressed' if rules.decompress else 'as stored'}"
 
 
-def _start(report: Report, log: LogFiles, last: RangeManifest | None, wanted: Wanted) -> int:
-    """Where to go on: behind the last range that will not grow.
-
-    A range whose beginning the log has deleted cannot be written again, so it will not grow either.
-    """
-    if last is None:
-        start = log.start_offset
-        if wanted.from_ms is not None:
-            start = Cutter(log).time_from(wanted.from_ms, start, log.end_offset)
-        return start
-    if not last.is_complete and last.start >= log.start_offset:
-        return last.start
-    if last.stop < log.start_offset:
-        report.add_finding(
-            LOST,
-            f"physical offsets {last.stop} to {log.start_offset}",
-            f"{log.start_offset - last.stop} bytes of the log are gone, and not in the lake",
-        )
-    return max(last.stop, log.start_offset)
-
-
-def _stop(log: LogFiles, start: int, wanted: Wanted) -> int:
-    if wanted.to_ms is None:
-        return log.end_offset
-    return Cutter(log).time_from(wanted.to_ms, start, log.end_offset)
-
-
-def plan_tasks(
-    log: LogFiles, start: int, stop: int, range_bytes: int, *, covered: int = 0
-) -> list[_Task]:
-    """The ranges to write. Each but the last has ``range_bytes`` at least, and is complete.
-
-    The first goes on to ``covered`` at least, where an earlier run ended it, so that every file of
-    that run is replaced.
-    """
-    cuts = range(max(start + range_bytes, covered), max(stop, start), range_bytes)
-    tasks = plan_at(log, start, stop, cuts)
-    return [_Task(ranges, number < len(tasks)) for number, ranges in enumerate(tasks, 1)]
-
-
 def _add_table(report: Report, manifests: Sequence[RangeManifest]) -> None:
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     for manifest in manifests:
@@ -248,8 +191,9 @@ class ArchiveWorker:
     broker_name: str
     rules: ArchiveRules
     compression: str
+    run_id: str
 
-    def __call__(self, task: _Task) -> _Done:
+    def __call__(self, task: ArchiveTask) -> _Done:
         """Write a range."""
         place = Lake(self.lake)
         damages: list[Damage] = []
@@ -257,7 +201,10 @@ class ArchiveWorker:
             writers = _Writers(place, self, task.start, stack)
             for batch in self._batches(task.ranges):
                 writers.add(without_damage(batch, damages))
-            files = writers.finish()
+            writers.close()
+            # A worker may outlive its driver for a while, and the next run has begun.
+            place.check_run(self.broker_name, self.run_id)
+            files = writers.publish()
         manifest = RangeManifest(
             broker_name=self.broker_name,
             start=task.start,
@@ -295,29 +242,22 @@ class _Writers:
     def __init__(self, place: Lake, worker: ArchiveWorker, start: int, stack: ExitStack) -> None:
         self._place = place
         self._name = file_name(worker.broker_name, start)
+        self._made_name = f".{self._name}.{worker.run_id}{UNFINISHED}"
         self._compression = worker.compression
         self._stack = stack
         self._held: dict[tuple[str, str], list[pa.RecordBatch]] = {}
         self._held_bytes = 0
         self._open: dict[tuple[str, str], pq.ParquetWriter] = {}
-        self._totals: dict[tuple[str, str], list[int]] = {}
+        self._totals: dict[tuple[str, str], FileTotals] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows, and write what became too much to hold."""
         for key, part in split_by_day(batch):
             self._held.setdefault(key, []).append(part)
-            self._count(key, part)
+            self._totals.setdefault(key, FileTotals()).add(part)
         self._held_bytes += batch.nbytes
         if self._held_bytes >= HELD_BYTES:
             self._flush()
-
-    def _count(self, key: tuple[str, str], part: pa.RecordBatch) -> None:
-        offsets = pc.min_max(part.column("physicalOffset"))
-        low, high = offsets["min"].as_py(), offsets["max"].as_py()
-        total = self._totals.setdefault(key, [0, 0, low, high])
-        total[0] += part.num_rows
-        total[1] += crc_sum(part)
-        total[2], total[3] = min(total[2], low), max(total[3], high)
 
     def _flush(self) -> None:
         for key, parts in self._held.items():
@@ -328,7 +268,7 @@ class _Writers:
 
     def _writer(self, key: tuple[str, str], schema: pa.Schema) -> pq.ParquetWriter:
         if key not in self._open:
-            path = self._place.path(partition_path(*key), f".{self._name}.tmp")
+            path = self._place.path(partition_path(*key), self._made_name)
             self._place.filesystem.create_dir(posixpath.dirname(path))
             self._open[key] = self._stack.enter_context(
                 pq.ParquetWriter(
@@ -341,28 +281,22 @@ class _Writers:
             )
         return self._open[key]
 
-    def finish(self) -> list[FileEntry]:
-        """Publish all files."""
+    def close(self) -> None:
+        """Have all files whole, under the names of their own."""
         self._flush()
-        entries = []
-        for key, writer in sorted(self._open.items()):
+        for writer in self._open.values():
             writer.close()
+
+    def publish(self) -> list[FileEntry]:
+        """Give all files their names."""
+        entries = []
+        for key in sorted(self._open):
             folder = self._place.path(partition_path(*key))
             self._place.filesystem.move(
-                posixpath.join(folder, f".{self._name}.tmp"), posixpath.join(folder, self._name)
+                posixpath.join(folder, self._made_name), posixpath.join(folder, self._name)
             )
-            rows, crc_sum, first, last = self._totals[key]
-            entries.append(
-                FileEntry(
-                    path=posixpath.join(partition_path(*key), self._name),
-                    topic=key[0],
-                    day=key[1],
-                    rows=rows,
-                    crc_sum=crc_sum,
-                    first_physical_offset=first,
-                    last_physical_offset=last,
-                )
-            )
+            path = posixpath.join(partition_path(*key), self._name)
+            entries.append(self._totals[key].entry(path, *key))
         return entries
 
 

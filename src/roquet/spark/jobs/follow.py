@@ -88,8 +88,7 @@ def follow(
     rounds = _Rounds(Report(job="archive", source=store))
     place = Lake(lake)
     while True:
-        _, newest = place.newest(broker_name)
-        if newest is None or open_log(Files(), [store]).end_offset > newest.stop:
+        if _is_behind(place, broker_name, store):
             done = archive(
                 spark,
                 store,
@@ -103,6 +102,13 @@ def follow(
             rounds.add(done)
         if stopping.wait(interval_s):
             return rounds.report(lake)
+
+
+def _is_behind(place: Lake, broker_name: str, store: str) -> bool:
+    _, newest = place.newest(broker_name)
+    if newest is None or place.plan(broker_name) is not None:
+        return True
+    return open_log(Files(), [store]).end_offset > newest.stop
 
 
 def _check_endless(wanted: Wanted) -> None:

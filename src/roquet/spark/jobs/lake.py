@@ -7,6 +7,7 @@ Layout below the lake's address:
     topic=Orders/day=2026-11-15/part-broker-a-00000000000000000000.parquet
     _manifest/broker-a/archive.json                    which messages this lake takes
     _manifest/broker-a/00000000000000000000.json       one for each range of the log
+    _manifest/broker-a/run.json                        what a run is about to write
 
 Any Parquet reader reads it: topic and day are Hive's partitions, and what begins with ``_`` or
 ``.`` is passed over. :func:`read_lake` gives the columns of the sources with their types.
@@ -16,8 +17,11 @@ Invariants:
 * Ranges of a broker follow each other without gap or overlap, but for what its log had lost. Files
   and manifest of a range are named by the physical offset of its start, so that writing it again
   replaces it. Only the newest range may grow; it is written again as a whole, under its name.
-* A manifest is published after the files it names, each by a rename; a file that no manifest names
-  is of a run that was killed, and has the name under which the next run replaces it.
+* A manifest is published after the files it names, each by a rename. Workers end in any order, so
+  manifests of a run may come with gaps. Before any of its files a run notes its plan, which goes
+  when all manifests are there: a plan that is there is of a run that was killed (or runs), and the
+  next run writes what it left with the same bounds, over the same names.
+* Only the run whose plan is there publishes files.
 """
 
 from __future__ import annotations
@@ -43,10 +47,14 @@ if TYPE_CHECKING:
 __all__ = [
     "MANIFEST",
     "STREAM_METADATA",
+    "UNFINISHED",
     "ArchiveRules",
     "FileEntry",
+    "FileTotals",
     "Lake",
+    "PlannedRange",
     "RangeManifest",
+    "RunPlan",
     "crc_sum",
     "file_name",
     "is_file_of",
@@ -61,7 +69,11 @@ MANIFEST = "_manifest"
 STREAM_METADATA = "_spark_metadata"
 """Spark's own list of the files that a stream wrote; where it is, Spark reads no others."""
 
+UNFINISHED = ".tmp"
+"""How names of files end that are not whole; they begin with a dot, and so no reader sees them."""
+
 _RULES = "archive.json"
+_RUN = "run.json"
 
 # What Spark writes as %XX in the name of a partition, so that it reads the same text back.
 _PLAIN = " !$&()+,-.;@_`~|<>"
@@ -110,6 +122,62 @@ class RangeManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     def rows(self) -> int:
         """How many messages it has."""
         return sum(each.rows for each in self.files)
+
+
+class PlannedRange(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A range that a run is to write.
+
+    Attributes:
+        start: Physical offset of its first record.
+        stop: Physical offset behind its last.
+        is_complete: Whether it will not grow.
+    """
+
+    start: int
+    stop: int
+    is_complete: bool
+
+
+class RunPlan(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a run is about to write.
+
+    Attributes:
+        run_id: The run.
+        ranges: In order.
+    """
+
+    run_id: str
+    ranges: list[PlannedRange]
+
+
+class FileTotals:
+    """Adds up what the manifest says of a file."""
+
+    def __init__(self) -> None:
+        self._rows = self._crc_sum = 0
+        self._first: int | None = None
+        self._last = 0
+
+    def add(self, part: pa.RecordBatch | pa.Table) -> None:
+        """Add rows; at least one."""
+        offsets = pc.min_max(part.column("physicalOffset"))
+        low, high = offsets["min"].as_py(), offsets["max"].as_py()
+        self._rows += part.num_rows
+        self._crc_sum += crc_sum(part)
+        self._first = low if self._first is None else min(self._first, low)
+        self._last = max(self._last, high)
+
+    def entry(self, path: str, topic: str, day: str) -> FileEntry:
+        """What the manifest says."""
+        return FileEntry(
+            path=path,
+            topic=topic,
+            day=day,
+            rows=self._rows,
+            crc_sum=self._crc_sum,
+            first_physical_offset=self._first or 0,
+            last_physical_offset=self._last,
+        )
 
 
 class ArchiveRules(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -163,24 +231,24 @@ class Lake:
 
     def manifests(self, broker_name: str) -> list[RangeManifest]:
         """The ranges of a broker's log, in order."""
-        found = (self._manifest(broker_name, name) for name in self._manifest_names(broker_name))
+        found = (self.manifest(broker_name, start) for start in self._starts(broker_name))
         return [each for each in found if each is not None]
 
     def newest(self, broker_name: str) -> tuple[int, RangeManifest | None]:
         """How many ranges there are, and the newest, without a look at the others."""
-        names = self._manifest_names(broker_name)
-        return len(names), self._manifest(broker_name, names[-1]) if names else None
+        starts = self._starts(broker_name)
+        return len(starts), self.manifest(broker_name, starts[-1]) if starts else None
 
-    def _manifest_names(self, broker_name: str) -> list[str]:
+    def _starts(self, broker_name: str) -> list[int]:
         folder = self.path(MANIFEST, quote(broker_name, safe=""))
         selector = pafs.FileSelector(folder, allow_not_found=True)
-        return sorted(
-            info.base_name
-            for info in self.filesystem.get_file_info(selector)
-            if info.is_file and info.base_name != _RULES and info.base_name.endswith(".json")
-        )
+        names = [info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file]
+        stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
 
-    def _manifest(self, broker_name: str, name: str) -> RangeManifest | None:
+    def manifest(self, broker_name: str, start: int) -> RangeManifest | None:
+        """The manifest of the range that begins at an offset."""
+        name = _manifest_name(start)
         data = self._read(MANIFEST, quote(broker_name, safe=""), name)
         return None if data is None else _decoded(data, RangeManifest, name)
 
@@ -199,7 +267,55 @@ class Lake:
     def manifest_path(self, manifest: RangeManifest) -> str:
         """Where the manifest of a range is, below the lake's address."""
         broker = quote(manifest.broker_name, safe="")
-        return posixpath.join(MANIFEST, broker, f"{manifest.start:020d}.json")
+        return posixpath.join(MANIFEST, broker, _manifest_name(manifest.start))
+
+    # ------------------------------------------------------------------------------------ runs
+
+    def plan(self, broker_name: str) -> RunPlan | None:
+        """What a run is about to write that did not end; ``None`` if all have."""
+        data = self._read(MANIFEST, quote(broker_name, safe=""), _RUN)
+        return None if data is None else _decoded(data, RunPlan, _RUN)
+
+    def write_plan(self, broker_name: str, plan: RunPlan) -> None:
+        """Note what a run is about to write; from now on no other run publishes anything."""
+        self.publish(msgspec.json.encode(plan), MANIFEST, quote(broker_name, safe=""), _RUN)
+
+    def check_run(self, broker_name: str, run_id: str) -> None:
+        """See that a run may publish.
+
+        Raises:
+            SparkError: Another one has begun.
+        """
+        plan = self.plan(broker_name)
+        if plan is None or plan.run_id != run_id:
+            raise SparkError(
+                f"Another run writes the log of {broker_name!r} to {self.address}.",
+                hint="Let one archive at a time write to a lake.",
+            )
+
+    def end_plan(self, broker_name: str, run_id: str) -> None:
+        """Note that a run has written all.
+
+        Raises:
+            SparkError: Another one has begun.
+        """
+        self.check_run(broker_name, run_id)
+        self.filesystem.delete_file(self.path(MANIFEST, quote(broker_name, safe=""), _RUN))
+
+    def sweep(self, run_id: str) -> None:
+        """Remove the files that a killed run left unfinished."""
+        for info in self.filesystem.get_file_info(pafs.FileSelector(self.base, recursive=True)):
+            if info.is_file and info.base_name.endswith(f".{run_id}{UNFINISHED}"):
+                self.filesystem.delete_file(info.path)
+
+    def files_of_range(self, broker_name: str, start: int) -> Iterator[tuple[str, str, str]]:
+        """Topic, day and path below the address of all files of a range, in a manifest or not."""
+        name = file_name(broker_name, start)
+        for info in self.filesystem.get_file_info(pafs.FileSelector(self.base, recursive=True)):
+            if info.is_file and info.base_name == name:
+                path = posixpath.relpath(info.path, self.base)
+                topic, day = path.split("/")[:2]
+                yield unquote(topic.removeprefix("topic=")), day.removeprefix("day="), path
 
     # ----------------------------------------------------------------------------------- files
 
@@ -208,7 +324,7 @@ class Lake:
         final = self.path(*parts)
         folder, name = posixpath.split(final)
         self.filesystem.create_dir(folder)
-        made = posixpath.join(folder, f".{name}.tmp")
+        made = posixpath.join(folder, f".{name}{UNFINISHED}")
         with self.filesystem.open_output_stream(made) as stream:
             stream.write(data)
         self.filesystem.move(made, final)
@@ -235,6 +351,10 @@ def _decoded(data: bytes, kind: type[M], name: str) -> M:
             detail=str(error),
             hint="Remove it and run archive again: its range is written anew.",
         ) from None
+
+
+def _manifest_name(start: int) -> str:
+    return f"{start:020d}.json"
 
 
 def partition_path(topic: str, day: str) -> str:

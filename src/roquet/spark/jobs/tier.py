@@ -279,8 +279,12 @@ def choose_cut(
     Raises:
         SparkError: What is between them is in neither.
     """
-    newest = manifests[-1]
-    below = list(manifests)
+    below: list[RangeManifest] = []
+    for each in manifests:
+        if below and each.start > max(below[-1].stop, start_offset):
+            break  # a run that goes on, or was killed, has yet to write what is between
+        below.append(each)
+    newest = below[-1]
     if not newest.is_complete and newest.start >= start_offset:
         below.pop()
     cut = below[-1].stop if below else newest.start

@@ -204,5 +204,11 @@ def test_where_the_cut_is() -> None:
     assert choose_cut(ranges, 20) == (ranges[:2], 20)
     assert choose_cut(ranges, 25) == (ranges, 30)
     assert choose_cut([growing], 0) == ([], 20)
+    # A run that goes on has written later ranges first.
+    later = [made(0, 10), made(20, 30), made(30, 40, is_complete=False)]
+    assert choose_cut(later, 0) == (later[:1], 10)
+    assert choose_cut(later, 20) == (later[:2], 30)
+    stale = [made(0, 10), made(10, 15, is_complete=False), made(20, 30)]
+    assert choose_cut(stale, 0) == (stale[:1], 10)
     with pytest.raises(SparkError, match="missing"):
         choose_cut(ranges, 31)

@@ -1,0 +1,223 @@
+"""Which ranges of a log a run of ``archive`` writes.
+
+Owns the step from the lake and the log as they are to tasks. Workers are done in any order, so a
+run that was killed may leave manifests with gaps between them, and files that no manifest names.
+Its plan is still in the lake then: ranges of it that have no manifest are written again with the
+same bounds, which replaces every file of them, before the log is followed further.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.jobs.lake import FileEntry, FileTotals, Lake, PlannedRange, RangeManifest
+from roquet.spark.log.reading import LogRange
+from roquet.spark.log.splits import Cutter, plan_at
+from roquet.spark.log.store_files import LogFiles
+from roquet.spark.report import Report
+
+__all__ = ["LOST", "ArchiveTask", "Plan", "make_plan", "plan_tasks"]
+
+LOST = "lost"
+
+
+@dataclass(frozen=True)
+class ArchiveTask:
+    """A range that one worker writes."""
+
+    ranges: list[LogRange]
+    is_complete: bool
+
+    @property
+    def start(self) -> int:
+        """Physical offset of its first record."""
+        return self.ranges[0].start
+
+    @property
+    def stop(self) -> int:
+        """Physical offset behind its last."""
+        return self.ranges[-1].stop
+
+    @property
+    def planned(self) -> PlannedRange:
+        """As the lake notes it."""
+        return PlannedRange(start=self.start, stop=self.stop, is_complete=self.is_complete)
+
+
+class _Bounds(Protocol):
+    """A range that was written or was to be."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def is_complete(self) -> bool: ...
+
+
+@dataclass
+class Plan:
+    """What a run does.
+
+    Attributes:
+        known: How many ranges the lake has.
+        tasks: What workers write.
+        rows_before: How many messages of the tasks' ranges the lake has by its manifests.
+        stale_run: The run that was killed, if one was.
+        remains: Ranges that it left and of which the log has lost the beginning: what is in the
+            lake of them below the second number stays.
+    """
+
+    known: int
+    tasks: list[ArchiveTask] = field(default_factory=list)
+    rows_before: int = 0
+    stale_run: str | None = None
+    remains: list[tuple[PlannedRange, int]] = field(default_factory=list)
+
+    def tidy(self, place: Lake, broker_name: str) -> None:
+        """Put what the killed run left in order, as far as no task replaces it."""
+        if self.stale_run is None:
+            return
+        place.sweep(self.stale_run)
+        for left, until in self.remains:
+            files = list(_salvage(place, broker_name, left.start, until))
+            place.write_manifest(
+                RangeManifest(
+                    broker_name=broker_name,
+                    start=left.start,
+                    stop=until,
+                    is_complete=True,
+                    files=files,
+                )
+            )
+
+
+def make_plan(
+    report: Report,
+    place: Lake,
+    log: LogFiles,
+    broker_name: str,
+    *,
+    wanted: Wanted,
+    range_bytes: int,
+) -> Plan:
+    """Choose what to write; what the log has lost is put to the report. Writes nothing."""
+    known, newest = place.newest(broker_name)
+    plan = Plan(known)
+    ends: list[_Bounds] = [] if newest is None else [newest]
+    stale = place.plan(broker_name)
+    if stale is not None:
+        plan.stale_run = stale.run_id
+        ends += stale.ranges
+        for each in stale.ranges:
+            if not _is_written(place, broker_name, each):
+                _write_again(report, log, plan, each)
+    tail = max(ends, key=lambda each: each.start, default=None)
+    start = _start(report, log, tail, wanted)
+    covered = start
+    if tail is not None and tail.start == start:
+        covered = tail.stop
+    stop = max(_stop(log, start, wanted), min(covered, log.end_offset))
+    plan.tasks += plan_tasks(log, start, stop, range_bytes, covered=covered)
+    for task in plan.tasks[: len(plan.tasks) if stale else 1]:
+        found = place.manifest(broker_name, task.start)
+        plan.rows_before += 0 if found is None else found.rows
+    return plan
+
+
+def _is_written(place: Lake, broker_name: str, planned: PlannedRange) -> bool:
+    found = place.manifest(broker_name, planned.start)
+    return found is not None and (found.stop, found.is_complete) == (
+        planned.stop,
+        planned.is_complete,
+    )
+
+
+def _write_again(report: Report, log: LogFiles, plan: Plan, left: PlannedRange) -> None:
+    """Plan a range that a killed run did not finish."""
+    start = max(left.start, log.start_offset)
+    if start > left.start:
+        until = min(start, left.stop)
+        plan.remains.append((left, until))
+        report.add_finding(
+            LOST,
+            f"physical offsets {left.start} to {until}",
+            "a run was killed here, and the log has deleted it since: the lake may not have all",
+        )
+    elif not left.is_complete:
+        return  # it is the newest, and grows
+    for ranges in plan_at(log, start, left.stop, []):
+        plan.tasks.append(ArchiveTask(ranges, is_complete=True))
+
+
+def _start(report: Report, log: LogFiles, tail: _Bounds | None, wanted: Wanted) -> int:
+    """Where to go on: behind the last range that will not grow.
+
+    A range whose beginning the log has deleted cannot be written again, so it will not grow either.
+    """
+    if tail is None:
+        start = log.start_offset
+        if wanted.from_ms is not None:
+            start = Cutter(log).time_from(wanted.from_ms, start, log.end_offset)
+        return start
+    if not tail.is_complete and tail.start >= log.start_offset:
+        return tail.start
+    if tail.stop < log.start_offset:
+        report.add_finding(
+            LOST,
+            f"physical offsets {tail.stop} to {log.start_offset}",
+            f"{log.start_offset - tail.stop} bytes of the log are gone, and not in the lake",
+        )
+    return max(tail.stop, log.start_offset)
+
+
+def _stop(log: LogFiles, start: int, wanted: Wanted) -> int:
+    if wanted.to_ms is None:
+        return log.end_offset
+    return Cutter(log).time_from(wanted.to_ms, start, log.end_offset)
+
+
+def plan_tasks(
+    log: LogFiles, start: int, stop: int, range_bytes: int, *, covered: int = 0
+) -> list[ArchiveTask]:
+    """The ranges to write. Each but the last has ``range_bytes`` at least, and is complete.
+
+    The first goes on to ``covered`` at least, where an earlier run ended it, so that every file of
+    that run is replaced.
+    """
+    cuts = range(max(start + range_bytes, covered), max(stop, start), range_bytes)
+    tasks = plan_at(log, start, stop, cuts)
+    return [ArchiveTask(ranges, number < len(tasks)) for number, ranges in enumerate(tasks, 1)]
+
+
+def _salvage(place: Lake, broker_name: str, start: int, until: int) -> Iterator[FileEntry]:
+    """Keep the messages below an offset in the files of a range, and no others."""
+    for topic, day, path in list(place.files_of_range(broker_name, start)):
+        with pq.ParquetFile(place.path(path), filesystem=place.filesystem) as file:
+            table = file.read()
+            compression = file.metadata.row_group(0).column(0).compression
+        kept = table.filter(pc.less(table.column("physicalOffset"), until))
+        if not kept.num_rows:
+            place.filesystem.delete_file(place.path(path))
+            continue
+        if kept.num_rows < table.num_rows:
+            _replace(place, path, kept, compression)
+        totals = FileTotals()
+        totals.add(kept)
+        yield totals.entry(path, topic, day)
+
+
+def _replace(place: Lake, path: str, table: pa.Table, compression: str) -> None:
+    folder, name = posixpath.split(place.path(path))
+    made = posixpath.join(folder, f".{name}.tmp")
+    with place.filesystem.open_output_stream(made) as stream:
+        pq.write_table(table, stream, compression=compression.lower())
+    place.filesystem.move(made, posixpath.join(folder, name))
