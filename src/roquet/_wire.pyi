@@ -22,15 +22,18 @@ class Rules(Protocol):
 
 class Peer:
     connection: Connection
+    is_reader: bool
     def __init__(self, connection: Connection, ip: bytes, port: int) -> None: ...
 
 class Plan:
     group: str
     topic: str
+    key: str
     def __init__(
         self,
         group: str,
         topic: str,
+        key: str,
         queues: int,
         is_wanted: Callable[[int, None], bool] | None,
         json: Template,
@@ -66,6 +69,7 @@ class Wire:
         peer: Peer,
         *,
         now_ms: int,
+        appends: bool,
         dispatch: bool,
         waits: bool,
         pulls: bool,

@@ -95,10 +95,15 @@ cdef struct Pulled:
 
 
 cdef class Peer:
-    """The other side of a connection, as records name it."""
+    """The other side of a connection, as records name it.
+
+    Attributes:
+        is_reader: Whether it has last pulled and sent nothing; whoever calls the lane keeps it.
+    """
 
     cdef Host _host
     cdef readonly object connection
+    cdef public bint is_reader
 
     def __init__(self, connection, bytes ip not None, int32_t port):
         if len(ip) != 4:
@@ -114,6 +119,7 @@ cdef class Plan(Counted):
     Args:
         group: The group.
         topic: The topic.
+        key: Where the group's offsets of the topic are kept.
         queues: How many queues may be read.
         is_wanted: Tells by tags code whether a message is wanted; ``None`` for all.
         json: The answer with a JSON header.
@@ -122,16 +128,18 @@ cdef class Plan(Counted):
 
     cdef readonly str group
     cdef readonly str topic
+    cdef readonly str key
     cdef bytes _topic
     cdef int32_t _queues
     cdef object _is_wanted
     cdef Template _json
     cdef Template _binary
 
-    def __init__(self, str group not None, str topic not None, int32_t queues, is_wanted,
-                 Template json not None, Template binary not None):
+    def __init__(self, str group not None, str topic not None, str key not None, int32_t queues,
+                 is_wanted, Template json not None, Template binary not None):
         self.group = group
         self.topic = topic
+        self.key = key
         self._topic = topic.encode()
         self._queues = queues
         self._is_wanted = is_wanted
@@ -299,14 +307,15 @@ cdef class Wire:
         return drained
 
     def take(self, const unsigned char[::1] data not None, Py_ssize_t position, Peer peer not None,
-             *, int64_t now_ms, bint dispatch, bint waits, bint pulls, Py_ssize_t max_output):
+             *, int64_t now_ms, bint appends, bint dispatch, bint waits, bint pulls, Py_ssize_t max_output):
         """Handle plain frames from ``position`` on.
 
         Args:
             data: What was read.
             position: Where the first frame starts.
             peer: Who sent it.
-            now_ms: The store timestamp; negative when nothing may be appended.
+            now_ms: The store timestamp, or -1.
+            appends: Whether anything may be appended.
             dispatch: Whether what is appended is dispatched at once.
             waits: Whether the answers to sends are to be kept back.
             pulls: Whether pulls are answered on this port.
@@ -321,7 +330,7 @@ cdef class Wire:
         cdef const unsigned char *frame
         cdef Request request
         self.messages = self.waiting_answers = self.gets = self.got_messages = 0
-        self._may_send = UNKNOWN if now_ms >= 0 else False
+        self._may_send = UNKNOWN if appends else False
         self._waits = waits
         self._is_open = False
         self._target.now_ms = now_ms

@@ -9,13 +9,14 @@ anything they depend on changes. What it says has the forms of :mod:`roquet.brok
 from __future__ import annotations
 
 import logging
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.lane_answers import WaitingAnswers, cut_answer, ipv4_peer, sent_answer
 from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
+from roquet.broker.manager.consumer_offset import ConsumerOffsetManager, offset_key
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.inner_message import added_properties
@@ -205,6 +206,12 @@ class WireLane:
             and not self._pulls.consume_hooks
             and store.flags.is_readable
         )
+        read = None
+        if pulls and peer.is_reader:
+            read = store.read_plain(partial(self._read, peer, data, position))
+            if read.position == len(data):
+                return read
+            position = read.position
         taken = None
 
         def append(now_ms: int, dispatch: bool) -> int:  # noqa: FBT001 - called once a burst
@@ -214,6 +221,7 @@ class WireLane:
                 position,
                 peer,
                 now_ms=now_ms,
+                appends=now_ms >= 0,
                 dispatch=dispatch,
                 waits=self._waits,
                 pulls=pulls,
@@ -231,11 +239,35 @@ class WireLane:
             store.put_plain(append, waiting)
             assert taken is not None, "the store has called"
             waiting.hold(taken[3], wire.waiting_answers, wire.drain_sends())
-        self.requests_taken += taken[1]
+        peer.is_reader = wire.gets > 0 and not wire.messages
+        position, requests, answers, _ = taken
+        self._count(requests)
+        if read is not None:
+            return Taken(position, read.requests + requests, read.answers + answers)
+        return Taken(position, requests, answers)
+
+    def _read(self, peer: _wire.Peer, data: bytes | bytearray, position: int, now_ms: int) -> Taken:
+        """Handle frames that append nothing, of a connection that has last sent only such."""
+        position, requests, answers, _ = self.wire.take(
+            data,
+            position,
+            peer,
+            now_ms=now_ms,
+            appends=False,
+            dispatch=False,
+            waits=False,
+            pulls=True,
+            max_output=OUTPUT_BYTES_MAX,
+        )
+        self._count(requests)
+        return Taken(position, requests, answers)
+
+    def _count(self, requests: int) -> None:
+        wire, stats = self.wire, self._store.stats
+        self.requests_taken += requests
         if wire.gets:
-            store.stats.get_found += wire.gets
-            store.stats.get_messages += wire.got_messages
-        return Taken(taken[0], taken[1], taken[2])
+            stats.get_found += wire.gets
+            stats.get_messages += wire.got_messages
 
     def collect(self) -> None:
         """Put what was counted where it is looked at."""
@@ -324,6 +356,7 @@ class WireRules:
         return _wire.Plan(
             header.consumer_group,
             header.topic,
+            offset_key(header.topic, header.consumer_group),
             admitted.topic.read_queue_nums,
             None if wanted is None else wanted.by_queue,
             *_templates(self._responses.make(context, header, admitted, found)),
@@ -337,7 +370,7 @@ class WireRules:
         self, plan: _wire.Plan, queue_id: int, next_offset: int, committed: int | None
     ) -> None:
         """Keep where a group reads and, if the pull says so, how far it has consumed."""
-        self._offsets.commit_pull(plan.group, plan.topic, queue_id, next_offset)
+        self._offsets.commit_pull_at(plan.key, queue_id, next_offset)
         if committed is not None:
             self._offsets.commit(plan.group, plan.topic, queue_id, committed)
 

@@ -190,12 +190,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop: a read brought bytes."""
-        began_ns = self._activity_ns = self._endpoint.clock.monotonic_ns()
+        endpoint = self._endpoint
+        began_ns = self._activity_ns = endpoint.clock.monotonic_ns()
         if self.is_closed:
             return
         self._decoder.feed(data)
-        self.pump()
-        self._endpoint.held(self)
+        self._pump()
+        if endpoint.large or self._decoder.buffered_bytes:
+            endpoint.held(self)
         if len(data) < _LARGE_READ_BYTES:
             self._turn_began_ns = 0
         else:
@@ -219,8 +221,10 @@ class Connection(asyncio.Protocol):
 
     def pump(self) -> None:
         """Take frames as far as the limits allow, then write the answers that are ready."""
-        if self._pumping or self.is_closed:
-            return
+        if not (self._pumping or self.is_closed):
+            self._pump()
+
+    def _pump(self) -> None:
         self._pumping = True
         starved = False
         fault: ProtocolError | None = None
@@ -255,12 +259,13 @@ class Connection(asyncio.Protocol):
         return position
 
     def _must_wait(self) -> bool:
-        limits = self._limits
-        return (
-            (self._writable is not None and not self._endpoint.reads_while_unwritten)
-            or self._in_flight >= limits.max_in_flight
+        limits, endpoint = self._limits, self._endpoint
+        if self._writable is not None and not endpoint.reads_while_unwritten:
+            return True
+        return endpoint.in_flight > 0 and (
+            self._in_flight >= limits.max_in_flight
             or self._in_flight_bytes >= limits.max_in_flight_bytes
-            or self._endpoint.is_full
+            or endpoint.is_full
         )
 
     def _steer_reading(self, *, starved: bool) -> None:

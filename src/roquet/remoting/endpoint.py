@@ -139,6 +139,9 @@ class Endpoint:
         serialize_type: How our headers are written. ``None``: answers as their requests are,
             requests as JSON.
         reads_while_unwritten: Whether a peer that does not read is still read from.
+
+    Attributes:
+        large: Connections that hold much, as :meth:`held` saw them last.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ class Endpoint:
         self._next_connection_id = 0
         self._running: set[asyncio.Future[Answer | None]] = set()
         self._blocked: dict[Connection, None] = {}
-        self._large: set[Connection] = set()
+        self.large: set[Connection] = set()
         self._idle_check: asyncio.TimerHandle | None = None
 
     @property
@@ -192,7 +195,7 @@ class Endpoint:
         """Forget a connection that ended."""
         self.connections.discard(connection)
         self._blocked.pop(connection, None)
-        self._large.discard(connection)
+        self.large.discard(connection)
         self.statistics.connections_closed += 1
         for listener in self.close_listeners:
             asyncio.get_running_loop().call_soon(listener, connection)
@@ -250,15 +253,15 @@ class Endpoint:
     def held(self, connection: Connection) -> None:
         """Look at how much a connection holds; cut off whoever holds most beyond the limit."""
         if connection.held_bytes < LARGE_HOLDING_BYTES:
-            self._large.discard(connection)
+            self.large.discard(connection)
             return
-        self._large.add(connection)
-        holdings = {each: each.held_bytes for each in self._large}
+        self.large.add(connection)
+        holdings = {each: each.held_bytes for each in self.large}
         total = sum(holdings.values())
         while total > self.limits.max_held_bytes and holdings:
             worst = max(holdings, key=lambda each: holdings[each])
             total -= holdings.pop(worst)
-            self._large.discard(worst)
+            self.large.discard(worst)
             worst.cut_off("all connections together hold too much")
 
     def close_idle_connections(self) -> None:

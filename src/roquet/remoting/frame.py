@@ -137,6 +137,10 @@ class FrameDecoder:
         """
         if self._error is not None:
             raise self._error
+        if self._position == len(self._buffer):
+            self._buffer = b""
+            self._position = 0
+            return None
         try:
             return self._cut()
         except ProtocolError as error:

@@ -123,7 +123,11 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note the offset after what a group pulled."""
-        self._put(self._pull, offset_key(topic, group), queue_id, queue_offset)
+        self.commit_pull_at(offset_key(topic, group), queue_id, queue_offset)
+
+    def commit_pull_at(self, key: str, queue_id: int, queue_offset: int) -> None:
+        """As :meth:`commit_pull`, with the :func:`offset_key` of topic and group."""
+        self._put(self._pull, key, queue_id, queue_offset)
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """The offset after what a group pulled, else where it goes on; -1 when unknown."""

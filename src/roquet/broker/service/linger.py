@@ -45,6 +45,7 @@ class Linger:
         self._awake_until_ns = 0
         self._turns_left = 0
         self._is_awake = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_awake(self) -> bool:
@@ -62,12 +63,17 @@ class Linger:
         self._turns_left = TURNS_MAX
         if not self._is_awake:
             self._is_awake = True
-            asyncio.get_running_loop().call_soon(self._stay)
+            self._loop = self._loop or asyncio.get_running_loop()
+            self._loop.call_soon(self._stay)
 
     def _stay(self) -> None:
         """A callback that is always ready keeps the loop from waiting for anything else."""
         self._turns_left -= 1
-        if self._turns_left and self._clock.monotonic_ns() < self._awake_until_ns:
-            asyncio.get_running_loop().call_soon(self._stay)
+        if (
+            self._loop is not None
+            and self._turns_left
+            and self._clock.monotonic_ns() < self._awake_until_ns
+        ):
+            self._loop.call_soon(self._stay)
         else:
             self._is_awake = False
