@@ -1,9 +1,9 @@
 """Speed of the broker against Apache RocketMQ 5.4.0, both sides in the same run.
 
-Run with ``make bench`` or ``python -m benchmarks.broker``. Every group of rows starts one side,
-measures, stops it, then does the same with the other; that is a round. Of several rounds the best
-of each side counts, the one least disturbed by others on the machine. Absolute numbers differ from
-machine to machine and from minute to minute; the ratios are what the goals are about.
+Run with ``make bench`` or ``python -m benchmarks.broker``. Every row starts one side, measures,
+stops it, then does the same with the other; that is a round. Of several rounds the best of each
+side counts, the one least disturbed by others on the machine. Absolute numbers differ from machine
+to machine and from minute to minute; the ratios are what the goals are about.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Row:
 
     Attributes:
         name: What ``--only`` takes.
-        group: Which rows share a start of the broker.
+        group: Which rows may share a broker.
         arguments: The load, in the load generator's words.
         measures: What is taken from it.
     """
@@ -138,6 +138,7 @@ ANONYMOUS = "broker_anon_MB"
 
 # What is pulled stays in memory, and lasts for the measured time.
 PULL_RATE_MAX = 700_000
+WARM_S = 2.0
 PULL_WARM_S = 0.5
 PULL_PART_READ = 0.8
 PULL_MEMORY_SHARE = 0.1
@@ -181,7 +182,8 @@ class Bench:
         base: A folder for everything.
         wanted: The rows to measure.
         seconds: How long each load is measured.
-        warm: How long it runs before, and a fresh broker before its first.
+        hot_s: How long a broker is under load before rows are measured that share it; with 0 each
+            row has a broker of its own.
         java: The other side; ``None`` measures Roquet alone.
         ballast: What fills free memory before each load; ``None`` leaves it as it is.
     """
@@ -192,7 +194,7 @@ class Bench:
         wanted: Sequence[str],
         *,
         seconds: float,
-        warm: float,
+        hot_s: float,
         java: Side | None,
         ballast: Ballast | None = None,
     ) -> None:
@@ -200,7 +202,7 @@ class Bench:
         self._base = base
         self._wanted = wanted
         self._seconds = seconds
-        self._warm = warm
+        self._hot_s = hot_s
         self._java = java
         self._ballast = ballast
         self._program = build_loadgen(base)
@@ -215,8 +217,10 @@ class Bench:
             if not rows and not starts_wanted:
                 continue
             ours = RoquetSide(pure=group == "pure")
-            for side in [ours] if self._java is None else [self._java, ours]:
-                self._measure_group(side, group, rows)
+            sides = [ours] if self._java is None else [self._java, ours]
+            for part in [[row] for row in rows] if rows and not self._hot_s else [rows]:
+                for side in sides:
+                    self._measure_group(side, group, part)
         if MANY in self._wanted:
             self._measure_many()
 
@@ -227,8 +231,8 @@ class Bench:
             if group != "pure":
                 self.numbers.starts_s[name].append(running.start_s)
             say(f"{side.name}: first message after {running.start_s:.2f} s")
-            if rows:
-                self._load(running, SEND, self._warm)
+            if self._hot_s:
+                self._load(running, SEND, self._hot_s)
             stored = 0.0
             for row in rows:
                 if row.measures is PULL_MEASURES:
@@ -266,7 +270,7 @@ class Bench:
         topics = [f"Many{number:05}" for number in range(MANY_TOPICS)]
         settings: Settings = {"flushDiskType": ASYNC}
         with self._running(side, settings) as running:
-            self._load(running, SEND, self._warm)
+            self._load(running, SEND, self._hot_s or WARM_S)
             small = self._load(running, SEND, self._seconds)
         say(f"{side.name}: alone {describe(small)}")
         with self._folder() as folder:
@@ -277,7 +281,7 @@ class Bench:
             with stopping(side.start(folder, settings)) as running:
                 say(f"{side.name}: first message after {running.start_s:.2f} s")
                 with idle_connections(running.address, MANY_CONNECTIONS):
-                    self._load(running, SEND, self._warm)
+                    self._load(running, SEND, self._hot_s or WARM_S)
                     large = self._load(running, SEND, self._seconds)
                 say(f"{side.name}: with them {describe(large)}")
                 self.numbers.many.append(
@@ -295,7 +299,7 @@ class Bench:
         arguments: Sequence[str],
         seconds: float,
         *,
-        warm: float | None = None,
+        warm: float = WARM_S,
     ) -> Result:
         os.sync()  # what the load before left to write must not slow this one down
         if self._ballast is not None:
@@ -306,7 +310,7 @@ class Bench:
             running.pid,
             arguments,
             seconds=seconds,
-            warm=min(self._warm, 2) if warm is None else warm,
+            warm=warm,
         )
 
     @contextmanager
@@ -409,7 +413,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
                         help=f"one of {', '.join(ROW_NAMES)}; may be repeated")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10, help="measured time of each load")
-    parser.add_argument("--warm", type=float, default=10, help="load on a fresh broker before")
+    parser.add_argument("--hot", type=float, default=0, metavar="SECONDS",
+                        help="rows share a broker that was under load so long before")  # fmt: skip
     parser.add_argument("--skip-java", action="store_true", help="measure Roquet alone")
     parser.add_argument("--cold", action="store_true", help="leave free memory as it is")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
@@ -430,7 +435,7 @@ def main(arguments: list[str] | None = None) -> int:
         java = None if options.skip_java or set(wanted) == {MANY} else JavaSide()
         ballast = None if options.cold else stack.enter_context(Ballast(base))
         bench = Bench(
-            base, wanted, seconds=options.seconds, warm=options.warm, java=java, ballast=ballast
+            base, wanted, seconds=options.seconds, hot_s=options.hot, java=java, ballast=ballast
         )
         for number in range(1, options.rounds + 1):
             say(f"round {number} of {options.rounds}")
@@ -447,6 +452,7 @@ def main(arguments: list[str] | None = None) -> int:
         "python": platform.python_version(),
         "rounds": options.rounds,
         "seconds": options.seconds,
+        "brokers": f"after {options.hot:g} s of load" if options.hot else "fresh",
         "memory": "cold" if options.cold else "filled",
         "java_heap_mb": None if java is None else java.heap_mb,
     }

@@ -311,7 +311,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="measured time of each load")
     parser.add_argument("--warm", type=float, default=2, help="load before it")
-    parser.add_argument("--java-warm", type=float, default=10, help="the same for the Java client")
+    parser.add_argument("--java-warm", type=float, default=2, help="the same for the Java client")
     parser.add_argument("--messages", type=int, default=10_000_000, help="of the row 'memory'")
     parser.add_argument("--skip-java", action="store_true", help="measure Roquet's client alone")
     parser.add_argument("--cold", action="store_true", help="leave free memory as it is")
