@@ -176,6 +176,18 @@ def test_one_way_requests_are_taken_and_not_answered(kind: LaneKind, code: int) 
     assert taken >= 3 if takes(kind, code) else taken == 0
 
 
+@pytest.mark.parametrize("config", [CONFIG, SYNC], ids=["async", "sync"])
+def test_a_reader_may_begin_to_send_and_go_on_reading(config: MessageStoreConfig) -> None:
+    pull = json_frame(RequestCode.PULL_MESSAGE, 1, 0, PULL, b"")
+    commit = json_frame(RequestCode.UPDATE_CONSUMER_OFFSET, 2, 0, COMMIT, b"")
+    send = json_frame(RequestCode.SEND_MESSAGE_V2, 3, 0, SEND, b"body", style=1)
+    mixed = pull + commit + send + pull + send
+    play = [pull, pull, mixed, mixed, pull, pull + commit, pull + mixed[:20], mixed[20:], pull]
+    taken, requests_in_all = compare([play], config, LaneKind.COMPILED)
+    assert requests_in_all == len(PRELUDE) + 22
+    assert taken >= 20
+
+
 @LANES
 @pytest.mark.parametrize("config", [CONFIG, SYNC], ids=["async", "sync"])
 def test_long_reads_run_over_the_ends_of_files(kind: LaneKind, config: MessageStoreConfig) -> None:
