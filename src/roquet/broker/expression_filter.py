@@ -19,8 +19,9 @@ from functools import partial
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_filter import ConsumerFilter, ConsumerFilterManager
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager
 from roquet.filter.bloom import BitsArray
+from roquet.filter.consumer_filters import ConsumerFilter, filter_bitmap
 from roquet.filter.sql92 import Sql92Expression
 from roquet.format.commit_log import DispatchRequest, record_properties
 from roquet.format.consume_queue_ext import CqExtUnit
@@ -33,8 +34,8 @@ from roquet.store.reader import MessageFilter, QueueFilter
 
 __all__ = [
     "bitmap_filter",
+    "dispatch_bitmap",
     "expression_filter",
-    "filter_bitmap",
     "make_filters",
     "retry_filter",
 ]
@@ -44,9 +45,6 @@ log = logging.getLogger(__name__)
 ENTRIES_MAX = 256
 CHARACTERS_MAX = 128 << 10
 """Characters of an expression times messages that one read judges."""
-
-BITMAP_CHARACTERS_MAX = 16 << 10
-"""Characters of a topic's expressions up to which each new message is judged for them all."""
 
 
 def make_filters(
@@ -65,7 +63,7 @@ def make_filters(
     consumers.group_gone.append(filters.unregister)
     if config.calculate_filter_bitmap:
         if store.config.consume_queue_ext:
-            store.dispatcher.bitmap = partial(filter_bitmap, filters)
+            store.dispatcher.bitmap = partial(dispatch_bitmap, filters)
         else:
             log.warning("enableCalcFilterBitMap has no effect without enableConsumeQueueExt")
     return filters
@@ -118,22 +116,12 @@ def _entries_max(expression: Sql92Expression) -> int:
     return max(1, min(ENTRIES_MAX, CHARACTERS_MAX // max(1, len(expression.text))))
 
 
-def filter_bitmap(filters: ConsumerFilterManager, request: DispatchRequest) -> bytes | None:
-    """The bit map of a message that is being dispatched.
-
-    The dead are judged for too: their consumers may come back. ``None`` if nobody filters the
-    topic, or so many do that it would hold up whoever sends.
-    """
+def dispatch_bitmap(filters: ConsumerFilterManager, request: DispatchRequest) -> bytes | None:
+    """The bit map of a message that is being dispatched."""
     judges = filters.of_topic(request.topic)
-    if not judges or sum(len(each.data.expression) for each in judges) > BITMAP_CHARACTERS_MAX:
-        return None
-    bitmap = BitsArray.of_length(filters.bloom.bit_count)
     try:
-        for data, expression, _ in judges:
-            if data.bloom_filter_data is not None and expression.matches(request.properties):
-                filters.bloom.add(data.bloom_filter_data, bitmap)
+        return filter_bitmap(judges, filters.bloom.bit_count, request.properties)
     except Exception:
         # Without a bit map the message is judged when it is pulled; dispatch goes on.
         log.exception("no bit map for the message at %d", request.physical_offset)
         return None
-    return bytes(bitmap)

@@ -6,14 +6,21 @@ Owns which they are, and whether one can be read.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
-from roquet.model.fastjson import JsonSyntaxError, loads
+import msgspec
+
+from roquet.errors import ConfigError
+from roquet.model.fastjson import JsonSyntaxError, loads, without_nulls
 
 BACKUP_SUFFIX = ".bak"
 TOPICS = "topics.json"
+CONSUMER_FILTERS = "consumerFilter.json"
 _JSON_SUFFIX = ".json"
 _JSON_WITHOUT_SUFFIX = frozenset({"transactionMetrics", "timermetrics"})
 _TOPIC_TABLE = "topicConfigTable"
+
+T = TypeVar("T")
 
 
 def json_names(listed: Iterable[str]) -> list[str]:
@@ -48,3 +55,23 @@ def topic_names(data: bytes | None) -> set[str] | None:
     value = loads(data)
     table = value.get(_TOPIC_TABLE) if isinstance(value, dict) else None
     return {str(name) for name in table} if isinstance(table, dict) else None
+
+
+def decode_table(table_type: type[T], text: str) -> T:
+    """Read the text of a table: standard JSON, or fastjson's dialect.
+
+    Unknown members are passed over, and members that are null count as missing, as upstream
+    reads them.
+
+    Raises:
+        ConfigError: The text is no such table.
+    """
+    try:
+        return msgspec.json.decode(text, type=table_type)
+    except (msgspec.MsgspecError, RecursionError):
+        pass  # Bare keys or nulls, or really bad: the other reader tells.
+    try:
+        return msgspec.convert(without_nulls(loads(text)), table_type, strict=False)
+    except (JsonSyntaxError, msgspec.MsgspecError) as error:
+        reason = error.detail if isinstance(error, JsonSyntaxError) else str(error)
+        raise ConfigError(f"The text is no {table_type.__name__}.", detail=reason) from error

@@ -72,6 +72,38 @@ def real_offset_of(address: int) -> int:
     return address - _LONG_MIN
 
 
+def fits(size_bytes: int, file_bytes: int) -> bool:
+    """Whether a unit can be stored in files of a length."""
+    return size_bytes <= min(UNIT_BYTES_MAX, file_bytes - END_RESERVED_BYTES)
+
+
+def place_after(end: int, size_bytes: int, file_bytes: int) -> int:
+    """Real offset of the unit that follows those that end at ``end``.
+
+    Example:
+        >>> place_after(60, 20, 100), place_after(80, 20, 100)
+        (60, 100)
+    """
+    rest = file_bytes - end % file_bytes
+    return end if size_bytes <= rest - END_RESERVED_BYTES else end + rest
+
+
+def end_after(end: int, size_bytes: int, count: int, file_bytes: int) -> int:
+    """Real offset behind ``count`` units of one length that follow those that end at ``end``.
+
+    Example:
+        >>> end_after(60, 20, 1, 100), end_after(60, 20, 6, 100)
+        (80, 220)
+    """
+    usable = file_bytes - END_RESERVED_BYTES
+    room = (usable - end % file_bytes) // size_bytes
+    if count <= room:
+        return end + count * size_bytes
+    full_files, last = divmod(count - room - 1, usable // size_bytes)
+    next_file = end - end % file_bytes + file_bytes
+    return next_file + full_files * file_bytes + (last + 1) * size_bytes
+
+
 def pack_unit(unit: CqExtUnit) -> bytes:
     """The bytes of a unit."""
     return (

@@ -113,10 +113,7 @@ class ConsumeQueueExt:
             OSError: The disk refused; the same place is tried again by the next call.
         """
         size = unit.size_bytes
-        if (
-            size > min(layout.UNIT_BYTES_MAX, self._file_bytes - layout.END_RESERVED_BYTES)
-            or self._end + size > layout.REAL_OFFSET_MAX
-        ):
+        if not layout.fits(size, self._file_bytes) or self._end + size > layout.REAL_OFFSET_MAX:
             return layout.NO_ADDRESS
         if self._end + size > self._last_file_end - layout.END_RESERVED_BYTES:
             self._end_last_file()

@@ -32,8 +32,9 @@ import msgspec
 from msgspec import Struct
 
 from roquet.errors import ConfigError, StoreError
+from roquet.format.config_files import decode_table
 from roquet.model.data_version import DataVersion
-from roquet.model.fastjson import JsonSyntaxError, WritableJson, dumps, loads, without_nulls
+from roquet.model.fastjson import WritableJson, dumps
 from roquet.remoting.endpoint import LogLimiter
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
@@ -61,26 +62,6 @@ V = TypeVar("V")
 def config_path(store_root: str, name: str) -> Path:
     """Where a table is kept."""
     return Path(store_root) / CONFIG_DIRECTORY / name
-
-
-def decode_table(table_type: type[T], text: str) -> T:
-    """Read the text of a table: standard JSON, or fastjson's dialect.
-
-    Unknown members are passed over, and members that are null count as missing, as upstream
-    reads them.
-
-    Raises:
-        ConfigError: The text is no such table.
-    """
-    try:
-        return msgspec.json.decode(text, type=table_type)
-    except (msgspec.MsgspecError, RecursionError):
-        pass  # Bare keys or nulls, or really bad: the other reader tells.
-    try:
-        return msgspec.convert(without_nulls(loads(text)), table_type, strict=False)
-    except (JsonSyntaxError, msgspec.MsgspecError) as error:
-        reason = error.detail if isinstance(error, JsonSyntaxError) else str(error)
-        raise ConfigError(f"The text is no {table_type.__name__}.", detail=reason) from error
 
 
 def pretty(value: WritableJson, *, level: int) -> str:

@@ -25,20 +25,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, field
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.config_manager import ConfigManager, config_path, decode_table
 from roquet.errors import ProtocolError
-from roquet.filter.bloom import BloomFilter, BloomFilterData
-from roquet.filter.sql92 import Sql92Error, Sql92Expression, compile_sql92
+from roquet.filter.bloom import BloomFilter
+from roquet.filter.consumer_filters import (
+    ConsumerFilter,
+    ConsumerFilterData,
+    ConsumerFilters,
+    TopicFilters,
+    compile_expression,
+)
+from roquet.filter.sql92 import Sql92Error
 from roquet.filter.sql92.expression import EXPRESSION_CHARACTERS_MAX
 from roquet.filter.tags import is_tag_type
+from roquet.format.config_files import CONSUMER_FILTERS
 from roquet.model.fastjson import WritableJson, dumps
-from roquet.model.subscription import EXPRESSION_TYPE_SQL92, SubscriptionData
+from roquet.model.subscription import SubscriptionData
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
@@ -64,75 +70,6 @@ CHARACTERS_A_HEARTBEAT_MAX = EXPRESSION_CHARACTERS_MAX
 
 SILENT_MS = 30_000
 """How long ago a filter that lived when the broker went away is taken to have died."""
-
-_FILE_NAME = "consumerFilter.json"
-
-
-class ConsumerFilterData(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A filter, as the file has it.
-
-    Attributes:
-        born_time_ms: When it was registered with this expression.
-        dead_time_ms: When its last client went away, if that is later than it was born.
-        client_version: The version of the subscription it came from.
-    """
-
-    bloom_filter_data: BloomFilterData | None = None
-    born_time_ms: int = field(default=0, name="bornTime")
-    client_version: int = 0
-    consumer_group: str = ""
-    dead_time_ms: int = field(default=0, name="deadTime")
-    expression: str = ""
-    expression_type: str = ""
-    topic: str = ""
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether nobody uses it."""
-        return self.dead_time_ms >= self.born_time_ms
-
-
-class TopicFilters(Struct, kw_only=True, rename="camel"):
-    """The filters of a topic by group."""
-
-    group_filter_data: dict[str, ConsumerFilterData] = field(default_factory=dict)
-    topic: str = ""
-
-
-class ConsumerFilters(Struct, kw_only=True, rename="camel"):
-    """What the file holds."""
-
-    filter_data_by_topic: dict[str, TopicFilters] = field(default_factory=dict)
-
-
-class ConsumerFilter(NamedTuple):
-    """A filter that can be used.
-
-    Attributes:
-        data: What is kept of it.
-        expression: Its expression, compiled.
-        judged_from_ms: Bit maps of messages that were stored later speak for it.
-    """
-
-    data: ConsumerFilterData
-    expression: Sql92Expression
-    judged_from_ms: int
-
-
-def compile_expression(kind: str, text: str) -> Sql92Expression:
-    """Read an expression that is not one of tags.
-
-    Raises:
-        ProtocolError: There is no such type of expressions.
-        Sql92Error: The expression is refused; the message is what clients are told.
-    """
-    if kind != EXPRESSION_TYPE_SQL92:
-        raise ProtocolError(
-            f"There are no expressions of type {kind[:40]}.",
-            code="unknown_expression_type",
-            hint="Filter by TAG or SQL92.",
-        )
-    return compile_sql92(text)
 
 
 def filter_members(data: ConsumerFilterData) -> WritableJson:
@@ -205,7 +142,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
         latest_store_time_ms: Callable[[], int],
     ) -> ConsumerFilterManager:
         """The filters, kept in the store of ``config``."""
-        file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
+        file = ConfigFile(config_path(config.store_root, CONSUMER_FILTERS), files, decode=_decode)
         return cls(config, file, clock, latest_store_time_ms=latest_store_time_ms)
 
     def find(self, topic: str, group: str) -> ConsumerFilter | None:
@@ -358,7 +295,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             for group, data in filters.group_filter_data.items()
         ]
         if not all(self.bloom.is_valid(data.bloom_filter_data) for data in found):
-            log.info("%s is of another bloom filter and not used", _FILE_NAME)
+            log.info("%s is of another bloom filter and not used", CONSUMER_FILTERS)
             return True
         now_ms = self._clock.now_ms()
         judged_from_ms = max(now_ms, self._latest_store_time_ms())
@@ -366,7 +303,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             try:
                 expression = compile_expression(data.expression_type, data.expression)
             except (ProtocolError, Sql92Error) as error:
-                log.warning("%s: %.200s", _FILE_NAME, error.message)
+                log.warning("%s: %.200s", CONSUMER_FILTERS, error.message)
                 continue
             dead_time_ms = data.dead_time_ms
             if not data.is_dead:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from roquet.cli.spark.run import JobRun, job_options, run_job
 from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
+
+if TYPE_CHECKING:
+    from roquet.spark.jobs.rebuild import ExtKind
 
 
 @click.command()
@@ -21,6 +26,13 @@ from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
 )
 @click.option("--index-slots", type=click.IntRange(min=1), help="The broker's maxHashSlotNum.")
 @click.option("--index-entries", type=click.IntRange(min=2), help="The broker's maxIndexNum.")
+@click.option(
+    "--ext",
+    type=click.Choice(["auto", "none", "units", "bitmaps"]),
+    default="auto",
+    show_default=True,
+    help="Make a ConsumeQueueExt: as the store has it, none, without or with bit maps of filters.",
+)
 @job_options
 def rebuild(
     *,
@@ -29,9 +41,10 @@ def rebuild(
     delay_levels: str,
     index_slots: int | None,
     index_entries: int | None,
+    ext: ExtKind,
     run: JobRun,
 ) -> None:
-    """Make ConsumeQueue and index anew from the log, into another directory."""
+    """Make ConsumeQueue, its extension and the index anew from the log, into another directory."""
     from roquet.spark.jobs import rebuild as job
 
     run_job(
@@ -45,6 +58,7 @@ def rebuild(
             delay_levels=delay_levels,
             index_slots=index_slots,
             index_entries=index_entries,
+            ext=ext,
             is_dry_run=run.is_dry_run,
         ),
         is_short=False,

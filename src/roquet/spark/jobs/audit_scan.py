@@ -28,7 +28,8 @@ from roquet.runtime.files import Files
 from roquet.spark.jobs import audit_findings as kinds
 from roquet.spark.jobs.audit_findings import Findings, queue_name
 from roquet.spark.jobs.audit_index import IndexMatcher, IndexSpan
-from roquet.spark.log.queue_files import QueueFiles, read_queues
+from roquet.spark.log.queue_extensions import extensions_of, read_extension
+from roquet.spark.log.queue_files import QueueFiles
 from roquet.spark.log.reading import LogRange
 from roquet.spark.log.records import Found, Hurt, record_at, records_of
 from roquet.spark.log.store_files import LogFiles, open_log
@@ -36,8 +37,6 @@ from roquet.spark.log.store_files import LogFiles, open_log
 UNIT_TYPE = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 HELD_RECORDS_MAX = 1 << 13
 """Records that are collected before they are compared with entries."""
-
-_EXT_DIRECTORY = "consumequeue_ext"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,11 +331,7 @@ class _Walk:
     def _extension_fault(self, address: int, key: QueueKey, record: DispatchRequest) -> str | None:
         """What is wrong with the unit that an entry names instead of a tags code."""
         if self._extensions is None:
-            directory = Path(self._rules.store) / _EXT_DIRECTORY
-            self._extensions = {
-                QueueKey(each.topic, each.queue_id): each
-                for each in read_queues(self._files, directory)
-            }
+            self._extensions = extensions_of(self._files, Path(self._rules.store))
         unit = read_extension(self._files, self._extensions.get(key), address)
         if unit is None:
             return f"points at {address}, where no unit is"
@@ -347,23 +342,6 @@ class _Walk:
                 f"its unit says {unit.store_timestamp_ms}, its record {record.store_timestamp_ms}"
             )
         return None
-
-
-def read_extension(files: Files, queue: QueueFiles | None, address: int) -> ext.CqExtUnit | None:
-    """The unit at an address of a ConsumeQueueExt, ``None`` if no whole one is there."""
-    offset = ext.real_offset_of(address)
-    for path, size in queue.parts if queue is not None else ():
-        start = int(path.name)
-        if start <= offset < start + size:
-            fd = files.open(path)
-            try:
-                data = files.read_at(
-                    fd, min(ext.UNIT_BYTES_MAX, start + size - offset), offset - start
-                )
-            finally:
-                files.close(fd)
-            return ext.unpack_unit(data)
-    return None
 
 
 def is_deleted(rules: AuditRules, queues: dict[QueueKey, QueueFiles], topic: str) -> bool:

@@ -10,9 +10,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from roquet.errors import StoreDamaged
+import msgspec
+
+from roquet.errors import ConfigError, StoreDamaged
+from roquet.filter.consumer_filters import ConsumerFilterData, ConsumerFilters
 from roquet.format.checkpoint import checkpoint_faults
-from roquet.format.config_files import BACKUP_SUFFIX, TOPICS, json_fault, json_names, topic_names
+from roquet.format.config_files import (
+    BACKUP_SUFFIX,
+    CONSUMER_FILTERS,
+    TOPICS,
+    decode_table,
+    json_fault,
+    json_names,
+    topic_names,
+)
 from roquet.format.file_parts import Parts, arrange_parts
 from roquet.format.index_file import HEADER_BYTES
 from roquet.runtime.files import Files
@@ -54,6 +65,20 @@ class StoreState:
             if names is not None:
                 return frozenset(names)
         return None
+
+    def consumer_filters(self) -> list[ConsumerFilterData]:
+        """SQL92 filters the broker has, by ``consumerFilter.json`` or its backup, if one tells."""
+        for name in (CONSUMER_FILTERS, CONSUMER_FILTERS + BACKUP_SUFFIX):
+            data = self._content(self.root / _CONFIG / name)
+            with suppress(ConfigError, UnicodeDecodeError):
+                if data is not None:
+                    table = decode_table(ConsumerFilters, data.decode()).filter_data_by_topic
+                    return [
+                        msgspec.structs.replace(each, topic=topic)
+                        for topic, filters in table.items()
+                        for each in filters.group_filter_data.values()
+                    ]
+        return []
 
     def batch_topics(self) -> frozenset[str]:
         """Topics whose queues are of the batch kind, which is kept elsewhere."""

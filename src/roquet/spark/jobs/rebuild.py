@@ -1,4 +1,4 @@
-"""ConsumeQueue and index made anew from the log, into another directory.
+"""ConsumeQueue, its extension and the index made anew from the log, into another directory.
 
 Owns the order of the passes. The log is read twice: first to count what each range gives, then to
 write it; ranges are worked on side by side. The files are those a broker would have written, byte
@@ -9,21 +9,22 @@ Invariants:
 * The store is never touched.
 * Queue offsets are never given out twice: a queue whose records have all expired is carried over.
 * Of a topic that was deleted and made anew, only the present life gets entries.
-
-Entries hold the tags code itself, as brokers without ConsumeQueueExt write it.
+* A bit map that might lack a filter is not made: a message would not be delivered for want of it.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from roquet.errors import SparkOptionError, StoreDamaged, StoreError
 from roquet.format.consume_queue import DEFAULT_FILE_BYTES, UNIT_BYTES
+from roquet.format.consume_queue_ext import DEFAULT_FILE_BYTES as EXT_FILE_BYTES
+from roquet.format.consume_queue_ext import is_ext_address
 from roquet.format.derived import QueueKey
 from roquet.format.index_file import file_size, name_after
 from roquet.format.index_view import DEFAULT_ENTRIES, DEFAULT_SLOTS
@@ -33,6 +34,7 @@ from roquet.runtime.files import Files
 from roquet.spark.jobs.audit_scan import queues_of
 from roquet.spark.jobs.audit_state import INDEX, ROCKSDB_QUEUES, StoreState
 from roquet.spark.jobs.inputs import ALL, Wanted
+from roquet.spark.jobs.rebuild_ext import ExtRules, sound_filters
 from roquet.spark.jobs.rebuild_survey import (
     BAD_RECORD,
     LogRules,
@@ -51,6 +53,7 @@ from roquet.spark.jobs.rebuild_write import (
     WriteWorker,
 )
 from roquet.spark.log.index_tables import index_places
+from roquet.spark.log.queue_extensions import CONSUME_QUEUE_EXT, extensions_of, read_extension
 from roquet.spark.log.queue_files import QueueFiles
 from roquet.spark.log.reading import LogRange
 from roquet.spark.log.records import plan_whole
@@ -62,7 +65,10 @@ from roquet.spark.tasks import run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["rebuild"]
+__all__ = ["ExtKind", "rebuild"]
+
+ExtKind: TypeAlias = Literal["auto", "none", "units", "bitmaps"]
+"""What is made of ConsumeQueueExts."""
 
 LEAP_MAX = 10_000_000
 """Queue offsets that may be left out at once; more are a damaged record, not a gap to fill."""
@@ -79,6 +85,14 @@ class _Plan:
     queue_file_bytes: int
     out: Path
 
+    @property
+    def parts(self) -> list[Path]:
+        """The directories that are made."""
+        names = [CONSUME_QUEUE, INDEX]
+        if self.rules.ext is not None:
+            names.insert(1, CONSUME_QUEUE_EXT)
+        return [self.out / name for name in names]
+
 
 def rebuild(
     spark: SparkSession,
@@ -89,19 +103,24 @@ def rebuild(
     delay_levels: str = DEFAULT_DELAY_LEVELS,
     index_slots: int | None = None,
     index_entries: int | None = None,
+    ext: ExtKind = "auto",
     split_bytes: int = SPLIT_BYTES,
     is_dry_run: bool = False,
 ) -> Report:
-    """Build ConsumeQueues and index of a store into another directory.
+    """Build ConsumeQueues, their extensions and the index of a store into another directory.
 
     Args:
         spark: A session; its executors write to ``out``, which they must all see.
         store: The store directory.
-        out: A new or empty directory, which gets ``consumequeue`` and ``index``.
+        out: A new or empty directory, which gets ``consumequeue`` and ``index``, and
+            ``consumequeue_ext`` if units are made.
         wanted: Must be all: half of a queue or index would look like a whole one.
         delay_levels: The broker's ``messageDelayLevel``, by which delayed messages are due.
         index_slots: The broker's ``maxHashSlotNum``, where its files do not tell.
         index_entries: The broker's ``maxIndexNum``, where its files do not tell.
+        ext: Whether entries lead to units of a ConsumeQueueExt: ``none``; ``units``, without bit
+            maps; ``bitmaps``, with those of the filters in the store's config; ``auto`` as the
+            store has them.
         split_bytes: About how much of the log a task reads.
         is_dry_run: Only tell what would be built.
 
@@ -110,7 +129,7 @@ def rebuild(
         ``duplicate`` of queue offsets, a ``restart`` that nothing confirms.
 
     Raises:
-        SparkOptionError: Only a part is wanted.
+        SparkOptionError: Only a part is wanted, or bit maps of a store that a broker has open.
         StoreError: The directory cannot be used, or sizes or delay levels cannot be told.
         StoreDamaged: Queue offsets leap so far that to fill the gap would fill the disk.
     """
@@ -120,7 +139,12 @@ def rebuild(
             hint="Leave --topics, --from and --to away.",
         )
     plan = _plan(
-        spark, store, out, delay_levels, (index_slots, index_entries), split_bytes=split_bytes
+        spark,
+        (store, out),
+        delay_levels,
+        (index_slots, index_entries),
+        ext,
+        split_bytes=split_bytes,
     )
     report = Report(job="rebuild", source=store, is_dry_run=is_dry_run)
     report.numbers |= {
@@ -129,12 +153,15 @@ def rebuild(
         "indexSlots": plan.shape.slots,
         "indexEntriesMax": plan.shape.entries,
     }
+    rules = plan.rules.ext
+    if rules is not None:
+        report.numbers |= {"extFileBytes": rules.file_bytes, "filters": len(rules.filters)}
     if is_dry_run:
         return report
     surveys = run_tasks(spark, plan.ranges, SurveyWorker(plan.rules))
     _check_delays(surveys)
     known = queues_of(plan.log)
-    queues = plan_queues(surveys, known)
+    queues = plan_queues(surveys, known, ext_file_bytes=0 if rules is None else rules.file_bytes)
     if queues.leap > LEAP_MAX:
         raise StoreDamaged(
             "Queue offsets of the log leap so far that nothing was built.",
@@ -146,25 +173,25 @@ def rebuild(
     try:
         _build(spark, plan, surveys, queues, known, report)
     except BaseException:
-        for part in (CONSUME_QUEUE, INDEX):
-            shutil.rmtree(plan.out / part, ignore_errors=True)
+        for part in plan.parts:
+            shutil.rmtree(part, ignore_errors=True)
         if not was_there:
             shutil.rmtree(plan.out, ignore_errors=True)
         raise
-    report.outputs += [str(plan.out / part) for part in (CONSUME_QUEUE, INDEX)]
+    report.outputs += map(str, plan.parts)
     return report
 
 
 def _plan(
     spark: SparkSession,
-    store: str,
-    out: str,
+    paths: tuple[str, str],
     delay_levels: str,
     index_shape: tuple[int | None, int | None],
+    ext: ExtKind,
     *,
     split_bytes: int,
 ) -> _Plan:
-    files = Files()
+    files, (store, out) = Files(), paths
     log = open_log(files, [store])
     root = log.root if log.root is not None else Path(store).resolve()
     state = StoreState(files, root)
@@ -176,7 +203,7 @@ def _plan(
         )
     return _Plan(
         log,
-        LogRules(store, delay_levels, state.batch_topics()),
+        LogRules(store, delay_levels, state.batch_topics(), _ext_rules(log, state, ext)),
         plan_whole(
             log,
             start=log.start_offset,
@@ -207,6 +234,42 @@ def _queue_file_bytes(log: LogFiles) -> int:
         size for queue in log.queues for _, size in queue.parts if size and size % UNIT_BYTES == 0
     )
     return max(sizes, key=lambda size: sizes[size], default=DEFAULT_FILE_BYTES)
+
+
+def _ext_rules(log: LogFiles, state: StoreState, kind: ExtKind) -> ExtRules | None:
+    """How units are made; ``None`` to make none."""
+    extensions = extensions_of(log.files, state.root)
+    if kind == "none" or (kind == "auto" and not extensions):
+        return None
+    sizes = Counter(size for each in extensions.values() for _, size in each.parts if size)
+    file_bytes = max(sizes, key=lambda size: sizes[size], default=EXT_FILE_BYTES)
+    if state.is_running:
+        # Its broker may have filters that are not in the file yet.
+        if kind == "bitmaps":
+            raise SparkOptionError(
+                "Bit maps of a store that a broker has open cannot be told.",
+                hint="Stop the broker, or take --ext units.",
+            )
+        return ExtRules(file_bytes)
+    filters = () if kind == "units" else sound_filters(state.consumer_filters())
+    if kind == "auto" and not _has_bitmaps(log, extensions, {each.topic for each in filters}):
+        filters = ()
+    return ExtRules(file_bytes, filters)
+
+
+def _has_bitmaps(
+    log: LogFiles, extensions: Mapping[QueueKey, QueueFiles], topics: Collection[str]
+) -> bool:
+    """Whether the newest unit of a queue of some topics has a bit map."""
+    for queue in log.queues:
+        if queue.topic in topics:
+            entry = queue.unit(queue.max_queue_offset - 1)
+            if entry is not None and is_ext_address(entry.tags_code):
+                key = QueueKey(queue.topic, queue.queue_id)
+                unit = read_extension(log.files, extensions.get(key), entry.tags_code)
+                if unit is not None and unit.filter_bitmap:
+                    return True
+    return False
 
 
 def _index_shape(
@@ -261,10 +324,9 @@ def _build(  # noqa: PLR0917 - what the survey gave
     report: Report,
 ) -> None:
     files = plan.log.files
-    queue_root, index_root = plan.out / CONSUME_QUEUE, plan.out / INDEX
-    files.make_dirs(queue_root)
-    files.make_dirs(index_root)
-    index = _plan_index(spark, plan, surveys, index_root)
+    for part in plan.parts:
+        files.make_dirs(part)
+    index = _plan_index(spark, plan, surveys, plan.out / INDEX)
     tasks, index_start = [], 0
     for number, ranges in enumerate(plan.ranges):
         here = surveys[number].queues
@@ -272,14 +334,13 @@ def _build(  # noqa: PLR0917 - what the survey gave
             WriteTask(
                 ranges,
                 {key: at for key, at in queues.expected[number].items() if key in here},
+                queues.unit_ends[number],
                 {key: at for key, at in queues.restarts.items() if key in here},
                 index_start,
             )
         )
         index_start += surveys[number].index_entries
-    worker = WriteWorker(
-        plan.rules, str(queue_root), plan.queue_file_bytes, plan.shape, tuple(index)
-    )
+    worker = WriteWorker(plan.rules, str(plan.out), plan.queue_file_bytes, plan.shape, tuple(index))
     entries = run_tasks(spark, tasks, worker)
     run_tasks(spark, index, ChainWorker(plan.shape))
     built = {key for survey in surveys for key in survey.queues}
@@ -290,7 +351,7 @@ def _build(  # noqa: PLR0917 - what the survey gave
     ]
     count = min(spark.sparkContext.defaultParallelism, len(carried))
     groups = [carried[part::count] for part in range(count)]
-    run_tasks(spark, groups, CarryWorker(plan.rules.store, str(queue_root)))
+    run_tasks(spark, groups, CarryWorker(plan.rules, str(plan.out)))
     report.numbers |= {
         "queues": len(built),
         "entries": sum(entries),

@@ -16,6 +16,7 @@ import numpy as np
 
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES
+from roquet.format.consume_queue_ext import END_MARK, address_of, pack_unit, place_after
 from roquet.format.derived import QueueKey
 from roquet.format.file_parts import file_name
 from roquet.format.index_file import (
@@ -27,6 +28,7 @@ from roquet.format.index_file import (
     seconds_since,
 )
 from roquet.runtime.files import Files
+from roquet.spark.jobs.rebuild_ext import UnitMaker
 from roquet.spark.jobs.rebuild_survey import LogRules, index_hashes
 from roquet.spark.log.index_tables import (
     PIECE_ENTRIES,
@@ -35,10 +37,11 @@ from roquet.spark.log.index_tables import (
     IndexPlace,
     read_entries,
 )
+from roquet.spark.log.queue_extensions import CONSUME_QUEUE_EXT, extensions_of
 from roquet.spark.log.queue_files import QueueFiles
 from roquet.spark.log.reading import LogRange
 from roquet.spark.log.records import Hurt, records_of
-from roquet.spark.log.store_files import open_log
+from roquet.spark.log.store_files import CONSUME_QUEUE, open_log
 
 HELD_BYTES_MAX = 8 << 20
 _FILLERS = 1 << 14
@@ -82,12 +85,14 @@ class WriteTask:
     Attributes:
         ranges: The range.
         expected: By queue: the offset at which its entries go on.
+        unit_ends: By queue: the real offset at which its units go on, if it gets any.
         restarts: By queue: physical offset from which on records count.
         index_start: How many index entries are in front of those of the range.
     """
 
     ranges: list[LogRange]
     expected: dict[QueueKey, int]
+    unit_ends: dict[QueueKey, int]
     restarts: dict[QueueKey, int]
     index_start: int
 
@@ -98,14 +103,14 @@ class WriteWorker:
 
     Attributes:
         rules: How the log becomes entries.
-        queue_root: The directory of the ConsumeQueues.
+        out: The directory that gets the directories of all kinds.
         queue_file_bytes: Length of a ConsumeQueue file.
         shape: That of index files.
         index: The index files in order.
     """
 
     rules: LogRules
-    queue_root: str
+    out: str
     queue_file_bytes: int
     shape: IndexShape
     index: tuple[IndexPart, ...]
@@ -117,10 +122,54 @@ class WriteWorker:
 
 @dataclass
 class _Pending:
-    """Entries of a queue that are not written yet."""
+    """Bytes of a queue that are not written yet, and the place of the first in all its files."""
 
-    first_offset: int
+    position: int
     data: bytearray = field(default_factory=bytearray)
+
+
+class _QueueBytes:
+    """What is written to the files of many queues, each queue's bytes in one go.
+
+    Attributes:
+        held_bytes: How many wait to be written.
+    """
+
+    def __init__(self, files: Files, root: Path, file_bytes: int) -> None:
+        self._files = files
+        self._root = root
+        self._file_bytes = file_bytes
+        self._pending: dict[QueueKey, _Pending] = {}
+        self.held_bytes = 0
+
+    def add(self, key: QueueKey, position: int, data: bytes) -> None:
+        """Put bytes behind those of the queue that wait."""
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = _Pending(position)
+        assert position == pending.position + len(pending.data)
+        pending.data += data
+        self.held_bytes += len(data)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for key, pending in self._pending.items():
+            self._write(key, pending)
+        self._pending.clear()
+        self.held_bytes = 0
+
+    def _write(self, key: QueueKey, pending: _Pending) -> None:
+        files, size = self._files, self._file_bytes
+        directory = files.inside(self._root, key.topic, str(key.queue_id))
+        files.make_dirs(directory)
+        position, data = pending.position, memoryview(pending.data)
+        while data:
+            start = position - position % size
+            room = min(start + size - position, len(data))
+            path = files.inside(directory, file_name(start))
+            write_part(files, path, size, data[:room], position - start)
+            position += room
+            data = data[room:]
 
 
 class _Writing:
@@ -131,11 +180,15 @@ class _Writing:
         self._task = task
         self._files = Files()
         self._expected = dict(task.expected)
-        self._pending: dict[QueueKey, _Pending] = {}
+        out, ext = Path(worker.out), worker.rules.ext
+        self._queues = _QueueBytes(self._files, out / CONSUME_QUEUE, worker.queue_file_bytes)
+        self._ext_file_bytes = 0 if ext is None else ext.file_bytes
+        self._ext = _QueueBytes(self._files, out / CONSUME_QUEUE_EXT, self._ext_file_bytes)
+        self._unit_maker = UnitMaker.of(ext)
+        self._unit_ends = dict(task.unit_ends)
         self._index_next = task.index_start
         self._index_first = task.index_start
         self._index_data = bytearray()
-        self._held_bytes = 0
         self._count = 0
 
     def run(self) -> int:
@@ -151,6 +204,15 @@ class _Writing:
         self._flush()
         return self._count
 
+    @property
+    def _held_bytes(self) -> int:
+        return self._queues.held_bytes + self._ext.held_bytes + len(self._index_data)
+
+    def _flush(self) -> None:
+        self._ext.flush()
+        self._queues.flush()
+        self._write_index()
+
     # -- queues -----------------------------------------------------------------------------
 
     def _put(self, key: QueueKey, queue_offset: int, record: DispatchRequest) -> None:
@@ -160,40 +222,28 @@ class _Writing:
         if expected is None:
             entries_a_file = self._worker.queue_file_bytes // UNIT_BYTES
             expected = queue_offset - queue_offset % entries_a_file
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = self._pending[key] = _Pending(expected)
         while expected < queue_offset:
             count = min(queue_offset - expected, _FILLERS)
-            self._hold(pending, FILLER * count)
+            self._queues.add(key, expected * UNIT_BYTES, FILLER * count)
             expected += count
-        self._hold(pending, UNIT.pack(record.physical_offset, record.size_bytes, record.tags_code))
+        tags_code = self._tags_code(key, record)
+        entry = UNIT.pack(record.physical_offset, record.size_bytes, tags_code)
+        self._queues.add(key, queue_offset * UNIT_BYTES, entry)
         self._expected[key] = queue_offset + 1
         self._count += 1
 
-    def _hold(self, pending: _Pending, data: bytes) -> None:
-        pending.data += data
-        self._held_bytes += len(data)
-
-    def _flush(self) -> None:
-        for key, pending in self._pending.items():
-            self._write_queue(key, pending)
-        self._pending.clear()
-        self._write_index()
-        self._held_bytes = 0
-
-    def _write_queue(self, key: QueueKey, pending: _Pending) -> None:
-        files, size = self._files, self._worker.queue_file_bytes
-        directory = files.inside(Path(self._worker.queue_root), key.topic, str(key.queue_id))
-        files.make_dirs(directory)
-        position, data = pending.first_offset * UNIT_BYTES, memoryview(pending.data)
-        while data:
-            start = position - position % size
-            room = min(start + size - position, len(data))
-            path = files.inside(directory, file_name(start))
-            write_part(files, path, size, data[:room], position - start)
-            position += room
-            data = data[room:]
+    def _tags_code(self, key: QueueKey, record: DispatchRequest) -> int:
+        """What an entry holds: the tags code, or the address of the unit that holds it."""
+        unit = None if self._unit_maker is None else self._unit_maker.unit(key, record)
+        if unit is None:
+            return record.tags_code
+        end = self._unit_ends[key]
+        place = place_after(end, unit.size_bytes, self._ext_file_bytes)
+        if place != end:
+            self._ext.add(key, end, END_MARK.ljust(place - end, b"\0"))
+        self._ext.add(key, place, pack_unit(unit))
+        self._unit_ends[key] = place + unit.size_bytes
+        return address_of(place)
 
     # -- index ------------------------------------------------------------------------------
 
@@ -205,7 +255,6 @@ class _Writing:
             seconds = seconds_since(begin_ms, record.store_timestamp_ms)
             self._index_data += ENTRY.pack(key_hash, record.physical_offset, seconds, 0)
             self._index_next += 1
-            self._held_bytes += ENTRY.size
 
     def _write_index(self) -> None:
         shape, data = self._worker.shape, memoryview(self._index_data)
@@ -296,23 +345,33 @@ class ChainWorker:
 
 @dataclass(frozen=True)
 class CarryWorker:
-    """Sent to executors: copies queues whose records have all expired; their next offset counts."""
+    """Sent to executors: copies queues whose records have all expired; their next offset counts.
 
-    store: str
-    queue_root: str
+    Attributes:
+        rules: How the log becomes entries.
+        out: The directory that gets the directories of all kinds.
+    """
+
+    rules: LogRules
+    out: str
 
     def __call__(self, keys: Sequence[QueueKey]) -> int:
-        """Copy some queues."""
-        files = Files()
-        log = open_log(files, [self.store])
+        """Copy some queues, and the units their entries lead to."""
+        files, out = Files(), Path(self.out)
+        log = open_log(files, [self.rules.store])
+        root = None if self.rules.ext is None else log.root
+        extensions = {} if root is None else extensions_of(files, root)
         for key in keys:
-            queue = log.queue(*key)
-            if queue is not None:
-                self._copy(files, key, queue)
+            for kind, queue in (
+                (CONSUME_QUEUE_EXT, extensions.get(key)),
+                (CONSUME_QUEUE, log.queue(*key)),
+            ):
+                if queue is not None:
+                    self._copy(files, files.inside(out / kind, key.topic, str(key.queue_id)), queue)
         return len(keys)
 
-    def _copy(self, files: Files, key: QueueKey, queue: QueueFiles) -> None:
-        directory = files.inside(Path(self.queue_root), key.topic, str(key.queue_id))
+    @staticmethod
+    def _copy(files: Files, directory: Path, queue: QueueFiles) -> None:
         files.make_dirs(directory)
         for path, size_bytes in queue.parts:
             data = memoryview(files.read_file(path).rstrip(b"\0"))

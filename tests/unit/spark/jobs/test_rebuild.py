@@ -14,42 +14,9 @@ from roquet.spark.jobs.rebuild import rebuild
 from roquet.spark.jobs.rebuild_survey import Life, Survey, plan_queues
 from tests.unit.spark.jobs.audit_faults import HURT, SEGMENT_BYTES, Planter, filled
 from tests.unit.spark.jobs.kit import HERE
+from tests.unit.spark.jobs.rebuilt_files import SPLITS, index, queues
 from tests.unit.spark.log.kit import mixed_messages, write_store
 from tests.unit.store.synthetic import NOW_MS, SyntheticStore
-
-GOLDEN = Path(__file__).parents[3] / "golden" / "data"
-GOLDEN_STORES = sorted(path.name for path in GOLDEN.glob("store-*"))
-# A clean shutdown that followed a crash: the recovery put one record into the index again.
-RECOVERED = ("store-json-clean", "store-binary-clean", "store-ext-clean")
-SPLITS = [1 << 27, 8192, 1000]
-
-
-def queues(root: Path) -> dict[str, bytes]:
-    base = root / "consumequeue"
-    return {
-        path.relative_to(base).as_posix(): path.read_bytes()
-        for path in sorted(base.rglob("*"))
-        if path.is_file()
-    }
-
-
-def index(root: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((root / "index").iterdir())]
-
-
-@pytest.mark.parametrize("name", GOLDEN_STORES)
-@pytest.mark.parametrize("split_bytes", SPLITS)
-def test_java_stores(name: str, split_bytes: int, tmp_path: Path) -> None:
-    store, new = GOLDEN / name, tmp_path / "new"
-    report = rebuild(HERE, str(store), str(new), split_bytes=split_bytes)
-    assert report.findings == []
-    if "-ext-" in name:  # entries with units in a ConsumeQueueExt, of which the log knows nothing
-        assert queues(new).keys() == queues(store).keys()
-    else:
-        assert queues(new) == queues(store)
-    built, java = index(new), index(store)
-    assert (len(built), built[0]) == (len(java), java[0])
-    assert (built[1] == java[1]) == (name not in RECOVERED)
 
 
 @pytest.mark.parametrize("split_bytes", SPLITS)

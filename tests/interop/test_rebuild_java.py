@@ -1,0 +1,53 @@
+"""Queues, their extension and index that Spark makes are those that a Java broker makes of a log.
+
+The stores of which the golden files hold more than the log tells (see
+``tests/unit/spark/jobs/test_rebuild_golden.py``) lose all derived files here; a Java broker then
+makes them anew from the same log, in one life.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from roquet.spark.jobs.rebuild import rebuild
+from tests.interop.oracle import JAVA_CONFIG, JavaOracle
+from tests.interop.test_golden_java import GOLDEN
+from tests.unit.spark.jobs.kit import HERE
+from tests.unit.spark.jobs.rebuilt_files import extensions, index, queues
+
+# The first run on a machine downloads the jars within a test's setup.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+INDEX_ENTRIES = 1000
+"""So many fit a file that Java makes only one: it may write over the first of two that it makes
+within a millisecond."""
+
+EXT: dict[str, str | int] = {
+    "enableConsumeQueueExt": "true",
+    "enableCalcFilterBitMap": "true",
+    "enablePropertyFilter": "true",
+    "mappedFileSizeConsumeQueueExt": 4096,
+    "filterDataCleanTimeSpan": 1 << 60,
+}
+DERIVED = ("consumequeue", "consumequeue_ext", "index")
+
+
+@pytest.mark.parametrize("name", ["store-json-clean", "store-ext-clean"])
+def test_java_makes_the_same_files(java: JavaOracle, tmp_path: Path, name: str) -> None:
+    golden, store, new = GOLDEN / name, tmp_path / name, tmp_path / "new"
+    rebuild(HERE, str(golden), str(new), index_entries=INDEX_ENTRIES, split_bytes=8192)
+    shutil.copytree(golden, store, copy_function=shutil.copyfile)
+    for part in DERIVED:
+        shutil.rmtree(store / part, ignore_errors=True)
+    config = {**JAVA_CONFIG, "maxIndexNum": INDEX_ENTRIES, **(EXT if "-ext-" in name else {})}
+    with java.broker(store, config) as broker:
+        broker.stop()
+    log = f"commitlog/{0:020d}"
+    assert (store / log).read_bytes() == (golden / log).read_bytes()
+    assert queues(store) == queues(new)
+    assert extensions(store) == extensions(new)
+    assert bool(extensions(new)) == ("-ext-" in name)
+    assert index(store) == index(new)
