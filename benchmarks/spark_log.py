@@ -1,13 +1,15 @@
-"""The Spark source ``rocketmq-log``: every row of a large store is right.
+"""Spark on a large store: every row of ``rocketmq-log`` is right, every rebuilt file is equal.
 
 Run with ``python -m benchmarks.spark_log``. It makes a store of ``--gigabytes`` with Roquet's own
 store and lets Spark read it; every row is decoded a second time by ``roquet.format``, and all
-columns are compared. Owns the store and the session of :mod:`benchmarks.spark` too.
+columns are compared. With ``--rebuild`` Spark makes queues and index anew instead, and all files
+are compared with those of the store. Owns the store and the session of :mod:`benchmarks.spark` too.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
 import os
 import random
@@ -22,6 +24,7 @@ import roquet.spark
 from benchmarks.spark_log_workers import SEGMENT_BYTES, PlainSource, RowCheck
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
+from roquet.spark.jobs.rebuild import rebuild
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 
@@ -29,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 POOL = 20_000
 BURST = 256
 TOPICS = 12
+INDEX_SLOTS, INDEX_ENTRIES = 1_000_000, 4_000_000  # a fifth of the usual, for several files
 COUNT_FILE = "messages.count"
 SEED = 11
 
@@ -67,7 +71,12 @@ def make_messages(seed: int) -> list[BrokerMessage]:
 
 def build(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> int:
     """Write a store that repeats the messages; tells how many it has."""
-    store = DefaultMessageStore(root, MessageStoreConfig(commit_log_file_bytes=SEGMENT_BYTES))
+    config = MessageStoreConfig(
+        commit_log_file_bytes=SEGMENT_BYTES,
+        index_slots=INDEX_SLOTS,
+        index_entries=INDEX_ENTRIES,
+    )
+    store = DefaultMessageStore(root, config)
     store.load()
     store.start()
     count = 0
@@ -96,6 +105,35 @@ def check_rows(spark: SparkSession, store: Path, count: int, report: Path) -> di
     distinct = offsets.distinct().count()
     found: dict[str, int] = json.loads(report.read_text("utf-8"))
     return {"stored": count, "distinct": distinct, **found}
+
+
+# -- every rebuilt file -------------------------------------------------------------------------
+
+
+def check_rebuild(spark: SparkSession, store: Path, count: int, out: Path) -> dict[str, int]:
+    """Make queues and index anew, and compare all files."""
+    report = rebuild(spark, str(store), str(out))
+    found = {"stored": count, "findings": len(report.findings), "files": 0, "differing": 0}
+    found |= {
+        name: int(str(report.numbers[name])) for name in ("records", "entries", "indexEntries")
+    }
+    for part in ("consumequeue", "index"):
+        there, made = _files(store / part), _files(out / part)
+        found["files"] += len(there)
+        found["differing"] += len(there.keys() ^ made.keys())
+        found["differing"] += sum(
+            not filecmp.cmp(there[name], made[name], shallow=False)
+            for name in there.keys() & made.keys()
+        )
+    return found
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """Files by name; those of an index, which are named by the time they were made, by number."""
+    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    if root.name == "index":
+        return {str(number): path for number, path in enumerate(paths)}
+    return {path.relative_to(root).as_posix(): path for path in paths}
 
 
 def open_spark(master: str, scratch: Path) -> SparkSession:
@@ -132,13 +170,14 @@ def stored(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> i
 
 
 def main() -> int:
-    """Compare, print, and tell by the exit code whether every row is right."""
+    """Compare, print, and tell by the exit code whether everything is right."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--store", type=Path, help="use a store that is there, or make and keep it")
+    parser.add_argument("--rebuild", action="store_true", help="compare rebuilt files, not rows")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
@@ -146,11 +185,17 @@ def main() -> int:
         count = stored(store, int(options.gigabytes * (1 << 30)), make_messages(SEED))
         spark = open_spark(options.master, scratch)
         try:
-            found = check_rows(spark, store, count, scratch / "check.json")
+            if options.rebuild:
+                found = check_rebuild(spark, store, count, scratch / "rebuilt")
+                is_right = not (found["differing"] or found["findings"] or found["files"] == 0)
+                is_right &= found["records"] == found["entries"] == found["stored"]
+            else:
+                found = check_rows(spark, store, count, scratch / "check.json")
+                is_right = not found["wrong"]
+                is_right &= found["rows"] == found["stored"] == found["distinct"]
         finally:
             spark.stop()
     print(json.dumps(found))
-    is_right = not found["wrong"] and found["rows"] == found["stored"] == found["distinct"]
     return 0 if is_right else 1
 
 

@@ -33,20 +33,27 @@ EXT: dict[str, str | int] = {
     "filterDataCleanTimeSpan": 1 << 60,
 }
 DERIVED = ("consumequeue", "consumequeue_ext", "index")
+LOG_FILE = f"commitlog/{0:020d}"
 
 
 @pytest.mark.parametrize("name", ["store-json-clean", "store-ext-clean"])
 def test_java_makes_the_same_files(java: JavaOracle, tmp_path: Path, name: str) -> None:
-    golden, store, new = GOLDEN / name, tmp_path / name, tmp_path / "new"
-    rebuild(HERE, str(golden), str(new), index_entries=INDEX_ENTRIES, split_bytes=8192)
+    golden, store = GOLDEN / name, tmp_path / name
     shutil.copytree(golden, store, copy_function=shutil.copyfile)
     for part in DERIVED:
         shutil.rmtree(store / part, ignore_errors=True)
     config = {**JAVA_CONFIG, "maxIndexNum": INDEX_ENTRIES, **(EXT if "-ext-" in name else {})}
     with java.broker(store, config) as broker:
         broker.stop()
-    log = f"commitlog/{0:020d}"
-    assert (store / log).read_bytes() == (golden / log).read_bytes()
+
+    # Spark is given the old files and Java's log, which may have grown meanwhile.
+    source, new = tmp_path / "source", tmp_path / "new"
+    shutil.copytree(golden, source, ignore=shutil.ignore_patterns("commitlog"))
+    shutil.copytree(store / "commitlog", source / "commitlog")
+    old = (golden / LOG_FILE).read_bytes().rstrip(b"\0")
+    assert (store / LOG_FILE).read_bytes().startswith(old)
+    report = rebuild(HERE, str(source), str(new), index_entries=INDEX_ENTRIES, split_bytes=8192)
+    assert report.findings == []
     assert queues(store) == queues(new)
     assert extensions(store) == extensions(new)
     assert bool(extensions(new)) == ("-ext-" in name)
