@@ -273,7 +273,7 @@ def test_the_admin_tool_shows_filters_and_bit_maps(
     bloom = BloomFilter(error_percent=20, expected_count=32)
     positions = bloom.positions(f"{group}#{topic}")
     bits = BitsArray.of_length(bloom.bit_count)
-    bloom.add(bloom.generate(f"{group}#{topic}"), bits)
+    bits.add(bloom.generate(f"{group}#{topic}"))
     signed = struct.unpack("14b", bytes(bits))
     for member in (
         f'"bitNum":112,\n\t\t"bitPos":[{",".join(map(str, positions))}]\n\t}},',

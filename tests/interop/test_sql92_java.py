@@ -162,7 +162,7 @@ def test_bloom_filters_have_the_same_bits(ask_java: Ask) -> None:
         bloom = BloomFilter(error_percent=request["errorRate"], expected_count=request["count"])
         bits = BitsArray.of_length(bloom.bit_count)
         for key in keys:
-            bloom.add(bloom.generate(key), bits)
+            bits.add(bloom.generate(key))
         assert java == {
             "hashCount": bloom.hash_count,
             "bitCount": bloom.bit_count,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -82,6 +81,12 @@ class BitsArray:
         assert 0 <= position < self.bit_length
         self._bytes[position >> 3] |= 1 << (position & 7)
 
+    def add(self, data: BloomFilterData) -> None:
+        """Set the bits of a name, which are out of as many."""
+        assert data.bit_num == self.bit_length
+        for position in data.bit_pos or ():
+            self.set(position)
+
 
 class BloomFilter:
     """Chooses bits for names, and tells whether those of a name are set.
@@ -102,7 +107,7 @@ class BloomFilter:
         >>> bloom.hash_count, bloom.bit_count
         (3, 112)
         >>> bits = BitsArray.of_length(bloom.bit_count)
-        >>> bloom.add(bloom.generate("group#topic"), bits)
+        >>> bits.add(bloom.generate("group#topic"))
         >>> bloom.is_hit(bloom.generate("group#topic"), bits)
         True
     """
@@ -155,19 +160,11 @@ class BloomFilter:
             and all(0 <= position < self.bit_count for position in data.bit_pos)
         )
 
-    def add(self, data: BloomFilterData, bits: BitsArray) -> None:
-        """Set the bits of a name."""
-        for position in self._checked(data, bits):
-            bits.set(position)
-
     def is_hit(self, data: BloomFilterData, bits: BitsArray) -> bool:
         """Whether all bits of a name are set."""
-        return all(map(bits.get, self._checked(data, bits)))
-
-    def _checked(self, data: BloomFilterData, bits: BitsArray) -> Iterable[int]:
         assert self.is_valid(data)
         assert bits.bit_length == self.bit_count
-        return data.bit_pos or ()
+        return all(map(bits.get, data.bit_pos or ()))
 
 
 def murmur3_first_half(data: bytes) -> int:

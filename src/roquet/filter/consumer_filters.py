@@ -121,6 +121,5 @@ def filter_bitmap(
     for data, expression, _ in filters:
         bits = data.bloom_filter_data
         if bits is not None and expression.matches(properties):
-            for position in bits.bit_pos or ():
-                bitmap.set(position)
+            bitmap.add(bits)
     return bytes(bitmap)

@@ -36,7 +36,7 @@ def test_what_was_added_is_hit_and_little_else() -> None:
     bits = BitsArray.of_length(bloom.bit_count)
     added = [bloom.generate(f"group{number}#topic") for number in range(32)]
     for data in added:
-        bloom.add(data, bits)
+        bits.add(data)
     assert all(bloom.is_hit(data, bits) for data in added)
     assert all(bloom.is_hit(data, BitsArray(bytes(bits))) for data in added)
     others = [bloom.generate(f"other{number}#topic") for number in range(1_000)]

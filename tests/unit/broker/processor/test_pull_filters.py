@@ -10,6 +10,7 @@ from msgspec import structs
 
 from roquet.broker import expression_filter as subject
 from roquet.broker.config import BrokerConfig, replace
+from roquet.filter.bloom import BitsArray
 from roquet.format.commit_log import record_properties
 from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.model.message import BrokerMessage
@@ -384,7 +385,7 @@ def test_a_filter_that_fails_costs_the_bit_map_only(
         by_sql(broker)
         broker.clock.advance(1)
         with monkeypatch.context() as patched:
-            patched.setattr(type(broker.filters.bloom), "add", broken)
+            patched.setattr(BitsArray, "add", broken)
             broker.put(*with_a(6))
         assert "no bit map for the message at 0" in caplog.text
         assert answered(broker.ask(pull()))[1] == [b"6"]
