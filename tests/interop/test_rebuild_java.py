@@ -1,7 +1,7 @@
 """Queues, their extension and index that Spark makes are those that a Java broker makes of a log.
 
 The stores of which the golden files hold more than the log tells (see
-``tests/unit/spark/jobs/test_rebuild_golden.py``) lose all derived files here; a Java broker then
+``tests/unit/spark/jobs/rebuilt_files.py``) lose all derived files here; a Java broker then
 makes them anew from the same log, in one life.
 """
 
@@ -14,9 +14,8 @@ import pytest
 
 from roquet.spark.jobs.rebuild import rebuild
 from tests.interop.oracle import JAVA_CONFIG, JavaOracle
-from tests.interop.test_golden_java import GOLDEN
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.rebuilt_files import extensions, index, queues
+from tests.unit.spark.jobs.rebuilt_files import GOLDEN, extensions, index, queues
 
 # The first run on a machine downloads the jars within a test's setup.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

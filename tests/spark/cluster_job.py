@@ -32,7 +32,7 @@ from roquet.spark.tasks import run_tasks
 from tests.spark import broker_side, log_side
 from tests.spark.conftest import QUICK_START
 from tests.unit.spark.jobs.audit_faults import FAULTS, SPLIT_BYTES, Planter, filled, kinds_of
-from tests.unit.spark.jobs.test_rebuild import GOLDEN, GOLDEN_STORES
+from tests.unit.spark.jobs.rebuilt_files import GOLDEN, GOLDEN_STORES
 from tests.unit.store.synthetic import NOW_MS
 
 CONF = {

@@ -24,7 +24,7 @@ from tests.spark.conftest import SOURCE
 from tests.spark.log_side import sorted_properties
 from tests.spark.standalone import Standalone, standalone
 from tests.unit.spark.jobs.audit_faults import FAULTS
-from tests.unit.spark.jobs.test_rebuild import GOLDEN, GOLDEN_STORES, RECOVERED, index, queues
+from tests.unit.spark.jobs.rebuilt_files import GOLDEN, GOLDEN_STORES, check_golden
 from tests.unit.spark.log.kit import stored_messages, stored_rows
 
 JOB_TIMEOUT_S = 500
@@ -109,12 +109,7 @@ def test_a_store_is_summed_up_and_archived(told: dict[str, Any]) -> None:
 def test_rebuilt_files_are_those_of_the_broker(told: dict[str, Any], folder: Path) -> None:
     assert told["rebuilt"] == dict.fromkeys(GOLDEN_STORES, 0)
     for name in GOLDEN_STORES:
-        old, new = GOLDEN / name, folder / "rebuilt" / name
-        assert queues(new).keys() == queues(old).keys()
-        if "-ext-" not in name:  # of the units in a ConsumeQueueExt the log knows nothing
-            assert queues(new) == queues(old)
-        if name not in RECOVERED:
-            assert index(new) == index(old)
+        check_golden(name, folder / "rebuilt" / name)
 
 
 def test_planted_faults_are_found_and_nothing_else(told: dict[str, Any]) -> None:

@@ -16,10 +16,9 @@ from roquet.spark import session
 from roquet.spark.jobs.audit import audit
 from roquet.spark.jobs.rebuild import rebuild
 from tests.unit.spark.jobs.audit_faults import FAULTS, SPLIT_BYTES, Planter, filled, kinds_of
-from tests.unit.spark.jobs.rebuilt_files import extensions, index, queues
+from tests.unit.spark.jobs.rebuilt_files import GOLDEN, check_golden, queues
 from tests.unit.store.synthetic import NOW_MS
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 GOLDEN_NOW_MS = 1_800_000_000_000
 CHOSEN = (
     "a body has another byte",
@@ -45,12 +44,10 @@ def test_planted_faults(spark: SparkSession, tmp_path: Path) -> None:
     assert kinds_of(report) == set().union(*(FAULTS[name].kinds for name in CHOSEN))
 
 
-@pytest.mark.parametrize("name", ["store-ext-crash", "store-ha-master"])
+@pytest.mark.parametrize("name", ["store-ext-clean", "store-ha-master"])
 def test_rebuilt_files(spark: SparkSession, name: str, tmp_path: Path) -> None:
     rebuild(spark, str(GOLDEN / name), str(tmp_path / "new"), split_bytes=8192)
-    assert queues(tmp_path / "new") == queues(GOLDEN / name)
-    assert extensions(tmp_path / "new") == extensions(GOLDEN / name)
-    assert index(tmp_path / "new") == index(GOLDEN / name)
+    check_golden(name, tmp_path / "new")
 
 
 def test_as_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

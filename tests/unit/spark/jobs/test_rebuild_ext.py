@@ -15,6 +15,7 @@ from roquet.filter.bloom import BloomFilterData
 from roquet.filter.consumer_filters import ConsumerFilterData
 from roquet.format.consume_queue_ext import END_MARK, end_after, fits, is_ext_address, place_after
 from roquet.format.derived import QueueKey
+from roquet.model.properties import encode_properties
 from roquet.model.subscription import SubscriptionData
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
@@ -23,7 +24,7 @@ from roquet.spark.jobs.rebuild import rebuild
 from roquet.spark.jobs.rebuild_ext import sound_filters
 from roquet.spark.jobs.rebuild_survey import Life, Survey, UnitRun, plan_queues
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.rebuilt_files import SPLITS, extensions, index, queues
+from tests.unit.spark.jobs.rebuilt_files import GOLDEN, SPLITS, extensions, index, queues
 from tests.unit.store.kit import NOW_MS, config, message, opened, put
 
 STORE = config(consume_queue_ext=True)  # units of 20 and 34 bytes in files of 400
@@ -50,7 +51,8 @@ def written(root: Path, *, has_bitmaps: bool = True) -> Path:
             named = {"a": str(number % 10), "TAGS": f"Tag{number % 4}", "KEYS": f"k{number}"}
             if number % 3:
                 named["b"] = "x"
-            put(store, message(topic=f"T{number % 2}", queue_id=number % 3, **named))
+            properties = encode_properties(named)
+            put(store, message(topic=f"T{number % 2}", queue_id=number % 3, properties=properties))
         filters.unregister("H")
         filters.persist()
     return root
@@ -135,9 +137,10 @@ def test_expired_queues_keep_their_units(tmp_path: Path) -> None:
 
 
 def test_other_delay_levels_are_seen_through_units(tmp_path: Path) -> None:
-    golden = Path(__file__).parents[3] / "golden" / "data" / "store-ext-crash"
     with pytest.raises(StoreError, match="delay levels"):
-        rebuild(HERE, str(golden), str(tmp_path / "new"), delay_levels="9s 8s 7s")
+        rebuild(
+            HERE, str(GOLDEN / "store-ext-crash"), str(tmp_path / "new"), delay_levels="9s 8s 7s"
+        )
 
 
 def test_places_of_units() -> None:
