@@ -1,15 +1,29 @@
 """Groups against the heads of their queues."""
 
+import asyncio
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from roquet.admin import Admin
+from roquet.cli.main import roquet
+from roquet.client import PullApi
+from roquet.client.instance import ClientInstance
+from roquet.client.options import ClientOptions
+from roquet.errors import ClientError
+from roquet.model.message_queue import MessageQueue
+from roquet.spark import session
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.lag import lag
 from roquet.spark.jobs.store_config import read_group_offsets
+from roquet.testing.background import background_broker
+from tests.spark.broker_side import Servers, load, send_numbers
 from tests.unit.spark.log.kit import stored_messages
 
 STORE = Path(__file__).parents[1] / "golden" / "data" / "store-json-clean"
@@ -40,7 +54,7 @@ def test_a_java_store_as_it_is(spark: SparkSession) -> None:
         for (group, topic), queues in offsets.items()
         for queue in queues
     }
-    found = {(row[0], row[1], row[2]): row[4] for row in report.table("Queues").rows}
+    found = {(row[0], row[1], row[3]): row[5] for row in report.table("Queues").rows}
     assert found == expected
 
 
@@ -55,7 +69,7 @@ def test_messages_and_seconds(spark: SparkSession, store: Path) -> None:
     report = lag(spark, str(store), wanted=Wanted(to_ms=now_ms), messages_max=5, seconds_max=10.0)
     age = round((now_ms - times[1]) / 1000, 3)
     assert report.table("Groups").rows == [[GROUP, TOPIC, 2, age]]
-    assert [row[5:] for row in report.table("Queues").rows] == [[2, age], [0, None]]
+    assert [row[6:] for row in report.table("Queues").rows] == [[2, age], [0, None]]
     assert [each.kind for each in report.findings] == ["behind"]
 
 
@@ -68,3 +82,74 @@ def test_offsets_that_cannot_be(spark: SparkSession, store: Path) -> None:
     ]
     assert lag(spark, str(store), groups=["nobody"]).numbers == {"queues": 0}
     assert lag(spark, str(store), is_dry_run=True).numbers == {"queues": 2}
+
+
+def commit(broker: Servers, group: str, offsets: dict[MessageQueue, int]) -> None:
+    async def committing() -> None:
+        async with Admin(broker.namesrv) as admin:
+            await admin.groups.create(group)
+        client = await ClientInstance.open(ClientOptions(namesrv=broker.namesrv))
+        try:
+            api = PullApi(client, group)
+            for queue, offset in offsets.items():
+                await api.update_offset(queue, offset)
+        finally:
+            await client.close()
+
+    asyncio.run(committing())
+
+
+def check_live(spark: SparkSession, broker: Servers, broker_name: str, topic: str) -> None:
+    """Two queues with ten messages each; one group has read some of them, and one all."""
+    queues = [MessageQueue(topic, broker_name, queue_id) for queue_id in range(2)]
+    for group, offsets in (("slow", (3, 10)), ("done", (10, 10))):
+        commit(broker, f"{topic}_{group}", dict(zip(queues, offsets, strict=True)))
+    rows = load(spark, broker, topic, columns="queueId,queueOffset,storeTimestamp").collect()
+    times = {
+        (row.queueId, row.queueOffset): round(row.storeTimestamp.timestamp() * 1000) for row in rows
+    }
+    now_ms = max(times.values()) + 60_000
+    age = round((now_ms - times[0, 3]) / 1000, 3)
+    cluster = ClientOptions(namesrv=broker.namesrv)
+    wanted = Wanted(topics=[topic], to_ms=now_ms)
+    report = lag(spark, cluster, wanted=wanted, messages_max=5, seconds_max=3600.0)
+    slow, done = f"{topic}_slow", f"{topic}_done"
+    assert report.table("Groups").rows == [[done, topic, 0, None], [slow, topic, 7, age]]
+    assert report.table("Queues").rows == [
+        [done, topic, broker_name, 0, 10, 10, 0, None],
+        [done, topic, broker_name, 1, 10, 10, 0, None],
+        [slow, topic, broker_name, 0, 3, 10, 7, age],
+        [slow, topic, broker_name, 1, 10, 10, 0, None],
+    ]
+    assert [(each.kind, each.where) for each in report.findings] == [
+        ("behind", f"{slow} at {topic}")
+    ]
+    now = lag(spark, cluster, wanted=Wanted(topics=[topic]), groups=[slow], seconds_max=0.0)
+    seconds = now.table("Groups").rows[0][3]
+    assert isinstance(seconds, float)
+    assert 0 <= seconds < 3600
+
+
+def test_a_live_cluster(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def shared(**_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(session, "open_session", shared)
+    with background_broker() as broker:
+        broker.create_topic("Live", 2)
+        send_numbers(broker, "Live", 0, 20)
+        check_live(spark, broker, broker.name, "Live")
+        commit(broker, "lost", {MessageQueue("Live", broker.name, 0): 99})
+        words = ["spark", "lag", "--namesrv", broker.namesrv, "--groups", "lost", "--json"]
+        result = CliRunner().invoke(roquet, words)
+        assert result.exit_code == 2, result.output
+        report = json.loads(result.output)
+        assert report["source"] == broker.namesrv
+        assert [each["kind"] for each in report["findings"]] == ["ahead"]
+        assert report["findings"][0]["where"] == f"lost at Live {broker.name} queue 0"
+        both = ["spark", "lag", str(STORE), "--namesrv", broker.namesrv]
+        result = CliRunner().invoke(roquet, both)
+        assert (result.exit_code, "not both" in result.output) == (2, True)
+    with pytest.raises(ClientError):
+        lag(spark, ClientOptions(namesrv=broker.namesrv))

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from roquet.admin.results import BrokerInfo, Gathered
 from roquet.client import ClientInstance, PullApi
 from roquet.client.answers import SUCCESS_ONLY, refused
+from roquet.client.names import TOOLS_GROUP
 from roquet.errors import ClientClosed, NoRoute, NotFound, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body
@@ -26,9 +27,6 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header
 
 __all__ = ["TOOLS_GROUP", "Calls", "Target", "check_known", "queues_by_address", "targets_of"]
-
-TOOLS_GROUP = "TOOLS_CONSUMER"
-"""The group of tools, which every broker knows; nothing is committed for it."""
 
 _T = TypeVar("_T")
 

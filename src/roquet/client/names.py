@@ -23,6 +23,8 @@ SEPARATOR = "%"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""The group of tools, which every broker knows; nothing is committed for it."""
 
 _HINT = "Letters, digits, %, |, _ and - are allowed."
 

@@ -12,12 +12,13 @@ Example:
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -35,6 +36,7 @@ __all__ = [
     "Session",
     "check_spark",
     "choose_python",
+    "is_of_spark",
     "open_session",
     "spoken_failures",
 ]
@@ -126,9 +128,11 @@ def open_session(
             session = builder.config(map=dict(settings)).getOrCreate()
         try:
             register(session)
+            _hush(session)
             yield session
         finally:
-            session.stop()
+            with suppress(*_gone()):  # it may have ended before us
+                session.stop()
 
 
 def choose_python(conf: Mapping[str, str]) -> None:
@@ -173,6 +177,36 @@ def _logging_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
+class _Quiet(logging.Filter):
+    """Passes over what py4j logs of connections that broke, with stacks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "py4j" not in record.pathname
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    """What is raised if Spark's process has ended."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark is optional until here
+
+    return Py4JError, ConnectionError
+
+
+def _hush(session: SparkSession) -> None:
+    """Have threads of Spark's here say nothing if its process ends before us: we tell it."""
+    if not any(isinstance(each, _Quiet) for each in logging.getLogger().filters):
+        logging.getLogger().addFilter(_Quiet())
+    server = getattr(getattr(session, "sparkContext", None), "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark failed, or has ended, and not what it was asked to do."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is optional until here
+
+    return isinstance(error, (PySparkException, *_gone()))
+
+
 @contextmanager
 def spoken_failures() -> Iterator[None]:
     """Cut what Spark says of a failure down to what a person can use.
@@ -186,6 +220,12 @@ def spoken_failures() -> Iterator[None]:
         yield
     except PySparkException as error:
         raise SparkError("Spark could not do it.", detail=_first_lines(str(error))) from error
+    except _gone() as error:
+        raise SparkError(
+            "Spark's process ended in the middle of the job.",
+            detail=_first_lines(str(error)),
+            hint="It may have been killed for its memory: see --conf spark.driver.memory=…",
+        ) from error
 
 
 def _first_lines(text: str) -> str:

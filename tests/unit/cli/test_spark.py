@@ -1,6 +1,8 @@
 """What all commands of ``roquet spark`` have in common; Spark itself is not started."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from roquet.cli.main import roquet
@@ -27,6 +30,11 @@ def work(_session: object) -> Report:
     if made.source == "bad":
         stack = "Traceback\n  File x\n    code\n\tat org.apache.Spark\n\tat more"
         raise PySparkException(f"[PLAN] The option 'x' is unknown.\nHINT: y\n{stack}")
+    if made.source == "gone":
+        raise Py4JNetworkError("Answer from Java side is empty")
+    if made.source.startswith("SIG"):
+        os.kill(os.getpid(), signal.Signals[made.source])
+        signal.pause()
     return made
 
 
@@ -95,6 +103,21 @@ def test_what_spark_says_is_cut_down() -> None:
     assert code == 1
     assert "The option 'x' is unknown.; HINT: y" in printed
     assert "org.apache" not in printed
+
+
+def test_the_end_of_spark_is_told_without_a_stack() -> None:
+    code, printed = call("gone")
+    assert code == 1
+    assert printed.startswith("Error: Spark's process ended in the middle of the job.\nDETAIL: Ans")
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(("name", "expected"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_ends_a_job_in_order(name: str, expected: int) -> None:
+    before = signal.getsignal(signal.Signals[name])
+    code, printed = call(name)
+    assert (code, printed) == (expected, f"Ended by {name} before it was done.\n")
+    assert signal.getsignal(signal.Signals[name]) is before
 
 
 def test_settings_of_spark_have_a_form() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from roquet.cli.connection import Connection, connection_options, settings_of_flags
+from roquet.cli.connection import Connection, connection_options
+from roquet.cli.spark.places import check_one_source
 from roquet.cli.spark.run import JobRun, job_options, parse_span, run_job, stop_signals
 
 if TYPE_CHECKING:
@@ -79,19 +80,16 @@ def archive(
         interval_s=interval_ms / 1000,
     )
     if store is not None:
-        _check_log_flags(checkpoint)
+        check_one_source(store)
+        if checkpoint is not None:
+            raise click.UsageError(
+                "--checkpoint is for live clusters: the lake of a log has its own."
+            )
         run_job(run, "archive", lambda spark: _of_log(spark, store, asked, run), is_short=False)
     else:
         run_job(
             run, "archive", lambda spark: _of_cluster(spark, connection, asked, run), is_short=False
         )
-
-
-def _check_log_flags(checkpoint: str | None) -> None:
-    if settings_of_flags(click.get_current_context()).namesrv is not None:
-        raise click.UsageError("Give STORE or --namesrv, not both.")
-    if checkpoint is not None:
-        raise click.UsageError("--checkpoint is for live clusters: the lake of a log has its own.")
 
 
 def _of_log(spark: Session, store: str, asked: _Asked, run: JobRun) -> Report:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import click
 
+from roquet.cli.connection import Connection
+from roquet.cli.spark.places import check_one_source, source_of, source_options
 from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
 
 
 @click.command()
-@click.argument("store", type=click.Path())
+@source_options
 @click.option("--groups", callback=parse_names, metavar="NAMES", help="Only these, comma between.")
 @click.option("--max-messages", type=click.IntRange(0), help="More messages behind are a finding.")
 @click.option("--max-seconds", type=click.FloatRange(0), help="An older next message is a finding.")
 @job_options
 def lag(
     *,
-    store: str,
+    store: str | None,
+    connection: Connection,
     groups: tuple[str, ...],
     max_messages: int | None,
     max_seconds: float | None,
@@ -23,17 +26,19 @@ def lag(
 ) -> None:
     """Compare consumer groups with the heads of their queues, in messages and seconds.
 
-    Ages are measured from the newest message of the store, or from the time of --to. For groups of
-    a live cluster: roquet group show, roquet offset show.
+    Reads the files of STORE, or without it asks the brokers of the cluster of --namesrv. Ages are
+    measured from the newest message of a store, from now for a cluster, or from the time of --to.
     """
     from roquet.spark.jobs import lag as job
 
+    check_one_source(store)
+    source = source_of(store, connection)
     run_job(
         run,
         "lag",
         lambda spark: job.lag(
             spark,
-            store,
+            source,
             wanted=run.wanted,
             groups=groups,
             messages_max=max_messages,

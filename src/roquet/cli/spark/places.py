@@ -13,14 +13,27 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
-from roquet.cli.connection import Connection, complete_context, connection_of, connection_options
+from roquet.cli.connection import (
+    Connection,
+    complete_context,
+    connection_of,
+    connection_options,
+    settings_of_flags,
+)
 from roquet.cli.contexts import ClusterSettings
 
 if TYPE_CHECKING:
     from roquet.client import ClientOptions
     from roquet.spark.jobs.feeds import Source
 
-__all__ = ["rate_option", "source_of", "source_options", "target_of", "target_options"]
+__all__ = [
+    "check_one_source",
+    "rate_option",
+    "source_of",
+    "source_options",
+    "target_of",
+    "target_options",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +59,17 @@ def target_options(command: Callable[P, T]) -> Callable[P, T]:
     return click.option(
         "--to-namesrv", metavar="ADDRESSES", help="Send to the cluster of these name servers."
     )(command)
+
+
+def check_one_source(store: str | None) -> None:
+    """See that not both a store and a cluster are named.
+
+    Raises:
+        click.UsageError: They are.
+    """
+    named = settings_of_flags(click.get_current_context()).namesrv
+    if store is not None and named is not None:
+        raise click.UsageError("Give STORE or --namesrv, not both.")
 
 
 def source_of(store: str | None, connection: Connection) -> Source:

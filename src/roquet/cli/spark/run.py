@@ -118,6 +118,41 @@ def parse_span(
     return span_ms
 
 
+class _Ended(BaseException):
+    """A signal came that ends the command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have SIGINT and SIGTERM end the command in order, without a stack.
+
+    Raises:
+        click.exceptions.Exit: One came; with the code that shells give to it.
+    """
+    kept = {}
+    if threading.current_thread() is threading.main_thread():
+        kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        raise _Ended(number)
+
+    for number in kept:
+        signal.signal(number, hear)
+    try:
+        yield
+    except (_Ended, KeyboardInterrupt) as end:
+        came = end.number if isinstance(end, _Ended) else signal.SIGINT
+        click.echo(f"Ended by {signal.Signals(came).name} before it was done.", err=True)
+        raise click.exceptions.Exit(128 + came) from None
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
     """An event that SIGINT or SIGTERM sets, for work that has no end of its own.
@@ -197,6 +232,7 @@ def run_job(
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     with (
+        _ended_by_signals(),
         _bar(name) as tell,
         open_session(app_name=name, master=run.master, conf=run.conf, is_short=is_short) as session,
         watched(session, tell),

@@ -30,6 +30,7 @@ from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import MANIFEST, Lake
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
+from roquet.spark.session import is_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +80,8 @@ def follow(
         growing_bytes: Of the newest range.
 
     Returns:
-        What all rounds came to; findings of several rounds once.
+        What all rounds came to; findings of several rounds once. If Spark was ended by the same
+        signal, ``roundsGivenUp`` counts the round that ran, which the next run does again.
 
     Raises:
         SparkOptionError: As of ``archive``, or an end is wanted.
@@ -89,16 +91,21 @@ def follow(
     place = Lake(lake)
     while True:
         if _is_behind(place, broker_name, store):
-            done = archive(
-                spark,
-                store,
-                lake,
-                broker_name=broker_name,
-                wanted=wanted,
-                decompress=decompress,
-                compression=compression,
-                range_bytes=growing_bytes if rounds.count else RANGE_BYTES,
-            )
+            try:
+                done = archive(
+                    spark,
+                    store,
+                    lake,
+                    broker_name=broker_name,
+                    wanted=wanted,
+                    decompress=decompress,
+                    compression=compression,
+                    range_bytes=growing_bytes if rounds.count else RANGE_BYTES,
+                )
+            except Exception as error:
+                if not (stopping.is_set() and is_of_spark(error)):
+                    raise
+                return rounds.report(lake, is_given_up=True)
             rounds.add(done)
         if stopping.wait(interval_s):
             return rounds.report(lake)
@@ -134,8 +141,10 @@ class _Rounds:
         self.total.numbers.setdefault("rangesBefore", report.numbers["rangesBefore"])
         self.total.findings += [each for each in report.findings if each not in self.total.findings]
 
-    def report(self, lake: str) -> Report:
+    def report(self, lake: str, *, is_given_up: bool = False) -> Report:
         self.total.numbers |= {"rounds": self.count, "newMessages": self.messages}
+        if is_given_up:
+            self.total.numbers["roundsGivenUp"] = 1
         if self.count:
             self.total.outputs.append(lake)
         return self.total
@@ -245,12 +254,17 @@ def _watched(query: StreamingQuery, stopping: threading.Event | None) -> dict[in
                 batches[int(str(each["batchId"]))] = rows
 
     try:
-        while not query.awaitTermination(_LOOK_S):
-            note(query.recentProgress)
-            if stopping is not None and stopping.is_set():
+        try:
+            while not query.awaitTermination(_LOOK_S):
+                note(query.recentProgress)
+                if stopping is not None and stopping.is_set():
+                    query.stop()
+        finally:
+            if query.isActive:
                 query.stop()
-    finally:
-        if query.isActive:
-            query.stop()
-        note(query.recentProgress)
+            note(query.recentProgress)
+    except Exception as error:
+        # Whoever ends a job ends its processes too, perhaps before they could be asked to stop.
+        if not (stopping is not None and stopping.is_set() and is_of_spark(error)):
+            raise
     return batches

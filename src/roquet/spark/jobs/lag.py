@@ -1,21 +1,28 @@
 """How far consumer groups are behind, in messages and in seconds.
 
 Owns the join of ``consumerOffset.json`` with the heads of the ConsumeQueues. No body is read, and
-of the log only the store times of the messages at which groups stand.
+of the log only the store times of the messages at which groups stand. A live cluster is asked the
+same (:mod:`roquet.spark.jobs.lag_cluster`).
 
 A group's lag in seconds is the age of the oldest message that it has not consumed, measured from
-the newest message of the store (a stopped broker does not fall behind) or from a given time.
+the newest message of a store (a stopped broker does not fall behind), from now for a cluster, or
+from a given time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from roquet.client.options import ClientOptions
+from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.files import Files
+from roquet.spark.jobs.feeds import Source, source_name
 from roquet.spark.jobs.inputs import ALL, Wanted
+from roquet.spark.jobs.lag_cluster import ClusterLook, read_cluster_offsets
+from roquet.spark.jobs.lag_stand import Asked, Stand
 from roquet.spark.jobs.store_config import GroupOffsets, read_group_offsets
 from roquet.spark.log.splits import store_time_ms
 from roquet.spark.log.store_files import LogFiles, open_log
@@ -31,23 +38,7 @@ __all__ = ["lag"]
 BEHIND = "behind"
 AHEAD = "ahead"
 GONE = "gone"
-
-
-_Asked = tuple[str, str, int, int]
-"""Group, topic, queue id, and the offset from which the group goes on."""
-
-
-class _Stand(NamedTuple):
-    """Where a group stands in a queue."""
-
-    group: str
-    topic: str
-    queue_id: int
-    offset: int
-    min_offset: int
-    max_offset: int
-    next_store_ms: int | None
-    last_store_ms: int | None
+SILENT = "silent"
 
 
 @dataclass(frozen=True)
@@ -56,16 +47,16 @@ class _Look:
 
     store: str
 
-    def __call__(self, asked: Sequence[_Asked]) -> list[_Stand]:
+    def __call__(self, asked: Sequence[Asked]) -> list[Stand]:
         log = open_log(Files(), [self.store])
-        return [find_stand(log, *each) for each in asked]
+        return [find_stand(log, each) for each in asked]
 
 
-def find_stand(log: LogFiles, group: str, topic: str, queue_id: int, offset: int) -> _Stand:
-    """Where a group with this offset stands in a queue of a log."""
-    queue = log.queue(topic, queue_id)
+def find_stand(log: LogFiles, asked: Asked) -> Stand:
+    """Where a group stands in a queue of a log."""
+    queue = log.queue(asked.topic, asked.queue_id)
     if queue is None:
-        return _Stand(group, topic, queue_id, offset, 0, 0, None, None)
+        return Stand(*asked, 0, 0, None, None)
     low, high = queue.min_queue_offset, queue.max_queue_offset
 
     def store_ms(queue_offset: int) -> int | None:
@@ -76,63 +67,81 @@ def find_stand(log: LogFiles, group: str, topic: str, queue_id: int, offset: int
         with Window(log.files, segment) as window:
             return store_time_ms(window, unit.physical_offset)
 
-    is_behind = high > max(offset, low)
-    return _Stand(
-        group,
-        topic,
-        queue_id,
-        offset,
+    first = max(asked.offset, low)
+    return Stand(
+        *asked,
         low,
         high,
-        store_ms(max(offset, low)) if is_behind else None,
+        store_ms(first) if high > first else None,
         store_ms(high - 1) if high > low else None,
     )
 
 
 def lag(
     spark: SparkSession,
-    store: str,
+    source: Source,
     *,
     wanted: Wanted = ALL,
     groups: Sequence[str] = (),
     messages_max: int | None = None,
     seconds_max: float | None = None,
     is_dry_run: bool = False,
+    clock: Clock | None = None,
 ) -> Report:
     """Compare groups with the heads of their queues.
 
     Args:
         spark: A session that knows the sources.
-        store: The store directory.
+        source: A store directory, or how a cluster is reached.
         wanted: Which topics; ``to_ms`` is the time from which age is measured.
         groups: Which groups; empty for all.
         messages_max: A group with more messages to go is a finding.
         seconds_max: A group whose next message is older is a finding.
         is_dry_run: Only tell how many queues would be looked at.
+        clock: Says how late it is.
 
     Returns:
         The tables ``Groups`` and ``Queues``. A group behind a bound (``behind``), in front of its
-        queue's head (``ahead``) or whose next messages were deleted (``gone``) is a finding.
+        queue's head (``ahead``) or whose next messages were deleted (``gone``) is a finding, and so
+        is a broker that does not say how far groups are (``silent``).
+
+    Raises:
+        ClientError: The cluster cannot be reached.
     """
-    report = Report(job="lag", source=store, is_dry_run=is_dry_run)
-    asked = _chosen(read_group_offsets(Path(store)), wanted.topics, groups)
+    report = Report(job="lag", source=source_name(source), is_dry_run=is_dry_run)
+    now_ms = wanted.to_ms
+    look: Callable[[Sequence[Asked]], list[Stand]]
+    offsets: dict[str | None, GroupOffsets]
+    if isinstance(source, ClientOptions):
+        found = read_cluster_offsets(source)
+        for broker, why in found.failures.items():
+            report.add_finding(SILENT, broker, why)
+        offsets, look = dict(found.offsets.items()), ClusterLook(source)
+        if now_ms is None:
+            now_ms = (clock or SystemClock()).now_ms()
+    else:
+        offsets, look = {None: read_group_offsets(Path(source))}, _Look(source)
+    asked = _chosen(offsets, wanted.topics, groups)
     report.numbers["queues"] = len(asked)
     if is_dry_run or not asked:
         return report
     parts = min(spark.sparkContext.defaultParallelism, len(asked))
-    found = run_tasks(spark, [asked[part::parts] for part in range(parts)], _Look(store))
-    stands = sorted((each for part in found for each in part), key=lambda each: each[:3])
-    newest_ms = max((each.last_store_ms for each in stands if each.last_store_ms), default=None)
-    now_ms = wanted.to_ms if wanted.to_ms is not None else newest_ms
+    done = run_tasks(spark, [asked[part::parts] for part in range(parts)], look)
+    stands = sorted(each for part in done for each in part)
+    if now_ms is None:
+        now_ms = max((each.last_store_ms for each in stands if each.last_store_ms), default=None)
     report.numbers["measuredFrom"] = iso_time(now_ms)
     fill_report(report, stands, now_ms, messages_max=messages_max, seconds_max=seconds_max)
     return report
 
 
-def _chosen(offsets: GroupOffsets, topics: Sequence[str], groups: Sequence[str]) -> list[_Asked]:
+def _chosen(
+    offsets: Mapping[str | None, GroupOffsets], topics: Sequence[str], groups: Sequence[str]
+) -> list[Asked]:
     return sorted(
-        (group, topic, queue_id, offset)
-        for (group, topic), queues in offsets.items()
+        Asked(group, topic, broker, queue_id, offset)
+        for broker, table in offsets.items()
+        for (group, topic), queues in table.items()
         for queue_id, offset in queues.items()
         if (not topics or topic in topics) and (not groups or group in groups)
     )
@@ -140,7 +149,7 @@ def _chosen(offsets: GroupOffsets, topics: Sequence[str], groups: Sequence[str])
 
 def fill_report(
     report: Report,
-    stands: Sequence[_Stand],
+    stands: Sequence[Stand],
     now_ms: int | None,
     *,
     messages_max: int | None,
@@ -152,15 +161,14 @@ def fill_report(
     for each in stands:
         behind = max(each.max_offset - max(each.offset, each.min_offset), 0)
         seconds = _age_s(each.next_store_ms, now_ms)
-        where = f"{each.group} at {each.topic} queue {each.queue_id}"
+        place = "" if each.broker is None else f" {each.broker}"
+        where = f"{each.group} at {each.topic}{place} queue {each.queue_id}"
         if each.offset > each.max_offset:
             report.add_finding(AHEAD, where, f"stands at {each.offset}, ends at {each.max_offset}")
         elif each.offset < each.min_offset:
             count = each.min_offset - each.offset
             report.add_finding(GONE, where, f"{count} messages were deleted before it came there")
-        queue_rows.append(
-            [each.group, each.topic, each.queue_id, each.offset, each.max_offset, behind, seconds]
-        )
+        queue_rows.append([*each[:5], each.max_offset, behind, seconds])
         messages, oldest = totals.get((each.group, each.topic), (0, None))
         ages = [age for age in (oldest, seconds) if age is not None]
         totals[each.group, each.topic] = (messages + behind, max(ages, default=None))
@@ -174,8 +182,8 @@ def fill_report(
         ["group", "topic", "messages behind", "seconds behind"],
         [[*key, *total] for key, total in sorted(totals.items())],
     )
-    columns = ["group", "topic", "queue", "offset", "head", "messages behind", "seconds behind"]
-    report.add_table("Queues", columns, queue_rows)
+    columns = ["group", "topic", "broker", "queue", "offset", "head"]
+    report.add_table("Queues", [*columns, "messages behind", "seconds behind"], queue_rows)
 
 
 def _age_s(store_ms: int | None, now_ms: int | None) -> float | None:

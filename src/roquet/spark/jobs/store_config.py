@@ -7,12 +7,13 @@ one read sees one state; of a file that is not there the backup counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from roquet.errors import NotAStore
 from roquet.model.fastjson import JsonKey, JsonSyntaxError, JsonValue, loads
 
-__all__ = ["GroupOffsets", "read_group_offsets", "read_retries"]
+__all__ = ["GroupOffsets", "group_offsets", "read_group_offsets", "read_retries"]
 
 GroupOffsets = dict[tuple[str, str], dict[int, int]]
 """By group and topic: the queue offsets from which the group goes on, by queue."""
@@ -27,13 +28,29 @@ def read_group_offsets(store: Path) -> GroupOffsets:
         NotAStore: The file is there and cannot be read.
     """
     table = _read(store / "config" / "consumerOffset.json").get("offsetTable")
-    offsets: GroupOffsets = {}
-    for key, queues in table.items() if isinstance(table, dict) else ():
-        topic, sign, group = str(key).partition("@")
-        if sign and isinstance(queues, dict):
-            offsets[group, topic] = {
+    return group_offsets(
+        {
+            str(key): {
                 int(str(queue)): value for queue, value in queues.items() if isinstance(value, int)
             }
+            for key, queues in (table.items() if isinstance(table, dict) else ())
+            if isinstance(queues, dict)
+        }
+    )
+
+
+def group_offsets(table: Mapping[str, dict[int, int]]) -> GroupOffsets:
+    """A broker's table, by ``topic@group``, by group and topic.
+
+    Example:
+        >>> group_offsets({"Orders@billing": {0: 7}, "broken": {}})
+        {('billing', 'Orders'): {0: 7}}
+    """
+    offsets: GroupOffsets = {}
+    for key, queues in table.items():
+        topic, sign, group = key.partition("@")
+        if sign:
+            offsets[group, topic] = queues
     return offsets
 
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from roquet.cli.spark.run import stop_signals
 from roquet.client.options import ClientOptions
@@ -87,6 +88,27 @@ def test_a_range_whose_beginning_is_gone_is_not_written_twice(tmp_path: Path) ->
     report = archive(HERE, str(store), str(lake), broker_name=BROKER)
     assert lake_rows(lake) == rows
     assert not report.findings
+
+
+def test_spark_that_was_ended_by_the_same_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, lake = tmp_path / "store", tmp_path / "lake"
+    write_store(store, mixed_messages(20))
+    stopping = threading.Event()
+
+    def end(*_: object, **__: object) -> object:
+        stopping.set()
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(module, "archive", end)
+    report = follow(HERE, str(store), str(lake), stopping=stopping)
+    assert report.numbers == {"rounds": 0, "newMessages": 0, "roundsGivenUp": 1}
+    assert report.outputs == []
+    unstopped = threading.Event()
+    monkeypatch.setattr(stopping, "set", lambda: None)
+    with pytest.raises(Py4JNetworkError):
+        follow(HERE, str(store), str(lake), stopping=unstopped)
 
 
 def test_what_is_followed_has_no_end(tmp_path: Path) -> None:
