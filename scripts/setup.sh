@@ -67,7 +67,7 @@ fi
 
 rm -f src/roquet/_*.so
 [ "$lane" = fast ] || export ROQUET_PURE=1
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs,spark]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs,spark,delta,iceberg]'
 
 if [ -e src/roquet/_wire.pyx ] && [ "$lane" = fast ] && ! ls src/roquet/_wire.*.so >/dev/null 2>&1; then
     say "the fast lane could not be compiled: the pure Python lane runs" \

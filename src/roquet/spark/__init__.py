@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.rebuild import rebuild
     from roquet.spark.jobs.replay import replay
     from roquet.spark.jobs.stats import stats
+    from roquet.spark.jobs.table_archive import archive_table, read_table, tiered_table
+    from roquet.spark.jobs.table_verify import verify_table
     from roquet.spark.jobs.tier import tier, tiered
     from roquet.spark.jobs.trace import trace
     from roquet.spark.jobs.verify import verify
@@ -44,6 +46,7 @@ __all__ = [
     "SOURCES",
     "Wanted",
     "archive",
+    "archive_table",
     "archive_topics",
     "audit",
     "capacity",
@@ -53,6 +56,7 @@ __all__ = [
     "lag",
     "list_letters",
     "read_lake",
+    "read_table",
     "rebuild",
     "register",
     "replay",
@@ -61,8 +65,10 @@ __all__ = [
     "stats",
     "tier",
     "tiered",
+    "tiered_table",
     "trace",
     "verify",
+    "verify_table",
 ]
 
 SOURCES: dict[str, tuple[str, str]] = {
@@ -74,6 +80,7 @@ SOURCES: dict[str, tuple[str, str]] = {
 PIPELINES: dict[str, str] = {
     "Wanted": "inputs",
     "archive": "archive",
+    "archive_table": "table_archive",
     "archive_topics": "follow",
     "audit": "audit",
     "capacity": "capacity",
@@ -83,6 +90,7 @@ PIPELINES: dict[str, str] = {
     "lag": "lag",
     "list_letters": "dlq",
     "read_lake": "lake",
+    "read_table": "table_archive",
     "rebuild": "rebuild",
     "replay": "replay",
     "replay_letters": "dlq",
@@ -90,8 +98,10 @@ PIPELINES: dict[str, str] = {
     "stats": "stats",
     "tier": "tier",
     "tiered": "tier",
+    "tiered_table": "table_archive",
     "trace": "trace",
     "verify": "verify",
+    "verify_table": "table_verify",
 }
 """By name: the module of ``roquet.spark.jobs`` that has it; imported when it is first used."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.spark.places import check_one_source
+from roquet.cli.spark.places import check_one_source, format_option
 from roquet.cli.spark.run import JobRun, job_options, parse_span, run_job, stop_signals
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class _Asked(Struct, frozen=True, kw_only=True):
     """What the flags said."""
 
     lake: str
+    lake_format: str
     broker_name: str
     decompress: bool
     compression: str
@@ -32,6 +34,7 @@ class _Asked(Struct, frozen=True, kw_only=True):
 @click.command()
 @click.argument("store", type=click.Path(), required=False)
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
+@format_option
 @click.option("--broker-name", default="log", show_default=True, help="Whose log it is.")
 @click.option(
     "--as-stored", is_flag=True, help="Leave bodies compressed as their producers sent them."
@@ -56,6 +59,7 @@ def archive(
     *,
     store: str | None,
     lake: str,
+    lake_format: str,
     broker_name: str,
     as_stored: bool,
     compression: str,
@@ -65,13 +69,17 @@ def archive(
     connection: Connection,
     run: JobRun,
 ) -> None:
-    """Write a log to a Parquet lake by topic and day, and keep the lake up to it.
+    """Write a log to a lake by topic and day, and keep the lake up to it.
 
     Reads the files of STORE, or without it the topics of the cluster of --namesrv. A run goes on
     where the last one ended, so cron may call it. A run that was killed is repaired by the next.
+
+    With --format delta or iceberg the lake is a table; that of iceberg is named
+    CATALOG.NAMESPACE.TABLE.
     """
     asked = _Asked(
         lake=lake,
+        lake_format=lake_format,
         broker_name=broker_name,
         decompress=not as_stored,
         compression=compression,
@@ -87,6 +95,10 @@ def archive(
             )
         run_job(run, "archive", lambda spark: _of_log(spark, store, asked, run), is_short=False)
     else:
+        if lake_format != "parquet":
+            raise click.UsageError(
+                f"--format {lake_format} needs STORE: live clusters are archived as Parquet."
+            )
         run_job(
             run, "archive", lambda spark: _of_cluster(spark, connection, asked, run), is_short=False
         )
@@ -95,9 +107,13 @@ def archive(
 def _of_log(spark: Session, store: str, asked: _Asked, run: JobRun) -> Report:
     from roquet.spark.jobs.archive import archive as archive_log
     from roquet.spark.jobs.follow import follow
+    from roquet.spark.jobs.table_archive import archive_table
 
     if not asked.is_following:
-        return archive_log(
+        bring = archive_log
+        if asked.lake_format != "parquet":
+            bring = partial(archive_table, lake_format=asked.lake_format)
+        return bring(
             spark,
             store,
             asked.lake,
@@ -118,6 +134,7 @@ def _of_log(spark: Session, store: str, asked: _Asked, run: JobRun) -> Report:
             wanted=run.wanted,
             decompress=asked.decompress,
             compression=asked.compression,
+            lake_format=asked.lake_format,
         )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_one_source",
+    "format_option",
     "rate_option",
     "source_of",
     "source_options",
@@ -37,6 +38,15 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+format_option = click.option(
+    "--format",
+    "lake_format",
+    type=click.Choice(["parquet", "delta", "iceberg"]),
+    default="parquet",
+    show_default=True,
+    help="What the lake is: plain files, or a table.",
+)
 
 rate_option = click.option(
     "--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, all workers."

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
+from roquet.cli.spark.places import format_option
 from roquet.cli.spark.run import JobRun, job_options, run_job
 
 
 @click.command()
 @click.argument("store", type=click.Path(), required=False)
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
+@format_option
 @click.option("--broker-name", default="log", show_default=True, help="Whose log it is.")
 @click.option("--bodies", is_flag=True, help="Compute the checksum of every body, too.")
 @job_options
-def verify(*, store: str | None, lake: str, broker_name: str, bodies: bool, run: JobRun) -> None:
+def verify(
+    *,
+    store: str | None,
+    lake: str,
+    lake_format: str,
+    broker_name: str,
+    bodies: bool,
+    run: JobRun,
+) -> None:
     """Compare a lake with the log it came from.
 
-    Without STORE the files of the lake are compared with their manifests only.
+    Without STORE the files of the lake are compared with their manifests only; those of a table are
+    read.
     """
-    from roquet.spark.jobs import verify as job
+    from roquet.spark.jobs.table_verify import verify_table
+    from roquet.spark.jobs.verify import verify as verify_lake
 
+    compare = verify_lake
+    if lake_format != "parquet":
+        compare = partial(verify_table, lake_format=lake_format)
     run_job(
         run,
         "verify",
-        lambda spark: job.verify(
+        lambda spark: compare(
             spark,
             store,
             lake,

@@ -23,6 +23,8 @@ from roquet.runtime.files import Files
 from roquet.spark.jobs.archive_plan import ArchiveTask, make_plan
 from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import (
+    DELTA_LOG,
+    NO_DAY,
     STREAM_METADATA,
     UNFINISHED,
     ArchiveRules,
@@ -44,16 +46,27 @@ from roquet.spark.tasks import run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Damage", "archive"]
+__all__ = [
+    "DAMAGED",
+    "RANGE_BYTES",
+    "Damage",
+    "Done",
+    "FileLayout",
+    "FileWriters",
+    "add_written",
+    "archive",
+    "check_compression",
+    "check_rules",
+    "log_batches",
+    "split_by_day",
+    "without_damage",
+]
 
 RANGE_BYTES = 128 << 20
 """How much of the log a range has, about."""
 
 HELD_BYTES = 64 << 20
 """How much a worker holds before it writes a row group."""
-
-NO_DAY = "__HIVE_DEFAULT_PARTITION__"
-"""The day of a message whose store time is beyond all calendars, as Hive and Spark write it."""
 
 DAMAGED = "damaged"
 
@@ -70,7 +83,7 @@ class Damage:
 
 
 @dataclass
-class _Done:
+class Done:
     """What a worker says when it is done."""
 
     manifest: RangeManifest
@@ -110,11 +123,7 @@ def archive(
         SparkOptionError: The lake holds other topics of this broker, or what a stream wrote, or the
             compression is unknown.
     """
-    if compression not in _COMPRESSIONS:
-        raise SparkOptionError(
-            f"{compression!r} is no compression of Parquet files here.",
-            hint=f"Take one of: {', '.join(_COMPRESSIONS)}.",
-        )
+    check_compression(compression)
     report = Report(job="archive", source=store, is_dry_run=is_dry_run)
     place = Lake(lake)
     rules = ArchiveRules(topics=sorted(wanted.topics), decompress=decompress)
@@ -123,7 +132,12 @@ def archive(
             f"{lake} is the lake of a live cluster: Spark would not see what is added to it.",
             hint="Take another lake for the log.",
         )
-    _check_rules(place, broker_name, rules)
+    if place.has(DELTA_LOG):
+        raise SparkOptionError(
+            f"{lake} is a Delta table, to which plain files must not be added.",
+            hint="Add --format delta, or take another lake.",
+        )
+    check_rules(place.rules(broker_name), rules, broker_name)
     log = open_log(Files(), [store])
     plan = make_plan(report, place, log, broker_name, wanted=wanted, range_bytes=range_bytes)
     report.numbers |= {
@@ -146,16 +160,30 @@ def archive(
         "newMessages": sum(each.rows for each in manifests) - plan.rows_before,
         "files": sum(len(each.files) for each in manifests),
     }
-    for each in done:
-        for damage in each.damages:
-            report.add_finding(DAMAGED, f"physical offset {damage.physical_offset}", damage.detail)
-    _add_table(report, manifests)
+    add_written(report, done)
     report.outputs.append(lake)
     return report
 
 
-def _check_rules(place: Lake, broker_name: str, rules: ArchiveRules) -> None:
-    found = place.rules(broker_name)
+def check_compression(compression: str) -> None:
+    """See that files can be compressed so.
+
+    Raises:
+        SparkOptionError: They cannot.
+    """
+    if compression not in _COMPRESSIONS:
+        raise SparkOptionError(
+            f"{compression!r} is no compression of Parquet files here.",
+            hint=f"Take one of: {', '.join(_COMPRESSIONS)}.",
+        )
+
+
+def check_rules(found: ArchiveRules | None, rules: ArchiveRules, broker_name: str) -> None:
+    """See that a lake holds what is asked for.
+
+    Raises:
+        SparkOptionError: It holds something else.
+    """
     if found is None or found == rules:
         return
     raise SparkOptionError(
@@ -170,10 +198,13 @@ def _told(rules: ArchiveRules) -> str:
     return f"{topics} with bodies {'decompressed' if rules.decompress else 'as stored'}"
 
 
-def _add_table(report: Report, manifests: Sequence[RangeManifest]) -> None:
+def add_written(report: Report, done: Sequence[Done]) -> None:
+    """Put to a report what was written, and what could not be."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
-    for manifest in manifests:
-        for each in manifest.files:
+    for part in done:
+        for damage in part.damages:
+            report.add_finding(DAMAGED, f"physical offset {damage.physical_offset}", damage.detail)
+        for each in part.manifest.files:
             rows, files = totals.get((each.topic, each.day), (0, 0))
             totals[each.topic, each.day] = (rows + each.rows, files + 1)
     report.add_table(
@@ -193,13 +224,18 @@ class ArchiveWorker:
     compression: str
     run_id: str
 
-    def __call__(self, task: ArchiveTask) -> _Done:
+    def __call__(self, task: ArchiveTask) -> Done:
         """Write a range."""
         place = Lake(self.lake)
         damages: list[Damage] = []
         with ExitStack() as stack:
-            writers = _Writers(place, self, task.start, stack)
-            for batch in self._batches(task.ranges):
+            layout = FileLayout(
+                name=file_name(self.broker_name, task.start),
+                made=self.run_id,
+                compression=self.compression,
+            )
+            writers = FileWriters(place, layout, stack)
+            for batch in log_batches(task.ranges, self.rules, self.broker_name):
                 writers.add(without_damage(batch, damages))
             writers.close()
             # A worker may outlive its driver for a while, and the next run has begun.
@@ -213,15 +249,20 @@ class ArchiveWorker:
             files=files,
         )
         place.write_manifest(manifest)
-        return _Done(manifest, damages)
+        return Done(manifest, damages)
 
-    def _batches(self, ranges: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(struct_type([*COLUMNS, CORRUPT_COLUMN]))
-        selection = Selection(topics=frozenset(self.rules.topics))
-        rules = ReadRules(
-            selection=selection, decompress=self.rules.decompress, broker_name=self.broker_name
-        )
-        return LogReader(schema, rules).batches(ranges)
+
+def log_batches(
+    ranges: Sequence[LogRange], rules: ArchiveRules, broker_name: str
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a log that a lake takes, and what is none."""
+    schema = arrow_schema(struct_type([*COLUMNS, CORRUPT_COLUMN]))
+    read = ReadRules(
+        selection=Selection(topics=frozenset(rules.topics)),
+        decompress=rules.decompress,
+        broker_name=broker_name,
+    )
+    return LogReader(schema, read).batches(ranges)
 
 
 def without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBatch:
@@ -236,18 +277,52 @@ def without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBat
     return batch.drop_columns([CORRUPT_COLUMN])
 
 
-class _Writers:
+@dataclass(frozen=True)
+class FileLayout:
+    """Where the files of a range are, and what is in them.
+
+    Attributes:
+        name: Of the files; with ``{}`` in it for a number.
+        made: Who makes them, part of their names until they are whole.
+        compression: Of the files.
+        folder: Below the lake's address.
+        is_flat: Whether all are in one folder, so that they need columns for topic and day, too.
+    """
+
+    name: str
+    made: str
+    compression: str
+    folder: str = ""
+    is_flat: bool = False
+
+    def path(self, topic: str, day: str, number: int) -> str:
+        """Of a file, below the lake's address."""
+        below = "" if self.is_flat else partition_path(topic, day)
+        return posixpath.join(self.folder, below, self.name.replace("{}", str(number)))
+
+    def hidden(self, path: str) -> str:
+        """Of a file that is not whole yet."""
+        folder, name = posixpath.split(path)
+        return posixpath.join(folder, f".{name}.{self.made}{UNFINISHED}")
+
+    def columns(self, table: pa.Table, day: str) -> pa.Table:
+        """The columns that a file has."""
+        if not self.is_flat:
+            return table.drop_columns([_TOPIC])
+        days = pa.repeat(pa.scalar(None if day == NO_DAY else day, pa.string()), len(table))
+        return table.append_column(_DAY, days)
+
+
+class FileWriters:
     """The files of one range: by topic and day, each under a name of its own until it is whole."""
 
-    def __init__(self, place: Lake, worker: ArchiveWorker, start: int, stack: ExitStack) -> None:
+    def __init__(self, place: Lake, layout: FileLayout, stack: ExitStack) -> None:
         self._place = place
-        self._name = file_name(worker.broker_name, start)
-        self._made_name = f".{self._name}.{worker.run_id}{UNFINISHED}"
-        self._compression = worker.compression
+        self._layout = layout
         self._stack = stack
         self._held: dict[tuple[str, str], list[pa.RecordBatch]] = {}
         self._held_bytes = 0
-        self._open: dict[tuple[str, str], pq.ParquetWriter] = {}
+        self._open: dict[tuple[str, str], tuple[str, pq.ParquetWriter]] = {}
         self._totals: dict[tuple[str, str], FileTotals] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -261,41 +336,40 @@ class _Writers:
 
     def _flush(self) -> None:
         for key, parts in self._held.items():
-            table = pa.Table.from_batches(parts).drop_columns([_TOPIC])
+            table = self._layout.columns(pa.Table.from_batches(parts), key[1])
             self._writer(key, table.schema).write_table(table)
         self._held.clear()
         self._held_bytes = 0
 
     def _writer(self, key: tuple[str, str], schema: pa.Schema) -> pq.ParquetWriter:
         if key not in self._open:
-            path = self._place.path(partition_path(*key), self._made_name)
-            self._place.filesystem.create_dir(posixpath.dirname(path))
-            self._open[key] = self._stack.enter_context(
-                pq.ParquetWriter(
-                    path,
-                    schema,
-                    filesystem=self._place.filesystem,
-                    compression=self._compression,
-                    compression_level=1 if self._compression == "zstd" else None,
-                )
+            path = self._layout.path(*key, len(self._open))
+            hidden = self._place.path(self._layout.hidden(path))
+            self._place.filesystem.create_dir(posixpath.dirname(hidden))
+            compression = self._layout.compression
+            writer = pq.ParquetWriter(
+                hidden,
+                schema,
+                filesystem=self._place.filesystem,
+                compression=compression,
+                compression_level=1 if compression == "zstd" else None,
             )
-        return self._open[key]
+            self._open[key] = (path, self._stack.enter_context(writer))
+        return self._open[key][1]
 
     def close(self) -> None:
         """Have all files whole, under the names of their own."""
         self._flush()
-        for writer in self._open.values():
+        for _, writer in self._open.values():
             writer.close()
 
     def publish(self) -> list[FileEntry]:
         """Give all files their names."""
         entries = []
-        for key in sorted(self._open):
-            folder = self._place.path(partition_path(*key))
+        for key, (path, _) in sorted(self._open.items(), key=lambda each: each[0]):
             self._place.filesystem.move(
-                posixpath.join(folder, self._made_name), posixpath.join(folder, self._name)
+                self._place.path(self._layout.hidden(path)), self._place.path(path)
             )
-            path = posixpath.join(partition_path(*key), self._name)
             entries.append(self._totals[key].entry(path, *key))
         return entries
 

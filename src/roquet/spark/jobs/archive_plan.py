@@ -24,7 +24,15 @@ from roquet.spark.log.splits import Cutter, plan_at
 from roquet.spark.log.store_files import LogFiles
 from roquet.spark.report import Report
 
-__all__ = ["LOST", "ArchiveTask", "Plan", "make_plan", "plan_tasks"]
+__all__ = [
+    "LOST",
+    "ArchiveTask",
+    "Plan",
+    "choose_start",
+    "choose_stop",
+    "make_plan",
+    "plan_tasks",
+]
 
 LOST = "lost"
 
@@ -121,11 +129,11 @@ def make_plan(
             if not _is_written(place, broker_name, each):
                 _write_again(report, log, plan, each)
     tail = max(ends, key=lambda each: each.start, default=None)
-    start = _start(report, log, tail, wanted)
+    start = choose_start(report, log, tail, wanted)
     covered = start
     if tail is not None and tail.start == start:
         covered = tail.stop
-    stop = max(_stop(log, start, wanted), min(covered, log.end_offset))
+    stop = max(choose_stop(log, start, wanted), min(covered, log.end_offset))
     plan.tasks += plan_tasks(log, start, stop, range_bytes, covered=covered)
     for task in plan.tasks[: len(plan.tasks) if stale else 1]:
         found = place.manifest(broker_name, task.start)
@@ -158,7 +166,7 @@ def _write_again(report: Report, log: LogFiles, plan: Plan, left: PlannedRange) 
         plan.tasks.append(ArchiveTask(ranges, is_complete=True))
 
 
-def _start(report: Report, log: LogFiles, tail: _Bounds | None, wanted: Wanted) -> int:
+def choose_start(report: Report, log: LogFiles, tail: _Bounds | None, wanted: Wanted) -> int:
     """Where to go on: behind the last range that will not grow.
 
     A range whose beginning the log has deleted cannot be written again, so it will not grow either.
@@ -179,7 +187,8 @@ def _start(report: Report, log: LogFiles, tail: _Bounds | None, wanted: Wanted) 
     return max(tail.stop, log.start_offset)
 
 
-def _stop(log: LogFiles, start: int, wanted: Wanted) -> int:
+def choose_stop(log: LogFiles, start: int, wanted: Wanted) -> int:
+    """Where to stop: before the wanted time, or at the log's end."""
     if wanted.to_ms is None:
         return log.end_offset
     return Cutter(log).time_from(wanted.to_ms, start, log.end_offset)

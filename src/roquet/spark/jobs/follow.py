@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from roquet.client.options import ClientOptions
@@ -28,6 +29,8 @@ from roquet.spark.broker.connect import connect_options
 from roquet.spark.jobs.archive import RANGE_BYTES, archive
 from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import MANIFEST, Lake
+from roquet.spark.jobs.table_archive import archive_table
+from roquet.spark.jobs.tables import open_table
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.session import is_of_spark
@@ -60,6 +63,7 @@ def follow(
     decompress: bool = True,
     compression: str = "zstd",
     growing_bytes: int = GROWING_BYTES,
+    lake_format: str = "parquet",
 ) -> Report:
     """Keep the lake up to a log until told to stop.
 
@@ -77,7 +81,8 @@ def follow(
         wanted: As of ``archive``, but without an end.
         decompress: As of ``archive``.
         compression: As of ``archive``.
-        growing_bytes: Of the newest range.
+        growing_bytes: Of the newest range; a table has none that grows.
+        lake_format: ``delta`` and ``iceberg`` follow with a table, as of ``archive_table``.
 
     Returns:
         What all rounds came to; findings of several rounds once. If Spark was ended by the same
@@ -88,11 +93,14 @@ def follow(
     """
     _check_endless(wanted)
     rounds = _Rounds(Report(job="archive", source=store))
-    place = Lake(lake)
+    bring, is_behind = archive, _is_behind
+    if lake_format != "parquet":
+        bring = partial(archive_table, lake_format=lake_format)
+        is_behind = partial(_is_table_behind, lake_format=lake_format)
     while True:
-        if _is_behind(place, broker_name, store):
+        if is_behind(lake, broker_name, store):
             try:
-                done = archive(
+                done = bring(
                     spark,
                     store,
                     lake,
@@ -111,11 +119,18 @@ def follow(
             return rounds.report(lake)
 
 
-def _is_behind(place: Lake, broker_name: str, store: str) -> bool:
+def _is_behind(lake: str, broker_name: str, store: str) -> bool:
+    place = Lake(lake)
     _, newest = place.newest(broker_name)
     if newest is None or place.plan(broker_name) is not None:
         return True
     return open_log(Files(), [store]).end_offset > newest.stop
+
+
+def _is_table_behind(lake: str, broker_name: str, store: str, *, lake_format: str) -> bool:
+    table = open_table(lake_format, lake)
+    reached = table.stop(broker_name) if table.exists() else None
+    return reached is None or open_log(Files(), [store]).end_offset > reached
 
 
 def _check_endless(wanted: Wanted) -> None:
@@ -138,7 +153,8 @@ class _Rounds:
         written = report.numbers["newMessages"]
         assert isinstance(written, int)
         self.messages += written
-        self.total.numbers.setdefault("rangesBefore", report.numbers["rangesBefore"])
+        if "rangesBefore" in report.numbers:
+            self.total.numbers.setdefault("rangesBefore", report.numbers["rangesBefore"])
         self.total.findings += [each for each in report.findings if each not in self.total.findings]
 
     def report(self, lake: str, *, is_given_up: bool = False) -> Report:

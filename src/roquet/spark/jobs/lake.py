@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "DELTA_LOG",
     "MANIFEST",
+    "NO_DAY",
     "STREAM_METADATA",
     "UNFINISHED",
     "ArchiveRules",
@@ -61,6 +63,7 @@ __all__ = [
     "partition_path",
     "read_lake",
     "read_lake_files",
+    "table_file_name",
 ]
 
 M = TypeVar("M", bound=Struct)
@@ -68,6 +71,12 @@ M = TypeVar("M", bound=Struct)
 MANIFEST = "_manifest"
 STREAM_METADATA = "_spark_metadata"
 """Spark's own list of the files that a stream wrote; where it is, Spark reads no others."""
+
+DELTA_LOG = "_delta_log"
+"""The log of a Delta table; where it is, files count only if it names them."""
+
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""The day of a message whose store time is beyond all calendars, as Hive and Spark write it."""
 
 UNFINISHED = ".tmp"
 """How names of files end that are not whole; they begin with a dot, and so no reader sees them."""
@@ -375,6 +384,16 @@ def file_name(broker_name: str, start: int) -> str:
         'part-broker-a-00000000000000000007.parquet'
     """
     return f"part-{quote(broker_name, safe='')}-{start:020d}.parquet"
+
+
+def table_file_name(broker_name: str, start: int, stop: int) -> str:
+    """The name of the files of a range in a table, which hold that range and no other.
+
+    Example:
+        >>> table_file_name("broker-a", 7, 900).format(0)
+        'part-broker-a-00000000000000000007-00000000000000000900-0.parquet'
+    """
+    return f"part-{quote(broker_name, safe='')}-{start:020d}-{stop:020d}-{{}}.parquet"
 
 
 def is_file_of(broker_name: str, name: str) -> bool:

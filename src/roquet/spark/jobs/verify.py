@@ -33,7 +33,16 @@ from roquet.spark.tasks import run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["verify"]
+__all__ = [
+    "BAD_BODY",
+    "DIFFERENT",
+    "MISSING",
+    "Sums",
+    "bad_bodies",
+    "compare",
+    "log_sums",
+    "verify",
+]
 
 MISSING = "missing"
 DIFFERENT = "different"
@@ -207,7 +216,11 @@ class VerifyWorker:
     def __call__(self, task: _Task) -> _Seen:
         """Compare a range."""
         place, seen = Lake(self.lake), _Seen()
-        expected = None if task.ranges is None else self._log_sums(task.ranges, seen)
+        expected = None
+        if task.ranges is not None:
+            expected = log_sums(
+                self.rules, task.ranges, seen.damaged, check_bodies=self.check_bodies
+            )
         files = {(each.topic, each.day): each for each in task.manifest.files}
         for key, entry in files.items():
             told_before = len(seen.findings)
@@ -245,22 +258,6 @@ class VerifyWorker:
                     Finding(MISSING, where, f"{sums.rows} messages of the log are in no file")
                 )
 
-    def _log_sums(self, ranges: Sequence[LogRange], seen: _Seen) -> dict[tuple[str, str], Sums]:
-        columns = ["topic", "storeTimestamp", "bodyCrc", "physicalOffset", CORRUPT_COLUMN]
-        columns += [_BODY] if self.check_bodies else []
-        rules = ReadRules(
-            selection=Selection(topics=frozenset(self.rules.topics)),
-            decompress=self.rules.decompress,
-        )
-        sums: dict[tuple[str, str], Sums] = {}
-        for batch in LogReader(arrow_schema(struct_type(columns)), rules).batches(ranges):
-            damages: list[Damage] = []
-            good = without_damage(batch, damages)
-            seen.damaged += [each.physical_offset for each in damages]
-            for key, part in split_by_day(good):
-                sums[key] = sums.get(key, Sums()).plus(part)
-        return sums
-
     def _file_sums(self, place: Lake, entry: FileEntry, seen: _Seen) -> Sums | None:
         columns = ["bodyCrc", "physicalOffset"]
         columns += ["body", "sysFlag"] if self.check_bodies else []
@@ -270,7 +267,7 @@ class VerifyWorker:
                 for batch in file.iter_batches(columns=columns):
                     sums = sums.plus(batch)
                     if self.check_bodies:
-                        self._check_bodies(batch, entry, seen)
+                        seen.findings += bad_bodies(batch, entry.path, self.rules)
         except FileNotFoundError:
             told = f"{entry.rows} messages are gone with it"
             seen.findings.append(Finding(MISSING, entry.path, told))
@@ -280,16 +277,44 @@ class VerifyWorker:
             return None
         return sums
 
-    def _check_bodies(self, batch: pa.RecordBatch, entry: FileEntry, seen: _Seen) -> None:
-        told = 0
-        for row in batch.to_pylist():
-            if self.rules.decompress and row["sysFlag"] & COMPRESSED:
-                continue  # its checksum is that of the compressed body
-            crc = zlib.crc32(row["body"] or b"") & _CRC_MASK
-            if crc != row["bodyCrc"] & _CRC_MASK and told < _BODIES_TOLD_MAX:
-                told += 1
-                where = f"{entry.path}, physical offset {row['physicalOffset']}"
-                seen.findings.append(Finding(BAD_BODY, where, "the body has another checksum"))
+
+def log_sums(
+    rules: ArchiveRules, ranges: Sequence[LogRange], damaged: list[int], *, check_bodies: bool
+) -> dict[tuple[str, str], Sums]:
+    """What a log has of each topic and day.
+
+    Args:
+        rules: Which messages.
+        ranges: Of the log.
+        damaged: Takes physical offsets of bytes that are no message.
+        check_bodies: Whether bodies are read, too.
+    """
+    columns = ["topic", "storeTimestamp", "bodyCrc", "physicalOffset", CORRUPT_COLUMN]
+    columns += [_BODY] if check_bodies else []
+    read = ReadRules(
+        selection=Selection(topics=frozenset(rules.topics)), decompress=rules.decompress
+    )
+    sums: dict[tuple[str, str], Sums] = {}
+    for batch in LogReader(arrow_schema(struct_type(columns)), read).batches(ranges):
+        damages: list[Damage] = []
+        good = without_damage(batch, damages)
+        damaged += [each.physical_offset for each in damages]
+        for key, part in split_by_day(good):
+            sums[key] = sums.get(key, Sums()).plus(part)
+    return sums
+
+
+def bad_bodies(batch: pa.RecordBatch, path: str, rules: ArchiveRules) -> Iterator[Finding]:
+    """Messages of a file whose bodies have not the checksum that they had; not all if many."""
+    told = 0
+    for row in batch.select([_BODY, "sysFlag", "bodyCrc", "physicalOffset"]).to_pylist():
+        if rules.decompress and row["sysFlag"] & COMPRESSED:
+            continue  # its checksum is that of the compressed body
+        crc = zlib.crc32(row[_BODY] or b"") & _CRC_MASK
+        if crc != row["bodyCrc"] & _CRC_MASK and told < _BODIES_TOLD_MAX:
+            told += 1
+            where = f"{path}, physical offset {row['physicalOffset']}"
+            yield Finding(BAD_BODY, where, "the body has another checksum")
 
 
 def _or_content(told: str, found: Sums, entry: FileEntry) -> str:

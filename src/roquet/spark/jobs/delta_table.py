@@ -1,0 +1,159 @@
+"""A table of Delta Lake as a target of ``archive``.
+
+Files are where Hive's partitions would be, ``topic=Orders/day=2026-11-15/``. How far a broker's log
+is in the table is the version of an application's transaction, which is part of each commit; what
+was asked of the archive is a property of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from roquet.errors import SparkError, SparkOptionError
+from roquet.spark.jobs.lake import MANIFEST, NO_DAY, STREAM_METADATA, FileEntry, Lake
+from roquet.spark.jobs.tables import (
+    LakeTable,
+    Note,
+    TableFile,
+    commit_failed,
+    table_schema,
+)
+
+__all__ = ["DeltaLakeTable"]
+
+_PARTITIONS = ["topic", "day"]
+_READER_VERSION_MAX = 1
+"""Versions above may have deleted rows beside the files, or columns of other names in them."""
+
+
+def _key(broker_name: str) -> str:
+    return f"roquet.archive.{broker_name}"
+
+
+class DeltaLakeTable(LakeTable):
+    """A Delta table at a folder or URI.
+
+    Raises:
+        SparkOptionError: There is a lake of plain Parquet files.
+    """
+
+    folder = ""
+    has_partition_columns = False
+
+    def __init__(self, address: str) -> None:
+        self.place = Lake(address)
+        self._uri = address if "://" in address else self.place.base
+        if self.place.has(MANIFEST) or self.place.has(STREAM_METADATA):
+            raise SparkOptionError(
+                f"{address} is a lake of Parquet files, and no Delta table.",
+                hint="Take another address for the table, or leave out the format.",
+            )
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return DeltaTable.is_deltatable(self._uri)
+
+    def create(self) -> None:
+        """Make it, empty, if it is not there."""
+        DeltaTable.create(
+            self._uri,
+            table_schema(),
+            mode="ignore",
+            partition_by=_PARTITIONS,
+            name="messages",
+            description="Messages of brokers, as archived from their logs.",
+        )
+
+    def note(self, broker_name: str) -> Note | None:
+        """What was asked of the archive of a broker."""
+        found = self._open().metadata().configuration.get(_key(broker_name))
+        return None if found is None else msgspec.json.decode(found, type=Note)
+
+    def stop(self, broker_name: str) -> int | None:
+        """The physical offset up to which it has the log of a broker."""
+        return self._open().transaction_version(_key(broker_name))
+
+    def write_note(self, broker_name: str, note: Note) -> None:
+        """Fix what is asked of the archive of a broker."""
+        text = msgspec.json.encode(note).decode()
+        self._open().alter.set_table_properties(
+            {_key(broker_name): text}, raise_if_not_exists=False
+        )
+
+    def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
+        """Add files and the offset up to which they go."""
+        infos = self.place.filesystem.get_file_info([self.place.path(each.path) for each in files])
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                path=entry.path,
+                size=info.size,
+                partition_values={
+                    "topic": entry.topic,
+                    "day": None if entry.day == NO_DAY else entry.day,
+                },
+                modification_time=(info.mtime_ns or 0) // 1_000_000,
+                data_change=True,
+                stats=_stats(entry),
+            )
+            for entry, info in zip(files, infos, strict=True)
+        ]
+        mark = Transaction(_key(broker_name), stop)
+        try:
+            self._open().create_write_transaction(
+                actions,
+                mode="append",
+                schema=table_schema(),
+                partition_by=_PARTITIONS,
+                commit_properties=CommitProperties(
+                    custom_metadata={"roquet": f"{broker_name} up to {stop}"},
+                    app_transactions=[mark],
+                ),
+            )
+        except CommitFailedError as error:
+            raise commit_failed(self._uri, error) from None
+
+    def files(self) -> list[TableFile]:
+        """All files of its newest version."""
+        table = self._open()
+        if table.protocol().min_reader_version > _READER_VERSION_MAX:
+            raise SparkError(
+                f"{self._uri} is read by rules that are not known here.",
+                detail=f"it needs readers of version {table.protocol().min_reader_version}",
+                hint="Deletion vectors and column mapping must be off.",
+            )
+        actions = pa.table(table.get_add_actions(flatten=True))
+        wanted = actions.select(["path", "partition.topic", "partition.day"])
+        return [
+            TableFile(unquote(row["path"]), row["partition.topic"], row["partition.day"])
+            for row in wanted.to_pylist()
+        ]
+
+    def _open(self) -> DeltaTable:
+        """Its newest version."""
+        try:
+            return DeltaTable(self._uri)
+        except TableNotFoundError as error:
+            raise SparkOptionError(
+                f"There is no Delta table at {self._uri}.",
+                detail=str(error),
+                hint="archive makes it.",
+            ) from None
+
+
+def _stats(entry: FileEntry) -> str:
+    """What readers know of a file without opening it."""
+    return msgspec.json.encode(
+        {
+            "numRecords": entry.rows,
+            "minValues": {"physicalOffset": entry.first_physical_offset},
+            "maxValues": {"physicalOffset": entry.last_physical_offset},
+            "nullCount": {"physicalOffset": 0},
+        }
+    ).decode()

@@ -1,0 +1,136 @@
+"""A table of Apache Iceberg as a target of ``archive``.
+
+Its catalog is found as ``pyiceberg`` finds it: by ``.pyiceberg.yaml`` or variables such as
+``PYICEBERG_CATALOG__NAME__URI``. How far a broker's log is in the table, and what was asked of the
+archive, are properties of the table; the former changes in the commit that adds files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import Table, TableProperties
+
+from roquet.errors import SparkError, SparkOptionError
+from roquet.spark.jobs.lake import FileEntry, Lake
+from roquet.spark.jobs.tables import LakeTable, Note, TableFile, commit_failed, table_schema
+
+__all__ = ["IcebergTable"]
+
+
+def _key(broker_name: str) -> str:
+    return f"roquet.archive.{broker_name}"
+
+
+def _stop_key(broker_name: str) -> str:
+    return f"{_key(broker_name)}.stop"
+
+
+class IcebergTable(LakeTable):
+    """An Iceberg table by its name ``CATALOG.NAMESPACE.TABLE``.
+
+    Raises:
+        SparkOptionError: The name is none, or the catalog is not known.
+    """
+
+    folder = "data"
+    has_partition_columns = True
+
+    def __init__(self, address: str) -> None:
+        catalog, _, name = address.partition(".")
+        if "/" in address or not catalog or "." not in name.strip("."):
+            raise SparkOptionError(
+                f"{address!r} is no name of an Iceberg table.",
+                hint="Name it CATALOG.NAMESPACE.TABLE; the catalog is one of .pyiceberg.yaml.",
+            )
+        self.address = address
+        self._name = name
+        try:
+            self._catalog: Catalog = load_catalog(catalog)
+        except (ValueError, TypeError) as error:
+            raise SparkOptionError(
+                f"The catalog {catalog!r} is not known.",
+                detail=str(error),
+                hint="Describe it in .pyiceberg.yaml, or set "
+                f"PYICEBERG_CATALOG__{catalog.upper()}__URI.",
+            ) from None
+
+    @cached_property
+    def place(self) -> Lake:  # type: ignore[override]
+        """Where its files are put."""
+        return Lake(self._open().location())
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return self._catalog.table_exists(self._name)
+
+    def create(self) -> None:
+        """Make it, empty, if it is not there."""
+        if self.exists():
+            return
+        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        table = self._catalog.create_table(self._name, table_schema())
+        with table.update_spec() as spec:
+            spec.add_identity("topic")
+            spec.add_identity("day")
+
+    def note(self, broker_name: str) -> Note | None:
+        """What was asked of the archive of a broker."""
+        found = self._open().properties.get(_key(broker_name))
+        return None if found is None else msgspec.json.decode(found, type=Note)
+
+    def stop(self, broker_name: str) -> int | None:
+        """The physical offset up to which it has the log of a broker."""
+        found = self._open().properties.get(_stop_key(broker_name))
+        return None if found is None else int(found)
+
+    def write_note(self, broker_name: str, note: Note) -> None:
+        """Fix what is asked of the archive of a broker."""
+        with self._open().transaction() as change:
+            change.set_properties({_key(broker_name): msgspec.json.encode(note).decode()})
+
+    def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
+        """Add files and the offset up to which they go."""
+        table = self._open()
+        # A commit that is tried again would not see that another archive has added the same range.
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        location = table.location().rstrip("/")
+        try:
+            with table.transaction() as change:
+                if files:
+                    change.add_files([f"{location}/{each.path}" for each in files])
+                change.set_properties({_stop_key(broker_name): str(stop)})
+        except (CommitFailedException, ValueError) as error:
+            raise commit_failed(self.address, error) from None
+
+    def files(self) -> list[TableFile]:
+        """All files of its newest version."""
+        table = self._open()
+        location = table.location().rstrip("/") + "/"
+        found = []
+        for task in table.scan().plan_files():
+            path = task.file.file_path
+            if task.delete_files or not path.startswith(location):
+                raise SparkError(
+                    f"The rows of {self.address} cannot be told from its files alone.",
+                    detail=f"{posixpath.basename(path)} has deleted rows or lies elsewhere",
+                    hint="Rewrite its files: rewrite_data_files of Iceberg does that.",
+                )
+            found.append(TableFile(path.removeprefix(location), None, None))
+        return found
+
+    def _open(self) -> Table:
+        """Its newest version."""
+        try:
+            return self._catalog.load_table(self._name)
+        except NoSuchTableError as error:
+            raise SparkOptionError(
+                f"There is no Iceberg table {self.address}.",
+                detail=str(error),
+                hint="archive makes it.",
+            ) from None

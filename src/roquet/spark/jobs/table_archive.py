@@ -1,0 +1,262 @@
+"""The log as a Delta or Iceberg table, by topic and day.
+
+Works as ``archive`` does, with a table in place of a lake: see :mod:`roquet.spark.jobs.tables`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roquet.errors import SparkError, SparkOptionError
+from roquet.runtime.files import Files
+from roquet.spark.jobs.archive import (
+    RANGE_BYTES,
+    Damage,
+    Done,
+    FileLayout,
+    FileWriters,
+    add_written,
+    check_compression,
+    check_rules,
+    log_batches,
+    without_damage,
+)
+from roquet.spark.jobs.archive_plan import ArchiveTask, choose_start, choose_stop, plan_tasks
+from roquet.spark.jobs.inputs import ALL, Wanted, read_log
+from roquet.spark.jobs.lake import (
+    ArchiveRules,
+    Lake,
+    RangeManifest,
+    read_lake_files,
+    table_file_name,
+)
+from roquet.spark.jobs.tables import LakeTable, Note, open_table
+from roquet.spark.log.store_files import open_log
+from roquet.spark.report import Report
+from roquet.spark.schema import COLUMNS, struct_type
+from roquet.spark.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["archive_table", "known_note", "read_table", "tiered_table"]
+
+RANGES_PER_COMMIT = 64
+
+
+def archive_table(
+    spark: SparkSession,
+    store: str,
+    lake: str,
+    lake_format: str,
+    *,
+    broker_name: str = "log",
+    wanted: Wanted = ALL,
+    decompress: bool = True,
+    compression: str = "zstd",
+    range_bytes: int = RANGE_BYTES,
+    is_dry_run: bool = False,
+) -> Report:
+    """Bring a table up to the log; what is in it already is not read again.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory.
+        lake: Of a Delta table a folder or URI, of an Iceberg table ``CATALOG.NAMESPACE.TABLE``.
+        lake_format: ``delta`` or ``iceberg``.
+        broker_name: Whose log it is; tables may hold several.
+        wanted: Which messages. Topics are fixed by the first run; ``from_ms`` counts in the first.
+        decompress: Whether bodies are written as they were before compression.
+        compression: Of the Parquet files.
+        range_bytes: How much of the log one worker takes at a time.
+        is_dry_run: Only tell what would be written.
+
+    Returns:
+        As of ``archive``.
+
+    Raises:
+        SparkOptionError: The table holds other topics of this broker, or cannot be one.
+        SparkMissing: The format's package is not installed.
+        SparkError: Another run for the same broker was quicker.
+    """
+    check_compression(compression)
+    report = Report(job="archive", source=store, is_dry_run=is_dry_run)
+    table = open_table(lake_format, lake)
+    rules = ArchiveRules(topics=sorted(wanted.topics), decompress=decompress)
+    note, reached = None, None
+    if table.exists():
+        note, reached = table.note(broker_name), table.stop(broker_name)
+    check_rules(note.rules if note else None, rules, broker_name)
+    log = open_log(Files(), [store])
+    start = choose_start(report, log, _last(broker_name, reached), wanted)
+    stop = max(choose_stop(log, start, wanted), start)
+    tasks = plan_tasks(log, start, stop, range_bytes)
+    report.numbers |= {"ranges": len(tasks), "bytesToRead": stop - start}
+    if is_dry_run:
+        return report
+    table.create()
+    if note is None:
+        table.write_note(broker_name, Note(rules=rules, start=start))
+    worker = TableFileWorker(
+        table.place.address,
+        broker_name,
+        rules,
+        compression,
+        folder=table.folder,
+        is_flat=table.has_partition_columns,
+    )
+    done: list[Done] = []
+    for at in range(0, len(tasks), RANGES_PER_COMMIT):
+        part = run_tasks(spark, tasks[at : at + RANGES_PER_COMMIT], worker)
+        files = [file for each in part for file in each.manifest.files]
+        table.commit(broker_name, part[-1].manifest.stop, files)
+        done += part
+    rows = sum(each.manifest.rows for each in done)
+    report.numbers |= {
+        "messages": rows,
+        "newMessages": rows,
+        "files": sum(len(each.manifest.files) for each in done),
+    }
+    add_written(report, done)
+    report.outputs.append(lake)
+    return report
+
+
+@dataclass(frozen=True)
+class TableFileWorker:
+    """Sent to executors: writes the files of one range, which no version of the table names yet."""
+
+    place: str
+    broker_name: str
+    rules: ArchiveRules
+    compression: str
+    folder: str
+    is_flat: bool
+
+    def __call__(self, task: ArchiveTask) -> Done:
+        """Write a range."""
+        damages: list[Damage] = []
+        name = table_file_name(self.broker_name, task.start, task.stop)
+        layout = FileLayout(
+            name=name,
+            made=uuid.uuid4().hex,
+            compression=self.compression,
+            folder=self.folder,
+            is_flat=self.is_flat,
+        )
+        with ExitStack() as stack:
+            writers = FileWriters(Lake(self.place), layout, stack)
+            for batch in log_batches(task.ranges, self.rules, self.broker_name):
+                writers.add(without_damage(batch, damages))
+            writers.close()
+            files = writers.publish()
+        manifest = RangeManifest(
+            broker_name=self.broker_name,
+            start=task.start,
+            stop=task.stop,
+            is_complete=True,
+            files=files,
+        )
+        return Done(manifest, damages)
+
+
+def _last(broker_name: str, reached: int | None) -> RangeManifest | None:
+    if reached is None:
+        return None
+    return RangeManifest(broker_name=broker_name, start=reached, stop=reached, is_complete=True)
+
+
+def known_note(table: LakeTable, lake: str, broker_name: str) -> tuple[Note, int]:
+    """What a table notes of a broker, and up to where it has its log.
+
+    Raises:
+        SparkOptionError: It holds nothing of this broker.
+    """
+    note = table.note(broker_name)
+    reached = table.stop(broker_name)
+    if note is None or reached is None:
+        raise SparkOptionError(
+            f"{lake} holds nothing of {broker_name!r}.",
+            hint="See that --broker-name is that of archive.",
+        )
+    return note, reached
+
+
+def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
+    """The messages of a table, with the columns of the sources and ``day``.
+
+    Reads the Parquet files of the newest version. Spark's own ``delta`` and ``iceberg`` do, too,
+    where their packages fit the version of Spark.
+
+    Args:
+        spark: The session.
+        lake: As of :func:`archive_table`.
+        lake_format: ``delta`` or ``iceberg``.
+
+    Raises:
+        SparkError: Its rows cannot be told from its files alone.
+    """
+    table = open_table(lake_format, lake)
+    schema = struct_type(COLUMNS).add("day", "string")
+    files = table.files()
+    if not files:
+        return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+    if not table.has_partition_columns:
+        wrong = [each.path for each in files if not each.path.startswith("topic=")]
+        if wrong:
+            raise SparkError(
+                f"{lake} has files that are not in folders of topics and days.",
+                detail=wrong[0],
+                hint="Read it with Spark's own format delta.",
+            )
+        return read_lake_files(spark, lake, [each.path for each in files])
+    reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
+    base = table.place.address.rstrip("/")
+    return reader.parquet(*(f"{base}/{each.path}" for each in files))
+
+
+def tiered_table(
+    spark: SparkSession, store: str, lake: str, lake_format: str, *, broker_name: str = "log"
+) -> DataFrame:
+    """Table and log as one: below the cut from the table, from it on from the log.
+
+    The cut is where the table ended when this was called.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory; it may be running.
+        lake: As of :func:`archive_table`.
+        lake_format: ``delta`` or ``iceberg``.
+        broker_name: Whose log it is.
+
+    Returns:
+        The columns of the sources.
+
+    Raises:
+        SparkOptionError: The table holds nothing of this broker.
+        SparkError: The log begins behind the end of the table.
+    """
+    table = open_table(lake_format, lake)
+    note, cut = known_note(table, lake, broker_name)
+    log = open_log(Files(), [store])
+    if cut < log.start_offset:
+        raise SparkError(
+            "Between the table and the log messages are missing.",
+            detail=f"the table ends at physical offset {cut}, the log begins at {log.start_offset}",
+            hint="They were deleted before they were archived; read table and log one by one.",
+        )
+    young = read_log(
+        spark,
+        store,
+        Wanted(topics=note.rules.topics),
+        columns=list(COLUMNS),
+        startingOffsets=str(cut),
+        brokerName=broker_name,
+        decompress=str(note.rules.decompress).lower(),
+    )
+    messages = read_table(spark, lake, lake_format)
+    is_old = (messages["brokerName"] == broker_name) & (messages["physicalOffset"] < cut)
+    return messages.where(is_old).select(*COLUMNS).unionByName(young)
