@@ -3,6 +3,7 @@ from asyncio import AbstractEventLoop
 from roquet.client.message import Message
 from roquet.client.quick_send import QuickSends, Sending
 from roquet.remoting.connection import Connection
+from roquet.remoting.frame import Received
 from roquet.remoting.frame_lane import Taken
 
 class SendTemplate:
@@ -26,4 +27,4 @@ class SendLane:
 
 class ClientLane:
     def __init__(self, connection: Connection, loop: AbstractEventLoop) -> None: ...
-    def take(self, data: bytes | bytearray, position: int) -> Taken: ...
+    def take(self, data: Received, position: int) -> Taken: ...

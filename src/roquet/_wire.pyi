@@ -5,6 +5,7 @@ from roquet import _fast
 from roquet._frame import Template
 from roquet.model.host import Host
 from roquet.remoting.connection import Connection
+from roquet.remoting.frame import Received
 from roquet.store.default_message_store import DefaultMessageStore
 
 QueueCounts: TypeAlias = tuple[int, int, int, int]
@@ -64,7 +65,7 @@ class Wire:
     def drain_pulls(self) -> list[tuple[Plan, int, int, list[QueueCounts]]]: ...
     def take(
         self,
-        data: bytes | bytearray,
+        data: Received,
         position: int,
         peer: Peer,
         *,

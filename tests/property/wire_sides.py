@@ -87,6 +87,16 @@ class FakeTransport:
     abort = close
 
 
+def bring(connection: Connection, data: bytes) -> None:
+    """Bytes as reads bring them."""
+    while data:
+        room = connection.get_buffer(-1)
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        connection.buffer_updated(count)
+        data = data[count:]
+
+
 class Side:
     """One broker; use inside a running event loop.
 
@@ -215,7 +225,7 @@ class Side:
         for chunk in chunks:
             if connection.is_closed:
                 connection = self.connect(port=port)
-            connection.data_received(chunk)
+            bring(connection, chunk)
             for _ in range(3):
                 await asyncio.sleep(0)
 

@@ -35,7 +35,7 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request, create_response
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import LogLimiter
-from roquet.remoting.frame import FrameDecoder
+from roquet.remoting.frame import FrameDecoder, Received
 from roquet.remoting.frame_lane import FrameLane, Taken
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.offset import UpdateConsumerOffsetResponseHeader
@@ -195,9 +195,7 @@ class WireLane:
         is_main = connection.port is Port.MAIN
         return _ConnectionLane(self, _wire.Peer(connection, *host), is_main=is_main)
 
-    def take(
-        self, peer: _wire.Peer, data: bytes | bytearray, position: int, *, pulls: bool
-    ) -> Taken:
+    def take(self, peer: _wire.Peer, data: Received, position: int, *, pulls: bool) -> Taken:
         """Handle frames of a connection."""
         wire, store = self.wire, self._store
         pulls = (
@@ -246,7 +244,7 @@ class WireLane:
             return Taken(position, read.requests + requests, read.answers + answers)
         return Taken(position, requests, answers)
 
-    def _read(self, peer: _wire.Peer, data: bytes | bytearray, position: int, now_ms: int) -> Taken:
+    def _read(self, peer: _wire.Peer, data: Received, position: int, now_ms: int) -> Taken:
         """Handle frames that append nothing, of a connection that has last sent only such."""
         position, requests, answers, _ = self.wire.take(
             data,
@@ -291,7 +289,7 @@ class _ConnectionLane:
         self._peer = peer
         self._is_main = is_main
 
-    def take(self, data: bytes | bytearray, position: int) -> Taken:
+    def take(self, data: Received, position: int) -> Taken:
         """Handle frames from ``position`` on."""
         return self._lane.take(self._peer, data, position, pulls=self._is_main)
 

@@ -29,7 +29,7 @@ from roquet.model.host import Host
 from roquet.remoting.command import ONEWAY_FLAG
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import LogLimiter
-from roquet.remoting.frame import MAX_FRAME_BYTES
+from roquet.remoting.frame import MAX_FRAME_BYTES, Received
 from roquet.remoting.frame_lane import Taken
 from roquet.runtime.clock import Clock
 from roquet.store.default_message_store import DefaultMessageStore
@@ -135,8 +135,9 @@ class PureLane:
         host = ipv4_peer(connection)
         return None if host is None else _ConnectionLane(self, connection, host.pack())
 
-    def take(self, connection: _ConnectionLane, data: bytes | bytearray, position: int) -> Taken:
+    def take(self, connection: _ConnectionLane, data: Received, position: int) -> Taken:
         """Handle frames of a connection."""
+        data = bytes(data)  # parts of it are kept until the burst is written
         messages: list[PlainMessage] = []
         replies: list[_Reply] = []
         try:
@@ -181,7 +182,7 @@ class PureLane:
 
     def _read(
         self,
-        data: bytes | bytearray,
+        data: bytes,
         position: int,
         messages: list[PlainMessage],
         replies: list[_Reply],
@@ -279,6 +280,6 @@ class _ConnectionLane:
         self.connection = connection
         self.born_host = born_host
 
-    def take(self, data: bytes | bytearray, position: int) -> Taken:
+    def take(self, data: Received, position: int) -> Taken:
         """Handle frames from ``position`` on."""
         return self._lane.take(self, data, position)

@@ -11,6 +11,8 @@ Invariants:
 * A frame is taken only while the limits of :class:`~roquet.remoting.endpoint.Endpoint` allow it.
   Otherwise it stays in the decoder and the socket is not read.
 * Answers in parts are copied before control returns to the event loop.
+* All connections of an endpoint are read into one buffer. What is left of a read when control
+  returns to the event loop is copied, and put before the bytes of the next one.
 * A frame or header that cannot be read ends the connection: there is no opaque to answer to, and
   where the next frame starts is unknown. A header of the wrong content gets an answer.
 """
@@ -33,7 +35,7 @@ from roquet.remoting.command import (
     create_request,
     create_response,
 )
-from roquet.remoting.frame import Frame, FrameDecoder, SerializeType, encode_frame
+from roquet.remoting.frame import Frame, FrameDecoder, Received, SerializeType, encode_frame
 from roquet.remoting.frame_lane import ConnectionLane
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
@@ -63,7 +65,7 @@ _GO_AWAY_SINCE = version_ordinal("V5_3_1")
 """Clients after this version understand that they are to go away."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection, on either side.
 
     Attributes:
@@ -96,6 +98,7 @@ class Connection(asyncio.Protocol):
         self._in_flight = 0
         self._in_flight_bytes = 0
         self._pumping = False
+        self._read_at = 0
         self._reading_paused = False
         self._writable: asyncio.Future[None] | None = None
         self._activity_ns = 0
@@ -188,17 +191,33 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------------------ reading
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop's interface
+        """Called by the loop: where a read may put bytes."""
+        shared = self._endpoint.read_buffer
+        waiting = self._decoder.buffered_bytes
+        if not waiting or waiting > len(shared) // 2:
+            self._read_at = 0
+            return shared
+        shared[:waiting] = self._decoder.waiting
+        self._read_at = waiting
+        return shared[waiting:]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: a read brought bytes."""
-        endpoint = self._endpoint
+        endpoint, decoder = self._endpoint, self._decoder
         began_ns = self._activity_ns = endpoint.clock.monotonic_ns()
         if self.is_closed:
             return
-        self._decoder.feed(data)
+        read = endpoint.read_buffer[: self._read_at + nbytes]
+        if self._read_at == decoder.buffered_bytes:
+            decoder.lend(read)
+        else:
+            decoder.feed(read)
         self._pump()
-        if endpoint.large or self._decoder.buffered_bytes:
+        decoder.keep()
+        if endpoint.large or decoder.buffered_bytes:
             endpoint.held(self)
-        if len(data) < _LARGE_READ_BYTES:
+        if nbytes < _LARGE_READ_BYTES:
             self._turn_began_ns = 0
         else:
             self._end_long_turn(self._turn_began_ns or began_ns)
@@ -247,7 +266,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._steer_reading(starved=starved)
 
-    def _take_by_lane(self, data: bytes | bytearray, position: int) -> int:
+    def _take_by_lane(self, data: Received, position: int) -> int:
         """Let the lane take frames; where the first is that it left."""
         endpoint = self._endpoint
         if self.lane is None or endpoint.hooks or endpoint.stopping:

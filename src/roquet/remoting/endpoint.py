@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 _Positive = Annotated[int, Meta(ge=1)]
 
+READ_BUFFER_BYTES = 512 << 10
+"""The most that one read brings, with what the last one of the connection has left."""
+
 LARGE_HOLDING_BYTES = 1 << 20
 """A connection that holds less than this is not looked at when memory in all is counted."""
 
@@ -142,6 +145,7 @@ class Endpoint:
 
     Attributes:
         large: Connections that hold much, as :meth:`held` saw them last.
+        read_buffer: Where every read of every connection goes.
     """
 
     def __init__(
@@ -162,6 +166,7 @@ class Endpoint:
         self.language = language
         self.serialize_type = serialize_type
         self.reads_while_unwritten = reads_while_unwritten
+        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.statistics = RemotingStatistics()
         self.log_limiter = LogLimiter(clock)
         self.connections: set[Connection] = set()

@@ -16,7 +16,8 @@ Invariants:
 * A length is checked before it is used, and a frame is refused as soon as its first bytes show
   that it is wrong, so a peer cannot make us wait for, or reserve, what it never sends.
 * A decoder holds what it was fed and not yet handed out, and no more: between two reads that is
-  less than one frame, so at most :data:`MAX_FRAME_BYTES`.
+  less than one frame, so at most :data:`MAX_FRAME_BYTES`. What it was lent it holds only until
+  :meth:`FrameDecoder.keep`.
 * Frames own their bytes; nothing points into a receive buffer.
 * Bad bytes raise :class:`~roquet.errors.ProtocolError` and nothing else. After that the stream is
   of no use, because where the next frame starts is unknown.
@@ -36,6 +37,7 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "Frame",
     "FrameDecoder",
+    "Received",
     "SerializeType",
     "encode_frame",
     "encode_frame_head",
@@ -49,6 +51,9 @@ MAX_HEADER_BYTES = 1 << 20
 
 HEAD_BYTES = 8
 """The two length fields."""
+
+Received = bytes | bytearray | memoryview
+"""Bytes of a stream; whoever gets them copies what it keeps."""
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">iI")
@@ -98,7 +103,7 @@ class FrameDecoder:
     __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._buffer: bytes | bytearray = b""
+        self._buffer: Received = b""
         self._position = 0
         self._max_frame_bytes = max_frame_bytes
         self._error: ProtocolError | None = None
@@ -108,7 +113,28 @@ class FrameDecoder:
         """How much was fed and not yet handed out."""
         return len(self._buffer) - self._position
 
-    def feed(self, data: bytes | bytearray | memoryview) -> None:
+    @property
+    def waiting(self) -> memoryview:
+        """What was fed and not yet handed out."""
+        return memoryview(self._buffer)[self._position :]
+
+    def lend(self, data: memoryview) -> None:
+        """Take bytes that begin with those of :attr:`waiting`, without a copy of them.
+
+        Raises:
+            ProtocolError: An earlier frame was bad.
+        """
+        if self._error is not None:
+            raise self._error
+        self._buffer = data
+        self._position = 0
+
+    def keep(self) -> None:
+        """Copy what is left of what was lent, which is about to change."""
+        if type(self._buffer) is memoryview:
+            self._drop(self._position)
+
+    def feed(self, data: Received) -> None:
         """Take what a read brought; the data is copied unless it is ``bytes``.
 
         Raises:
@@ -123,7 +149,7 @@ class FrameDecoder:
         if self._position == len(buffer):
             self._buffer = data if type(data) is bytes else bytearray(data)
             self._position = 0
-        elif isinstance(buffer, bytearray):
+        elif type(buffer) is bytearray:
             buffer += data
         else:
             self._buffer = bytearray(buffer[self._position :]) + data
@@ -148,7 +174,7 @@ class FrameDecoder:
             self._drop(len(self._buffer))
             raise
 
-    def take_with(self, take: Callable[[bytes | bytearray, int], int]) -> None:
+    def take_with(self, take: Callable[[Received, int], int]) -> None:
         """Let somebody take frames from the buffer itself.
 
         ``take`` gets the buffer and where the next frame starts, and returns where the first
@@ -202,7 +228,7 @@ class FrameDecoder:
         buffer = self._buffer
         if count == len(buffer):
             self._buffer = b""
-        elif isinstance(buffer, bytearray):
+        elif type(buffer) is bytearray:
             del buffer[:count]
         else:
             self._buffer = bytearray(buffer[count:])

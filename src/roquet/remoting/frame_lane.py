@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from roquet.remoting.frame import Received
+
 if TYPE_CHECKING:
     from roquet.remoting.connection import Connection
 
@@ -33,8 +35,11 @@ class Taken(NamedTuple):
 class ConnectionLane(Protocol):
     """The lane of one connection."""
 
-    def take(self, data: bytes | bytearray, position: int) -> Taken:
-        """Handle frames from ``position`` on; what follows the last whole frame is left."""
+    def take(self, data: Received, position: int) -> Taken:
+        """Handle frames from ``position`` on; what follows the last whole frame is left.
+
+        The data changes when this has returned.
+        """
         ...
 
 

@@ -13,12 +13,17 @@ from pathlib import Path
 
 from roquet.format.file_parts import file_name
 from roquet.runtime import memory
+from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
 from roquet.runtime.worker import Worker
 from roquet.store.mapped_file import MappedFile
 
 AHEAD_BYTES_MIN = 2 << 20
 AHEAD_BYTES_MAX = 64 << 20
+ROUND_MIN_NS = 20_000_000
+"""Pages for at least so long, because each round interrupts the writer's thread."""
+ROUND_MAX_NS = 100_000_000
+"""Pages for no longer: those of a slow writer would be written by a flush before it comes."""
 _AHEAD = 2
 _IDLE_MS = 60_000
 
@@ -26,9 +31,12 @@ _IDLE_MS = 60_000
 class AllocateMappedFile:
     """Makes segments on its thread, in order of their offsets."""
 
-    def __init__(self, files: Files, root: Path, *, size_bytes: int, warm: bool) -> None:
+    def __init__(
+        self, files: Files, root: Path, clock: Clock, *, size_bytes: int, warm: bool
+    ) -> None:
         """Make segments of ``size_bytes`` in ``root``; ``warm`` touches and locks every page."""
         self._files = files
+        self._clock = clock
         self._root = root
         self._size_bytes = size_bytes
         self._warm = warm
@@ -37,6 +45,7 @@ class AllocateMappedFile:
         self._wanted: list[int] = []
         self._populate: MappedFile | None = None
         self._ahead_bytes = AHEAD_BYTES_MIN
+        self._populated_ns = 0
         self._worker = Worker("allocate-mapped-file", self._round, interval_ms=lambda: _IDLE_MS)
 
     def start(self) -> None:
@@ -128,15 +137,17 @@ class AllocateMappedFile:
         """Fault in pages until the writer has enough before it.
 
         How much is enough shows when the thread gets to run: a writer that has meanwhile used up
-        most of what was left needs more, one that has hardly moved needs less. Pages a slow
-        writer does not reach before the next flush would be written twice.
+        most of what was left, or that asks again soon, needs more; one that has not asked for long
+        needs less.
         """
         segment = self._populate
         while segment is not None and self._is_short(segment):
             left = segment.populated - segment.wrote
-            if left < self._ahead_bytes // 4:
+            now_ns = self._clock.monotonic_ns()
+            since_ns, self._populated_ns = now_ns - self._populated_ns, now_ns
+            if left < self._ahead_bytes // 4 or since_ns < ROUND_MIN_NS:
                 self._ahead_bytes = min(self._ahead_bytes * 2, AHEAD_BYTES_MAX)
-            elif left > self._ahead_bytes * 7 // 16:
+            elif since_ns > ROUND_MAX_NS:
                 self._ahead_bytes = max(self._ahead_bytes // 2, AHEAD_BYTES_MIN)
             segment.populate(segment.wrote + self._ahead_bytes)
         self._populate = None

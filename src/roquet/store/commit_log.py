@@ -85,6 +85,7 @@ class CommitLog:
         self.allocator = AllocateMappedFile(
             files,
             self.queue.root,
+            clock,
             size_bytes=config.commit_log_file_bytes,
             warm=config.warm_mapped_file,
         )

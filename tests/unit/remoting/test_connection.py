@@ -10,7 +10,7 @@ from roquet.remoting.codec import encode_command
 from roquet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from roquet.remoting.command import create_response
 from roquet.remoting.connection import TURN_NS, Connection
-from roquet.remoting.endpoint import RemotingLimits
+from roquet.remoting.endpoint import READ_BUFFER_BYTES, RemotingLimits
 from roquet.remoting.server import RemotingServer
 from roquet.runtime.clock import ManualClock
 from tests.unit.remoting.net_kit import (
@@ -225,6 +225,6 @@ async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
         for _ in range(20):
             await peer.answer()
         is_done.set()
-    large_reads = 20 * len(request) // 256_000
+    large_reads = 20 * len(request) // READ_BUFFER_BYTES
     assert len(set(seen)) >= large_reads
     assert up.server.statistics.reading_paused == 0

@@ -72,6 +72,46 @@ def test_a_frame_owns_its_bytes() -> None:
     assert type(frame.body) is bytes
 
 
+@pytest.mark.parametrize("step", [1, 3, 9, len(DATA), len(DATA) + 5])
+def test_what_is_lent_may_change_once_it_is_kept(step: int) -> None:
+    decoder = FrameDecoder()
+    shared = memoryview(bytearray(4 * len(DATA)))
+    stream = DATA * 5
+    found: list[Frame] = []
+    for start in range(0, len(stream), step):
+        part = stream[start : start + step]
+        waiting = decoder.buffered_bytes
+        shared[:waiting] = decoder.waiting
+        shared[waiting : waiting + len(part)] = part
+        decoder.lend(shared[: waiting + len(part)])
+        found += list(decoder)
+        decoder.keep()
+        shared[:] = b"\xff" * len(shared)
+    assert found == [FRAME] * 5
+    assert decoder.buffered_bytes == 0
+
+
+def test_frames_left_of_what_was_lent_are_kept() -> None:
+    decoder = FrameDecoder()
+    shared = memoryview(bytearray(DATA * 3))
+    decoder.lend(shared)
+    assert decoder.next_frame() == FRAME
+    decoder.keep()
+    shared[:] = bytes(len(shared))
+    assert decoder.buffered_bytes == 2 * len(DATA)
+    assert list(decoder) == [FRAME] * 2
+
+
+def test_nothing_is_lent_after_a_bad_frame() -> None:
+    decoder = FrameDecoder()
+    decoder.lend(memoryview(b"\xff" * 8))
+    with pytest.raises(ProtocolError):
+        decoder.next_frame()
+    decoder.keep()
+    with pytest.raises(ProtocolError):
+        decoder.lend(memoryview(DATA))
+
+
 def test_frame_without_header_and_body() -> None:
     decoder = FrameDecoder()
     decoder.feed(struct.pack(">iI", 4, 0))

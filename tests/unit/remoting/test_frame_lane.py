@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from roquet.remoting.connection import Connection
+from roquet.remoting.frame import Received
 from roquet.remoting.frame_lane import Taken
 from roquet.remoting.hooks import RpcCall, RpcHook
 from tests.unit.remoting.net_kit import ECHO, peer_of, serving, until
@@ -20,7 +21,7 @@ class TakesSome:
         self.connections.append(connection)
         return self
 
-    def take(self, data: bytes | bytearray, position: int) -> Taken:
+    def take(self, data: Received, position: int) -> Taken:
         self.asked.append(bytes(data[position:]))
         answers, requests = b"", 0
         while True:

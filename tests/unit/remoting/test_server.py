@@ -9,7 +9,7 @@ from roquet.errors import ConfigError
 from roquet.remoting import listener as listener_module
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
-from roquet.remoting.endpoint import LogLimiter, RemotingLimits
+from roquet.remoting.endpoint import READ_BUFFER_BYTES, LogLimiter, RemotingLimits
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
 from roquet.remoting.processor import PUBLIC, Port, ProcessorRegistry
@@ -116,6 +116,22 @@ async def test_half_frames_are_put_together() -> None:
             peer.writer.write(frame[cut : cut + 1])
             await peer.writer.drain()
         assert (await peer.answer()).body == b"hello"
+
+
+@pytest.mark.parametrize("size_bytes", [1_000, READ_BUFFER_BYTES // 3, 3 * READ_BUFFER_BYTES])
+async def test_half_frames_of_several_peers_do_not_mix(size_bytes: int) -> None:
+    """All are read into one buffer, in turn; the longest fit no half of it."""
+    async with serving() as up, peer_of(up) as first, peer_of(up) as second:
+        bodies = {first: b"a" * size_bytes, second: b"b" * size_bytes}
+        frames = {peer: peer.frame(ECHO, body=body) for peer, body in bodies.items()}
+        step = size_bytes // 5
+        for start in range(0, size_bytes + 2 * step, step):
+            for peer, frame in frames.items():
+                peer.writer.write(frame[start : start + step])
+                await peer.writer.drain()
+                await asyncio.sleep(0)
+        for peer, body in bodies.items():
+            assert (await peer.answer()).body == body
 
 
 async def test_header_of_the_wrong_content_is_answered() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from roquet.runtime.clock import ManualClock, SystemClock
 from roquet.runtime.files import Files
 from roquet.store import allocate
 from roquet.store.allocate import AllocateMappedFile
 from roquet.testing.files import FaultyFiles
 
 SIZE = 1 << 14
+CLOCK = SystemClock()
 PATIENCE_S = 60
 
 
@@ -23,7 +25,7 @@ def names(root: Path) -> list[int]:
 
 @pytest.fixture
 def allocator(tmp_path: Path) -> Iterator[AllocateMappedFile]:
-    allocator = AllocateMappedFile(Files(), tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(Files(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()
     yield allocator
     allocator.stop()
@@ -39,7 +41,7 @@ def wait_for(root: Path, expected: list[int], allocator: AllocateMappedFile) -> 
 
 
 def test_without_a_thread_segments_are_made_at_once(tmp_path: Path) -> None:
-    allocator = AllocateMappedFile(Files(), tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(Files(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     segment = allocator.take(3 * SIZE)
     assert (segment.start_offset, segment.size_bytes, segment.wrote) == (3 * SIZE, SIZE, 0)
     assert names(tmp_path) == [3]
@@ -79,7 +81,7 @@ def test_discard_removes_them_newest_first(tmp_path: Path) -> None:
             removed.append("sync")
             super().sync_dir(path)
 
-    allocator = AllocateMappedFile(Watching(), tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(Watching(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()
     segment = allocator.take(0)
     wait_for(tmp_path, [0, 1, 2], allocator)
@@ -96,7 +98,7 @@ def test_discard_removes_them_newest_first(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_and_tried_again(tmp_path: Path) -> None:
     files = FaultyFiles(only=frozenset({"allocate"}), error=errno.ENOSPC, fail_at=1)
-    allocator = AllocateMappedFile(files, tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(files, tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()
     with pytest.raises(OSError, match="No space left"):
         allocator.take(0)
@@ -111,7 +113,7 @@ def test_a_failure_is_told_and_tried_again(tmp_path: Path) -> None:
 
 def test_no_later_segment_is_made_without_its_predecessor(tmp_path: Path) -> None:
     files = FaultyFiles(only=frozenset({"allocate"}), error=errno.ENOSPC, fail_at=2)
-    allocator = AllocateMappedFile(files, tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(files, tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()
     segment = allocator.take(0)  # asks for 1, which fails, and for 2
     allocator._worker.stop()
@@ -126,7 +128,7 @@ def test_any_error_reaches_the_writer(tmp_path: Path) -> None:
         def allocate(self, fd: int, size_bytes: int) -> None:  # noqa: ARG002
             raise ValueError("out of the blue")
 
-    allocator = AllocateMappedFile(Broken(), tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(Broken(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()
     with pytest.raises(ValueError, match="out of the blue"):
         allocator.take(0)
@@ -135,14 +137,14 @@ def test_any_error_reaches_the_writer(tmp_path: Path) -> None:
 
 def test_leftovers_of_an_earlier_life_are_replaced(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}").write_bytes(b"old records" * 100)
-    allocator = AllocateMappedFile(Files(), tmp_path, size_bytes=SIZE, warm=False)
+    allocator = AllocateMappedFile(Files(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     segment = allocator.take(0)
     assert segment.mapping[:] == bytes(SIZE)
     segment.close()
 
 
 def test_warm_segments_are_populated(tmp_path: Path) -> None:
-    allocator = AllocateMappedFile(Files(), tmp_path, size_bytes=SIZE, warm=True)
+    allocator = AllocateMappedFile(Files(), tmp_path, CLOCK, size_bytes=SIZE, warm=True)
     segment = allocator.take(0)
     assert segment.populated == SIZE
     segment.close()
@@ -153,28 +155,37 @@ def test_pages_are_populated_ahead_of_the_writer(
 ) -> None:
     monkeypatch.setattr(allocate, "AHEAD_BYTES_MIN", 4096)
     monkeypatch.setattr(allocate, "AHEAD_BYTES_MAX", 16384)
-    size = 1 << 16
-    allocator = AllocateMappedFile(Files(), tmp_path, size_bytes=size, warm=False)
+    size, clock = 1 << 16, ManualClock()
+    allocator = AllocateMappedFile(Files(), tmp_path, clock, size_bytes=size, warm=False)
     segment = allocator.take(0)
     assert segment.populated == 4096
     allocator.populate_ahead(segment)
     assert allocator._populate is None  # enough is left
     segment.moved_to(4000)
+    clock.advance(50)
     allocator.populate_ahead(segment)
     allocator._populate_some()
     assert segment.populated == 4000 + 8192  # hardly anything was left: twice as much from now on
-    segment.moved_to(4000 + 8192)
+    segment.moved_to(4000 + 8192 - 4000)
+    clock.advance(5)
     allocator.populate_ahead(segment)
     allocator._populate_some()
-    assert segment.populated == 4000 + 8192 + 16384
+    assert segment.populated == segment.wrote + 16384  # asked again soon: twice as much as well
     segment.moved_to(segment.populated + 100)  # faster than all that: not more than the limit
+    clock.advance(5)
     allocator.populate_ahead(segment)
     allocator._populate_some()
     assert segment.populated == segment.wrote + 16384
-    segment.moved_to(segment.populated - 8191)  # hardly moved since it was noticed: half as much
+    segment.moved_to(segment.populated - 8191)
+    clock.advance(50)
     allocator.populate_ahead(segment)
     allocator._populate_some()
-    assert segment.populated == segment.wrote + 8192
+    assert segment.populated == segment.wrote + 16384  # neither soon nor late: as much
+    segment.moved_to(segment.populated - 8191)
+    clock.advance(200)
+    allocator.populate_ahead(segment)
+    allocator._populate_some()
+    assert segment.populated == segment.wrote + 8192  # not asked for long: half as much
     segment.moved_to(size - 100)
     allocator.populate_ahead(segment)
     allocator._populate_some()
