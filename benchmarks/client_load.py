@@ -34,6 +34,10 @@ def anonymous_kb() -> int:
     return 0
 
 
+CONSUMED_POLL_S = 0.1
+MEASURED_MIN_S = 0.5
+
+
 class Counts:
     """What happened since the measured time began.
 
@@ -126,18 +130,21 @@ class Load:
         return values
 
     async def _consume(self) -> dict[str, object]:
-        """Consumption of what is there, for a time."""
+        """Consumption of what is there, for a time or until nothing is left."""
         async with self._consumer():
             await asyncio.sleep(self._options.warm)
             self._counts.begin()
             began_s = time.perf_counter()
-            last = -1
-            while time.perf_counter() - began_s < self._options.seconds:
-                await asyncio.sleep(0.1)
+            last, values = 0, None
+            while (spent_s := time.perf_counter() - began_s) < self._options.seconds:
+                await asyncio.sleep(CONSUMED_POLL_S)
                 if self._counts.consumed == last:
-                    raise SystemExit("the topic has too few messages for the measured time")
+                    break
                 last = self._counts.consumed
-            return self._counts.values(self._counts.consumed)
+                values = self._counts.values(last)
+            if values is None or spent_s < min(self._options.seconds, MEASURED_MIN_S):
+                raise SystemExit("the topic has too few messages for the measured time")
+            return values
 
     async def _both(self) -> dict[str, object]:
         """As many sends as asked for, all of them consumed by the same process."""

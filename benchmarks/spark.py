@@ -52,7 +52,7 @@ PLAIN_BYTES = 64 << 20
 QUEUES_PART = 1.5
 """What the broker has, to what the log has: the client alone has to find enough to consume."""
 
-CLIENT_WARM_S = 1.0
+CLIENT_WARM_S = 0.5
 LOOK_S = 0.3
 
 BROKER_MB_S_MIN = 150
