@@ -27,6 +27,7 @@ from roquet.model.properties import encode_properties
 from roquet.spark.jobs.rebuild import rebuild
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.results import PutMessageResult
 
 ROOT = Path(__file__).resolve().parent.parent
 POOL = 20_000
@@ -79,15 +80,20 @@ def build(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> in
     store = DefaultMessageStore(root, config)
     store.load()
     store.start()
-    count = 0
+    sent = count = 0
+
+    def count_stored(result: PutMessageResult) -> None:
+        nonlocal count
+        count += result.is_stored  # a slow disk has messages refused
+
     try:
         while store.commit_log.wrote_offset < total_bytes:
-            at = count % len(messages)
+            at = sent % len(messages)
             burst = messages[at : at + BURST]
             for message in burst:
-                store.submit(message, lambda _: None)
+                store.submit(message, count_stored)
             store.finish_burst()
-            count += len(burst)
+            sent += len(burst)
     finally:
         store.shutdown()
     return count

@@ -25,6 +25,7 @@ from roquet.spark.log.store_files import LogFiles
 from roquet.spark.log.window import Window, claimed_bytes
 
 _PIECE_BYTES = 1 << 20
+_ZEROS = bytes(_PIECE_BYTES)
 
 
 class Hurt(NamedTuple):
@@ -133,6 +134,7 @@ def record_at(log: LogFiles, physical_offset: int, rules: RecordRules) -> Dispat
 
 def _is_zero(window: Window, start: int, end: int) -> bool:
     for at in range(start, end, _PIECE_BYTES):
-        if bytes(window.need(at, min(_PIECE_BYTES, end - at))).strip(b"\0"):
+        size_bytes = min(_PIECE_BYTES, end - at)
+        if bytes(window.need(at, size_bytes)) != _ZEROS[:size_bytes]:
             return False
     return True
