@@ -17,7 +17,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -169,12 +169,19 @@ def _logging_to(path: Path) -> Iterator[None]:
         lines = path.read_text(errors="replace").splitlines()
         raise SparkError(
             "Spark did not start.",
-            detail="; ".join([str(error), *lines[-3:]]),
+            detail="; ".join([_first_lines(str(error)), *_said(lines)]),
             hint="See that --master is right and that nothing in --conf contradicts it.",
         ) from error
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _said(lines: Sequence[str]) -> list[str]:
+    """The last words of a log that are no stack; what went wrong, if any of them say it."""
+    words = [line for line in lines if line.strip() and not line.startswith((" ", "\t", "..."))]
+    faults = [line for line in words if "Exception" in line or "Error" in line]
+    return (faults or words)[-2:]
 
 
 class _Quiet(logging.Filter):

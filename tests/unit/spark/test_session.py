@@ -1,4 +1,4 @@
-"""Which Python a cluster's executors are told to run; the driver plans with the same name."""
+"""Which Python a cluster's executors are told to run, and what is said if Spark does not start."""
 
 import os
 import sys
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.spark.session import choose_python
+from roquet.errors import SparkError
+from roquet.spark.session import _logging_to, choose_python
 
 OURS = str(Path(sys.executable).parent)
 
@@ -36,3 +37,16 @@ def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "python3.12")
     choose_python({"spark.pyspark.python": "/opt/python/bin/python"})
     assert (os.environ["PYSPARK_PYTHON"], os.environ["PATH"]) == ("python3.12", "/usr/bin")
+
+
+def test_why_spark_did_not_start(tmp_path: Path) -> None:
+    stack = "\tat org.apache.spark.deploy.SparkSubmit$.main(SparkSubmit.scala:1180)"
+
+    def start() -> None:
+        with _logging_to(tmp_path / "log"):
+            os.write(2, f"WARN Utils\nSparkException: X must be set\n{stack}\n".encode())
+            raise RuntimeError(f"[JAVA_GATEWAY_EXITED] It exited.\n{stack}")
+
+    with pytest.raises(SparkError, match="did not start") as caught:
+        start()
+    assert caught.value.detail == "[JAVA_GATEWAY_EXITED] It exited.; SparkException: X must be set"
