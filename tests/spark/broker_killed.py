@@ -1,15 +1,14 @@
-"""A driver that stops in the middle of a batch and waits to be killed.
+"""The source and sink ``rocketmq`` with stages at which they can be held.
 
-Run as a program: ``NAMESRV SOURCE TARGET CHECKPOINT``. The environment says at which stage of which
-batch it stops, and the file that it makes then; the processes that Spark starts inherit it.
+As a program, ``NAMESRV SOURCE TARGET CHECKPOINT STAGES``, it copies a topic: a driver to be killed.
+The option ``stages`` names the folder that says where to stop.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from copy import copy
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,33 +25,41 @@ from pyspark.sql.types import StructType
 
 from roquet.spark.broker.offsets import OffsetsJson
 from roquet.spark.broker.read_options import read_options
+from roquet.spark.broker.reader import RangePartition
 from roquet.spark.broker.sink import BrokerStreamWriter
 from roquet.spark.broker.source import RocketMQSource
 from roquet.spark.broker.stream import BrokerStreamReader
 from roquet.spark.broker.write_options import write_options
+from tests.spark.stages import Stages
 
-STAGE, BATCH, MARK = "ROQUET_TEST_STAGE", "ROQUET_TEST_BATCH", "ROQUET_TEST_MARK"
-BEFORE_PLAN, PLANNED, HALF_SENT, SENT = "before plan", "planned", "half sent", "sent"
+BEFORE_PLAN, PLANNED, READING = "before plan", "planned", "reading"
+HALF_SENT, SENT = "half sent", "sent"
 
 BATCH_ROWS = 20
-
-
-def _stop(stage: str, batch: int) -> None:
-    if os.environ[STAGE] == stage and batch >= int(os.environ[BATCH]):
-        Path(os.environ[MARK]).touch()
-        signal.pause()
+STAGES = "stages"
 
 
 class StoppingReader(BrokerStreamReader):
-    """Stops before a batch is planned, or when it is and nothing of it was read."""
+    """Stops before a batch is planned, when it is and nothing of it was read, or in the reading.
+
+    A stage has the number of the batch; that of reading the first offset, in any but queue 0.
+    """
+
+    stages: Stages
 
     def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        _stop(BEFORE_PLAN, _rows(start) // BATCH_ROWS)
+        self.stages.come(BEFORE_PLAN, _rows(start) // BATCH_ROWS)
         return super().latestOffset(start, limit)
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> Sequence[InputPartition]:
-        _stop(PLANNED, _rows(start) // BATCH_ROWS)
+        self.stages.come(PLANNED, _rows(start) // BATCH_ROWS)
         return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        if partition.wanted.queue.queue_id:
+            self.stages.come(READING, partition.wanted.start_offset)
+        return super().read(partition)
 
 
 def _rows(offsets: OffsetsJson) -> int:
@@ -67,6 +74,8 @@ def _rows(offsets: OffsetsJson) -> int:
 class StoppingWriter(BrokerStreamWriter):
     """Stops when some rows of a batch are sent, or when all are and it is not committed."""
 
+    stages: Stages
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
@@ -76,25 +85,34 @@ class StoppingWriter(BrokerStreamWriter):
             for batch in iterator:
                 half = batch.num_rows // 2
                 yield batch.slice(0, half)
-                _stop(HALF_SENT, batch_id)
+                self.stages.come(HALF_SENT, batch_id)
                 yield batch.slice(half)
 
         return super().write(halves())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        _stop(SENT, batch_id)
+        self.stages.come(SENT, batch_id)
         super().commit(messages, batch_id)
 
 
 class StoppingSource(RocketMQSource):
     """The source and sink, with stops."""
 
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        kept = copy(options)
+        self._stages = Stages(Path(kept.pop(STAGES)))
+        super().__init__(kept)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StoppingReader(read_options(self.options), schema)
+        made = StoppingReader(read_options(self.options), schema)
+        made.stages = self._stages
+        return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's
         del overwrite
-        return StoppingWriter(write_options(self.options), schema)
+        made = StoppingWriter(write_options(self.options), schema)
+        made.stages = self._stages
+        return made
 
 
 def copy_options(namesrv: str, source: str, target: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -110,9 +128,9 @@ def copy_options(namesrv: str, source: str, target: str) -> tuple[dict[str, str]
     return reading, {"namesrv": namesrv, "topic": target, "batchBytes": "1", "maxInFlight": "1"}
 
 
-def main() -> None:
-    namesrv, source, target, checkpoint = sys.argv[1:]
-    session = (
+def quick_session() -> SparkSession:
+    """A session of a program's own."""
+    return (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
@@ -122,14 +140,19 @@ def main() -> None:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
+
+def main() -> None:
+    namesrv, source, target, checkpoint, stages = sys.argv[1:]
+    session = quick_session()
     session.dataSource.register(StoppingSource)
     reading, writing = copy_options(namesrv, source, target)
     query = (
         session.readStream.format("rocketmq")
-        .options(**reading)
+        .options(stages=stages, **reading)
         .load()
         .writeStream.format("rocketmq")
-        .options(checkpointLocation=checkpoint, **writing)
+        .options(stages=stages, checkpointLocation=checkpoint, **writing)
         .start()
     )
     query.awaitTermination()

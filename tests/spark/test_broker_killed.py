@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,46 +11,20 @@ from pyspark.sql import SparkSession
 from roquet.spark.broker.outgoing import ROW_ID
 from roquet.testing.background import background_broker
 from tests.spark.broker_killed import (
-    BATCH,
     BATCH_ROWS,
     BEFORE_PLAN,
     HALF_SENT,
-    MARK,
     PLANNED,
     SENT,
-    STAGE,
     copy_options,
 )
 from tests.spark.broker_side import send_numbers
+from tests.spark.stages import WAIT_S, Stages, driver
 
 pytestmark = pytest.mark.slow
 
-START_TIMEOUT_S = 140
 KILLED_BATCH = 1
 COUNT = BATCH_ROWS * 3
-
-
-def _run_until_killed(arguments: list[str], folder: Path, stage: str) -> None:
-    mark = folder / f"stopped {stage}"
-    log = folder / f"{stage}.log"
-    with log.open("wb") as output:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.broker_killed", *arguments],
-            env={**os.environ, STAGE: stage, BATCH: str(KILLED_BATCH), MARK: str(mark)},
-            cwd=folder,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while not mark.exists():
-                assert driver.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +40,13 @@ def test_a_driver_killed_in_a_batch(
         broker.create_topic("Source", 2)
         broker.create_topic("Target", 2)
         send_numbers(broker, "Source", 0, COUNT)
-        arguments = [broker.namesrv, "Source", "Target", str(checkpoint)]
-        _run_until_killed(arguments, tmp_path, stage)
+        stages = Stages(tmp_path / "stages")
+        stages.folder.mkdir()
+        stages.hold(stage, KILLED_BATCH)
+        arguments = [broker.namesrv, "Source", "Target", str(checkpoint), str(stages.folder)]
+        with driver(tmp_path, "tests.spark.broker_killed", arguments) as started:
+            started.wait_until(lambda: stages.is_reached(stage, KILLED_BATCH))
+            started.kill()
         reading, writing = copy_options(broker.namesrv, "Source", "Target")
         query = (
             spark.readStream.format("rocketmq")
@@ -83,7 +57,7 @@ def test_a_driver_killed_in_a_batch(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(START_TIMEOUT_S)
+        assert query.awaitTermination(WAIT_S)
         stored = broker.messages("Target")
     ids: dict[int, set[str]] = {}
     for each in stored:
