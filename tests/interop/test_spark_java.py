@@ -17,8 +17,9 @@ from tests.interop import javabuild
 from tests.interop.agent import Agent, Outgoing
 from tests.interop.agents import JAVA, AgentPool
 from tests.interop.cluster import APACHE, Cluster
-from tests.spark.broker_side import Collected, load, load_stream, run_available
+from tests.spark.broker_side import Collected, load, load_stream, run_available, send_numbers
 from tests.spark.conftest import spark as _spark
+from tests.spark.test_jobs_lag import check_live
 
 pytestmark = [
     pytest.mark.interop,
@@ -116,6 +117,12 @@ def test_a_java_consumer_receives_what_spark_writes(
         queues.setdefault(each.properties["__SHARDINGKEY"], set()).add(each.queue_id)
     assert all(len(found) == 1 for found in queues.values())
     assert len({each.properties[ROW_ID] for each in received}) == COUNT
+
+
+def test_how_far_groups_are(spark: SparkSession, apache: Cluster, agent: Agent) -> None:
+    topic = apache.create_topic(agent, "SparkLag", queues=2)
+    send_numbers(apache, topic, 0, 20)
+    check_live(spark, apache, apache.broker_name, topic)
 
 
 def test_a_java_consumer_receives_later_what_is_due_later(

@@ -53,6 +53,18 @@ def test_one_table(spark: SparkSession, tmp_path: Path) -> None:
     assert offsets(spark, store, lake) == expected
 
 
+def test_a_store_that_apache_rocketmq_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "data" / "store-json-clean"
+    lake = tmp_path / "lake"
+    expected = [each.physical_offset for each in stored_messages(golden)]
+    archive(spark, str(golden), str(lake), range_bytes=RANGE_BYTES)
+    assert offsets(spark, golden, lake) == expected
+    report = roquet.spark.tier(spark, str(golden), str(lake))
+    assert report.findings == []
+    # The newest stays, whatever the lake has.
+    assert report.table("Segments").rows[-1][3] == "the newest"
+
+
 def test_a_running_broker_is_asked(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

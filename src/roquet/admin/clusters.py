@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from roquet.admin.calls import Calls, check_known
 from roquet.admin.results import BrokerInfo, Gathered
+from roquet.errors import ClientError
 from roquet.remoting.bodies.broker import EpochEntryCache, HARuntimeInfo, KVTable
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers import namesrv as headers
 from roquet.remoting.headers.admin import DeleteExpiredLogRequestHeader
-from roquet.remoting.headers.base import Header, decode_header
+from roquet.remoting.headers.base import decode_header
 
 __all__ = ["Clusters"]
 
@@ -196,24 +197,31 @@ class Clusters:
 
         Raises:
             BrokersFailed: Some do not.
+            ClientError: A broker knows nothing of ``archived_offset``; it deletes what is expired.
 
         Example:
             brokers = await admin.clusters.delete_expired_log(broker="dev")
         """
-        header = None
-        if archived_offset is not None:
-            header = DeleteExpiredLogRequestHeader(archived_offset=archived_offset)
-        return await self._tell(RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker, header)
-
-    async def _tell(
-        self,
-        code: RequestCode,
-        cluster: str | None,
-        broker: str | None,
-        header: Header | None = None,
-    ) -> list[str]:
+        code = RequestCode.DELETE_EXPIRED_COMMITLOG
+        if archived_offset is None:
+            return await self._tell(code, cluster, broker)
+        header = DeleteExpiredLogRequestHeader(archived_offset=archived_offset)
         targets = await self._calls.masters(cluster=cluster, broker=broker)
         told = await self._calls.gather(
             targets, lambda address: self._calls.ask(address, code, header)
         )
+        answers = told.complete(code.name)
+        for name, answer in answers.items():
+            if decode_header(type(header), answer.ext_fields) != header:
+                raise ClientError(
+                    f"The broker {name} deletes segments by their age only.",
+                    detail="it is one of Apache RocketMQ, and was asked to delete what is older "
+                    "than its fileReservedTime",
+                    hint="Lower its fileReservedTime, or stop it to have them deleted.",
+                )
+        return list(answers)
+
+    async def _tell(self, code: RequestCode, cluster: str | None, broker: str | None) -> list[str]:
+        targets = await self._calls.masters(cluster=cluster, broker=broker)
+        told = await self._calls.gather(targets, lambda address: self._calls.ask(address, code))
         return list(told.complete(code.name))

@@ -133,6 +133,7 @@ async def test_house_keeping_names_who_did_it(admin: Admin, server: RunningBroke
     assert await admin.clusters.clean_unused_topics() == [server.name]
     assert await admin.clusters.clean_expired_queues() == [server.name]
     assert await admin.clusters.delete_expired_log(broker=server.name) == [server.name]
+    assert await admin.clusters.delete_expired_log(archived_offset=0) == [server.name]
 
 
 async def test_values_are_set_shown_and_dropped(admin: Admin) -> None:

@@ -120,6 +120,21 @@ def test_a_signal_ends_a_job_in_order(name: str, expected: int) -> None:
     assert signal.getsignal(signal.Signals[name]) is before
 
 
+def test_a_signal_waits_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[bool] = []
+
+    @contextmanager
+    def opened(**_: object) -> Iterator[object]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        started.append(True)
+        yield object()
+
+    monkeypatch.setattr(session, "open_session", opened)
+    code, printed = call("store")
+    assert (code, printed) == (143, "Ended by SIGTERM before it was done.\n")
+    assert started
+
+
 def test_settings_of_spark_have_a_form() -> None:
     code, printed = call("store", "--conf", "a.b")
     assert code == 2

@@ -74,4 +74,6 @@ class CleanUpAdmin:
             if header.archived_offset is None
             else f"archived up to {header.archived_offset}",
         )
-        return context.response(ResponseCode.SUCCESS)
+        # Who asks for archived segments sees that it was understood: upstream passes it over.
+        answer = None if header.archived_offset is None else header
+        return context.response(ResponseCode.SUCCESS, answer)

@@ -126,24 +126,42 @@ class _Ended(BaseException):
         self.number = number
 
 
+class _Signals:
+    """Hears signals that end the command; while Spark starts, they wait.
+
+    A start that is broken off would leave Spark's process behind.
+    """
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._waiting: int | None = None
+
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        if self._has_begun:
+            raise _Ended(number)
+        self._waiting = number
+
+    def begin(self) -> None:
+        """Spark has started."""
+        self._has_begun = True
+        if self._waiting is not None:
+            raise _Ended(self._waiting)
+
+
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _ended_by_signals() -> Iterator[_Signals]:
     """Have SIGINT and SIGTERM end the command in order, without a stack.
 
     Raises:
         click.exceptions.Exit: One came; with the code that shells give to it.
     """
-    kept = {}
+    signals, kept = _Signals(), {}
     if threading.current_thread() is threading.main_thread():
         kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def hear(number: int, _frame: FrameType | None) -> None:
-        raise _Ended(number)
-
     for number in kept:
-        signal.signal(number, hear)
+        signal.signal(number, signals.hear)
     try:
-        yield
+        yield signals
     except (_Ended, KeyboardInterrupt) as end:
         came = end.number if isinstance(end, _Ended) else signal.SIGINT
         click.echo(f"Ended by {signal.Signals(came).name} before it was done.", err=True)
@@ -232,12 +250,13 @@ def run_job(
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     with (
-        _ended_by_signals(),
+        _ended_by_signals() as signals,
         _bar(name) as tell,
         open_session(app_name=name, master=run.master, conf=run.conf, is_short=is_short) as session,
         watched(session, tell),
         spoken_failures(),
     ):
+        signals.begin()
         report = work(session)
     report.seconds = round((clock.monotonic_ns() - began_ns) / 1e9, 3)
     report.is_dry_run = run.is_dry_run

@@ -54,8 +54,9 @@ async def test_archived_segments(at: Desk, monkeypatch: pytest.MonkeyPatch) -> N
     asked: list[int] = []
     monkeypatch.setattr(at.store.retention, "request_archived", asked.append)
     header = DeleteExpiredLogRequestHeader(archived_offset=1 << 33)
-    await at.ask_ok(RequestCode.DELETE_EXPIRED_COMMITLOG, header)
+    answer = await at.ask_ok(RequestCode.DELETE_EXPIRED_COMMITLOG, header)
     assert asked == [1 << 33]
+    assert answer.ext_fields == {"archivedOffset": str(1 << 33)}
 
 
 async def readable(at: Desk, *, set_to: bool | None) -> GroupForbidden:
