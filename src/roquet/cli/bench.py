@@ -211,12 +211,12 @@ def bench_send(
     tag: str | None,
     as_json: bool,
 ) -> None:
-    r"""Send messages to TOPIC as fast as they are answered. They stay in the topic.
+    """Send messages to TOPIC as fast as they are answered. They stay in the topic.
 
     \b
     roquet bench send Orders --size 200 --seconds 30
     roquet bench send Orders --count 1000000 --batch 32 --json
-    """
+    """  # noqa: D301 - click keeps lines behind this mark as they are
     check_topic(topic)
     plan = SendPlan(
         topic=topic,
@@ -282,12 +282,12 @@ def bench_consume(
     batch: int,
     as_json: bool,
 ) -> None:
-    r"""Consume messages of TOPIC as fast as they come. The time begins with the first one.
+    """Consume messages of TOPIC as fast as they come. The time begins with the first one.
 
     \b
     roquet bench consume Orders --count 1000000
     roquet bench consume Orders --from latest --seconds 60
-    """
+    """  # noqa: D301 - click keeps lines behind this mark as they are
     check_topic(topic)
     if group is not None:
         check_group(group)

@@ -89,14 +89,14 @@ def show(
     no_tracks: bool,
     as_json: bool,
 ) -> None:
-    r"""Show the message that has an ID, and which groups consumed it.
+    """Show the message that has an ID, and which groups consumed it.
 
     ID is what the producer gave it (with --topic), or where it is stored (offsetMsgId).
 
     \b
     roquet message show 7F0000010E5C2A139A550D2F3C5A0000 --topic Orders
     roquet message show 7F00000100002A9F0000000000000000 --raw > body
-    """
+    """  # noqa: D301 - click keeps lines behind this mark as they are
     wire_topic = None if topic is None else connection.wrap(topic)
     is_tracked = not (no_tracks or raw)
 

@@ -166,13 +166,13 @@ def send(
     rate: float | None,
     as_json: bool,
 ) -> None:
-    r"""Send messages to TOPIC: each BODY, or without one each line of standard input.
+    """Send messages to TOPIC: each BODY, or without one each line of standard input.
 
     \b
     roquet send Orders hello --key 17 --tag paid
     roquet send Orders < lines.txt
     roquet tail Orders --json | roquet send Copy --jsonl
-    """
+    """  # noqa: D301 - click keeps lines behind this mark as they are
     check_topic(topic)
     delay_level, delay_ms = delay
     if deliver_at_ms is not None and delay != (0, None):

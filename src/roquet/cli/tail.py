@@ -103,7 +103,7 @@ def tail(
     count: int | None,
     as_json: bool,
 ) -> None:
-    r"""Show the messages of TOPIC. Nothing is consumed.
+    """Show the messages of TOPIC. Nothing is consumed.
 
     In a format, %t is the topic, %q the queue, %o the offset, %k the keys, %g the tag, %b the body,
     %p the properties, %i the message id, %s and %S when it was stored, %h who sent it, %B the
@@ -113,7 +113,7 @@ def tail(
     roquet tail Orders
     roquet tail Orders --from earliest --filter 'paid || sent' --format '%o %k %b'
     roquet tail Orders --from 15m --follow --json
-    """
+    """  # noqa: D301 - click keeps lines behind this mark as they are
     if as_json and format_text is not None:
         message = "--format and --json exclude each other."
         raise click.UsageError(message)

@@ -61,6 +61,11 @@ def test_every_option_is_listed(name: str) -> None:
     assert {flag for cell in cells for flag in re.findall(r"(?<![\w-])(--?[\w-]+)", cell)} == named
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_of_a_help_stay_lines(name: str) -> None:
+    assert r"\b" not in (COMMANDS[name].help or "")
+
+
 def test_every_flag_of_a_connection_is_listed() -> None:
     options = [each for each in roquet.params if isinstance(each, click.Option)]
     named = {flag for each in options for flag in each.opts} - {"--version"}
