@@ -3,7 +3,8 @@
 Run with ``python -m benchmarks.spark_log``. It makes a store of ``--gigabytes`` with Roquet's own
 store and lets Spark read it; every row is decoded a second time by ``roquet.format``, and all
 columns are compared. With ``--rebuild`` Spark makes queues and index anew instead, and all files
-are compared with those of the store. Owns the store and the session of :mod:`benchmarks.spark` too.
+are compared with those of the store. ``--standalone`` does so on a Master and a Worker that are
+started for it. Owns the store and the session of :mod:`benchmarks.spark` too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -25,9 +28,11 @@ from benchmarks.spark_log_workers import SEGMENT_BYTES, PlainSource, RowCheck
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
 from roquet.spark.jobs.rebuild import rebuild
+from roquet.spark.packaging import executor_conf, pack
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.results import PutMessageResult
+from tests.spark.standalone import standalone
 
 ROOT = Path(__file__).resolve().parent.parent
 POOL = 20_000
@@ -142,9 +147,14 @@ def _files(root: Path) -> dict[str, Path]:
     return {path.relative_to(root).as_posix(): path for path in paths}
 
 
-def open_spark(master: str, scratch: Path) -> SparkSession:
+def open_spark(
+    master: str,
+    scratch: Path,
+    python: Path = Path(sys.executable),
+    conf: Mapping[str, str] = MappingProxyType({}),
+) -> SparkSession:
     """A session whose workers import this checkout."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(python)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYTHONPATH"] = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
     spark = (
@@ -158,12 +168,31 @@ def open_spark(master: str, scratch: Path) -> SparkSession:
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.log.level", "ERROR")
+        .config(map=dict(conf))
         .getOrCreate()
     )
     roquet.spark.register(spark)
     spark.dataSource.register(PlainSource)
     spark.dataSource.register(RowCheck)
     return spark
+
+
+@contextmanager
+def session(scratch: Path, master: str | None) -> Iterator[SparkSession]:
+    """A session that is closed again; without a master, on a cluster of its own.
+
+    Its executors are sent Roquet, as they always are, and find this package in the checkout.
+    """
+    with ExitStack() as stack:
+        if master:
+            spark = open_spark(master, scratch)
+        else:
+            cluster = stack.enter_context(standalone(scratch / "cluster"))
+            conf = executor_conf(pack(scratch / "packages.tar.gz"), cluster.master)
+            conf["spark.executorEnv.PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+            spark = open_spark(cluster.master, scratch, cluster.python, conf)
+        stack.callback(spark.stop)
+        yield spark
 
 
 def stored(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> int:
@@ -184,13 +213,15 @@ def main() -> int:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--store", type=Path, help="use a store that is there, or make and keep it")
     parser.add_argument("--rebuild", action="store_true", help="compare rebuilt files, not rows")
+    parser.add_argument(
+        "--standalone", action="store_true", help="on a cluster that is started for it"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         store = options.store or scratch / "store"
         count = stored(store, int(options.gigabytes * (1 << 30)), make_messages(SEED))
-        spark = open_spark(options.master, scratch)
-        try:
+        with session(scratch, None if options.standalone else options.master) as spark:
             if options.rebuild:
                 found = check_rebuild(spark, store, count, scratch / "rebuilt")
                 is_right = not (found["differing"] or found["findings"] or found["files"] == 0)
@@ -199,8 +230,6 @@ def main() -> int:
                 found = check_rows(spark, store, count, scratch / "check.json")
                 is_right = not found["wrong"]
                 is_right &= found["rows"] == found["stored"] == found["distinct"]
-        finally:
-            spark.stop()
     print(json.dumps(found))
     return 0 if is_right else 1
 
