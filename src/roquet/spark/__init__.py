@@ -115,10 +115,16 @@ def __getattr__(name: str) -> object:
 def register(spark: SparkSession) -> None:
     """Make the formats ``rocketmq`` and ``rocketmq-log`` known to a session.
 
-    Executors import this package too: it must be installed where they run, or be sent along.
+    Executors import this package too: it must be installed where they run, or be sent along. A
+    server of Spark Connect knows the formats by itself, where the package is; such a session is
+    left as it is.
 
     Args:
         spark: The session; to register again changes nothing.
     """
+    if not hasattr(spark, "sparkContext"):
+        # What a client registers runs in a folder of its session, where executors do not find an
+        # archive that the server sent along.
+        return
     for module, name in SOURCES.values():
         spark.dataSource.register(getattr(import_module(module), name))

@@ -22,7 +22,7 @@ __all__ = ["FOLDER", "executor_conf", "pack"]
 FOLDER = "roquet_packages"
 """The folder's name on executors."""
 
-_PACKAGES = ("roquet", "pyspark_rocketmq", "msgspec")
+_PACKAGES = ("roquet", "pyspark_rocketmq", "pyspark_rocketmq_log", "msgspec")
 _OPTIONAL = ("zstandard", "lz4")
 _LEFT_OUT = {"testing", "broker", "namesrv", "cli", "dashboard"}
 """Servers and commands stay at home."""

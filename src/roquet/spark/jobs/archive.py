@@ -41,7 +41,7 @@ from roquet.spark.log.selection import Selection
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema, struct_type
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import driver_context, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,6 +147,7 @@ def archive(
     }
     if is_dry_run:
         return report
+    driver_context(spark)  # a session that cannot do it is refused before anything is written
     place.write_rules(broker_name, rules)
     run = RunPlan(run_id=uuid.uuid4().hex, ranges=[each.planned for each in plan.tasks])
     plan.tidy(place, broker_name)

@@ -45,7 +45,7 @@ from roquet.spark.log.records import Hurt, plan_whole, time_bounds
 from roquet.spark.log.splits import SPLIT_BYTES
 from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.report import Report
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,7 +178,7 @@ def _plan(
         stop=stop,
         is_open=is_whole and not state.is_running,
         split_bytes=split_bytes,
-        tasks_min=spark.sparkContext.defaultParallelism,
+        tasks_min=parallelism(spark),
     )
     return _Plan(log, state, rules, ranges, is_whole)
 
@@ -306,7 +306,7 @@ def _look_at_queues(  # noqa: PLR0917 - what the walk of the log gave
         for key in queues
         if plan.rules.takes(key.topic)
     ]
-    count = min(max(spark.sparkContext.defaultParallelism, len(plan.ranges)), len(tasks))
+    count = min(max(parallelism(spark), len(plan.ranges)), len(tasks))
     seen: list[QueueSeen] = run_tasks(
         spark,
         [tasks[part::count] for part in range(count)],

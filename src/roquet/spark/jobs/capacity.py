@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 
 from roquet.spark.jobs.inputs import ALL, Wanted, read_log
 from roquet.spark.report import Cell, Report, iso_time
+from roquet.spark.tasks import task_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ def capacity(
     report = Report(job="capacity", source=store, is_dry_run=is_dry_run)
     log = read_log(spark, store, wanted, columns=_COLUMNS)
     if is_dry_run:
-        report.numbers["tasks"] = log.rdd.getNumPartitions()
+        report.numbers["tasks"] = task_count(log)
         return report
     rows = (
         log.groupBy("topic", f.date_format("storeTimestamp", "yyyy-MM-dd").alias("day"))

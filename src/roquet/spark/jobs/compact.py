@@ -81,7 +81,7 @@ def compact(
     if is_dry_run:
         values.write.format("noop").mode("overwrite").save()
     elif out is not None:
-        values.write.mode("overwrite" if is_overwrite else "errorifexists").parquet(out)
+        values.write.mode("overwrite" if is_overwrite else "error").parquet(out)
         report.outputs.append(out)
     else:
         assert to is not None

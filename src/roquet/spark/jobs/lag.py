@@ -28,7 +28,7 @@ from roquet.spark.log.splits import store_time_ms
 from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.log.window import Window
 from roquet.spark.report import Cell, Report, iso_time
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +125,7 @@ def lag(
     report.numbers["queues"] = len(asked)
     if is_dry_run or not asked:
         return report
-    parts = min(spark.sparkContext.defaultParallelism, len(asked))
+    parts = min(parallelism(spark), len(asked))
     done = run_tasks(spark, [asked[part::parts] for part in range(parts)], look)
     stands = sorted(each for part in done for each in part)
     if now_ms is None:

@@ -33,7 +33,7 @@ from roquet.spark.jobs.resend import Row
 from roquet.spark.jobs.store_config import read_retries
 from roquet.spark.jobs.trace_text import Event, parse_trace
 from roquet.spark.schema import CORRUPT_COLUMN
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,7 +282,7 @@ def collect(
     feed = open_feed(source, wanted, columns=columns, pattern=DLQ_PATTERN, is_sparse=True)
     retries = {} if isinstance(source, ClientOptions) else read_retries(Path(source))
     work = _Collect(feed, retries, default_retries, choice, letters_max)
-    parts = feed.parts(spark.sparkContext.defaultParallelism)
+    parts = feed.parts(parallelism(spark))
     for each in run_tasks(spark, parts, work):
         found.add(each)
     found.letters = newest(found.letters, letters_max)
@@ -356,7 +356,7 @@ def traced(spark: SparkSession, source: Source, letters: Sequence[Letter]) -> li
     keys = sorted(ids) if is_store else ()
     feed = open_feed(source, wanted, columns=("body", "storeTimestamp"), keys=keys, is_sparse=True)
     found: dict[str, tuple[int, str]] = {}
-    parts = feed.parts(spark.sparkContext.defaultParallelism)
+    parts = feed.parts(parallelism(spark))
     for each in run_tasks(spark, parts, _Trace(feed, ids)):
         for message_id, told in each.items():
             found[message_id] = max(found.get(message_id, told), told)

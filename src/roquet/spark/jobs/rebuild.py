@@ -60,7 +60,7 @@ from roquet.spark.log.records import plan_whole
 from roquet.spark.log.splits import SPLIT_BYTES
 from roquet.spark.log.store_files import CONSUME_QUEUE, LogFiles, open_log
 from roquet.spark.report import Report
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,7 +210,7 @@ def _plan(
             stop=log.end_offset,
             is_open=not state.is_running,
             split_bytes=split_bytes,
-            tasks_min=spark.sparkContext.defaultParallelism,
+            tasks_min=parallelism(spark),
         ),
         _index_shape(files, root / INDEX, *index_shape),
         _queue_file_bytes(log),
@@ -349,7 +349,7 @@ def _build(  # noqa: PLR0917 - what the survey gave
         for key, queue in known.items()
         if key not in built and 0 < queue.end_offset() <= plan.log.start_offset
     ]
-    count = min(spark.sparkContext.defaultParallelism, len(carried))
+    count = min(parallelism(spark), len(carried))
     groups = [carried[part::count] for part in range(count)]
     run_tasks(spark, groups, CarryWorker(plan.rules, str(plan.out)))
     report.numbers |= {

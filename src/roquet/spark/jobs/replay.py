@@ -15,7 +15,7 @@ from roquet.spark.jobs.feeds import Feed, Part, Source, open_feed, source_name
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.resend import COLUMNS, Address, Row, check_rate, resend
 from roquet.spark.report import Report
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def _check_topics(source: Source, to: ClientOptions, wanted: Wanted, to_topic: s
 
 
 def _count(spark: SparkSession, report: Report, feed: Feed) -> None:
-    parts = feed.parts(spark.sparkContext.defaultParallelism)
+    parts = feed.parts(parallelism(spark))
     found = feed.counts(parts)
     if found is None:
         found = dict(sum(run_tasks(spark, parts, _Count(feed)), Counter()))

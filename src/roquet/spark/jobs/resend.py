@@ -36,7 +36,7 @@ from roquet.spark.jobs.feeds import Feed, Part
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.report import Cell, Report
 from roquet.spark.schema import CORRUPT_COLUMN
-from roquet.spark.tasks import run_tasks
+from roquet.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,7 +287,7 @@ def resend(
     """
     check_rate(rate)
     check_topic_is_there(target_options(to, to_topic))
-    lanes = spark.sparkContext.defaultParallelism
+    lanes = parallelism(spark)
     if is_in_order and not feed.is_by_queue:
         lanes = 1
     parts = feed.parts(lanes)

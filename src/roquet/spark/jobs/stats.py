@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from roquet.errors import SparkOptionError
 from roquet.spark.jobs.inputs import ALL, Wanted, read_log
 from roquet.spark.report import Cell, Report, iso_time
+from roquet.spark.tasks import task_count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -58,7 +59,7 @@ def stats(
     report = Report(job="stats", source=store, is_dry_run=is_dry_run)
     log = read_log(spark, store, wanted, columns=_COLUMNS)
     if is_dry_run:
-        report.numbers["tasks"] = log.rdd.getNumPartitions()
+        report.numbers["tasks"] = task_count(log)
         return report
     _add_groups(report, log, by)
     _add_queues(report, log)

@@ -16,6 +16,7 @@ from roquet.model.topic import TRACE_TOPIC
 from roquet.spark.jobs.inputs import ALL, Wanted, read_log
 from roquet.spark.jobs.trace_text import Event, parse_trace
 from roquet.spark.report import Cell, Report, Table, iso_time
+from roquet.spark.tasks import driver_context, task_count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -62,9 +63,9 @@ def trace(
         columns=("body",),
     )
     if is_dry_run:
-        report.numbers["tasks"] = traces.rdd.getNumPartitions()
+        report.numbers["tasks"] = task_count(traces)
         return report
-    unread = spark.sparkContext.accumulator(0)
+    unread = driver_context(spark).accumulator(0)
 
     def events_of(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
         for row in rows:
