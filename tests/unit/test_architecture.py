@@ -31,6 +31,7 @@ KNOWN_HOSTS = {
     "127.0.0.1",
     "github.com",
     "keepachangelog.com",
+    "kubernetes.default.svc",  # the name of the API server inside any cluster
     "localhost",
     "logging.apache.org",
     "maven.apache.org",  # the name of the POM schema
