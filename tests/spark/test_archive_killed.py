@@ -22,7 +22,7 @@ import roquet.spark
 from roquet.client.options import ClientOptions
 from roquet.spark.jobs.follow import CHECKPOINT, archive_topics
 from roquet.spark.jobs.inputs import Wanted
-from roquet.spark.jobs.lake import Lake, read_lake
+from roquet.spark.jobs.lake import read_lake
 from roquet.testing.background import background_broker
 from tests.spark.archive_killed import BEFORE_MANIFEST
 from tests.spark.broker_killed import (
@@ -34,6 +34,7 @@ from tests.spark.broker_killed import (
     StoppingSource,
 )
 from tests.spark.broker_side import forget_commit, send_numbers
+from tests.spark.conftest import QUICK_START
 from tests.spark.stages import Driver, Stages, driver, wait_until
 from tests.unit.spark.jobs.test_archive import BROKER, lake_rows, log_rows
 from tests.unit.spark.log.kit import mixed_messages, write_store
@@ -42,6 +43,7 @@ pytestmark = pytest.mark.slow
 
 COUNT = BATCH_ROWS * 3
 QUEUES = 2
+QUICK = ["--conf", f"spark.driver.extraJavaOptions={QUICK_START}"]
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def test_a_log(spark: SparkSession, tmp_path: Path, stages: Stages) -> None:
     write_store(store, messages[:120], step_ms=60_000)
     manifests = lake / "_manifest" / BROKER
     words = ["spark", "archive", str(store), "--lake", str(lake), "--broker-name", BROKER]
-    words += ["--follow", "--interval", "100ms", "--master", "local[2]"]
+    words += ["--follow", "--interval", "100ms", "--master", "local[2]", *QUICK]
     stages.hold(BEFORE_MANIFEST, 0)
     with driver(tmp_path, "tests.spark.archive_killed", [str(stages.folder), *words]) as killed:
         killed.wait_until(
@@ -77,14 +79,8 @@ def test_a_log(spark: SparkSession, tmp_path: Path, stages: Stages) -> None:
     shutil.rmtree(store)
     write_store(store, messages, step_ms=60_000)
     rows = log_rows(store)
-
-    def is_done() -> bool:
-        found = Lake(str(lake))
-        has_all = sum(each.rows for each in found.manifests(BROKER)) == len(rows)
-        return has_all and found.plan(BROKER) is None
-
     with driver(tmp_path, "roquet", words) as started:
-        started.wait_until(is_done)
+        started.wait_until(lambda: not (manifests / "run.json").exists())
         end_quietly(started, signal.SIGTERM, "newMessages")
     assert lake_rows(lake) == rows
     assert read_lake(spark, str(lake)).count() == len(rows)
@@ -142,10 +138,9 @@ def test_topics(spark: SparkSession, tmp_path: Path, stages: Stages) -> None:
         broker.create_topic("Numbers", QUEUES)
         send_numbers(broker, "Numbers", 0, COUNT)
         cluster, wanted = ClientOptions(namesrv=broker.namesrv), Wanted(topics=["Numbers"])
-        limit = {"maxOffsetsPerTrigger": str(BATCH_ROWS)}
 
         def follow() -> None:
-            options = {STAGES: str(stages.folder), **limit}
+            options = {STAGES: str(stages.folder), "maxOffsetsPerTrigger": str(BATCH_ROWS)}
             archive_topics(spark, cluster, str(lake), wanted=wanted, options=options)
 
         spark.dataSource.register(StoppingSource)
@@ -163,15 +158,18 @@ def test_topics(spark: SparkSession, tmp_path: Path, stages: Stages) -> None:
             shutil.rmtree(lake)
             # Spark's list of files has their whole paths.
             shutil.copytree(image, lake)
-            archive_topics(spark, cluster, str(lake), wanted=wanted, options=limit)
+            archive_topics(spark, cluster, str(lake), wanted=wanted)
             assert numbers(spark, lake) == list(range(COUNT)), image.name
         shutil.rmtree(lake)
         shutil.copytree(found[-1], lake)
         words = ["spark", "archive", "--namesrv", broker.namesrv, "--topics", "Numbers"]
         words += ["--lake", str(lake), "--follow", "--interval", "100ms", "--master", "local[1]"]
+        words += QUICK
         with driver(tmp_path, "roquet", words) as started:
-            started.wait_until(lambda: numbers(spark, lake) == list(range(COUNT)))
+            # The second batch once more, and then all that is left.
+            started.wait_until((lake / CHECKPOINT / "commits" / "2").exists)
             end_quietly(started, signal.SIGINT, "messages")
+        assert numbers(spark, lake) == list(range(COUNT))
         send_numbers(broker, "Numbers", COUNT, COUNT + 5)
         archive_topics(spark, cluster, str(lake), wanted=wanted)
         assert numbers(spark, lake) == list(range(COUNT + 5))
