@@ -60,6 +60,7 @@ __all__ = [
     "crc_sum",
     "file_name",
     "is_file_of",
+    "nothing_of",
     "partition_path",
     "read_lake",
     "read_lake_files",
@@ -407,6 +408,16 @@ def crc_sum(rows: pa.RecordBatch | pa.Table) -> int:
     crcs = pc.bit_wise_and(rows.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
     total: int | None = pc.sum(crcs).as_py()
     return total or 0
+
+
+def nothing_of(place: Lake, broker_name: str) -> SparkOptionError:
+    """What is said of a lake of which nothing was archived from a broker."""
+    hint = f"It holds messages of: {', '.join(place.broker_names()) or 'nobody'}."
+    if place.has(DELTA_LOG):
+        hint = (
+            "It is a Delta table: verify reads it with --format delta, tier wants a Parquet lake."
+        )
+    return SparkOptionError(f"{place.address} holds nothing of {broker_name!r}.", hint=hint)
 
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:

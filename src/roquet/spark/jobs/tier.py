@@ -23,7 +23,7 @@ from roquet.errors import SparkError, SparkOptionError
 from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.files import Files
 from roquet.spark.jobs.inputs import Wanted, read_log
-from roquet.spark.jobs.lake import MANIFEST, Lake, RangeManifest, read_lake_files
+from roquet.spark.jobs.lake import MANIFEST, Lake, RangeManifest, nothing_of, read_lake_files
 from roquet.spark.jobs.store_config import GroupOffsets, read_group_offsets
 from roquet.spark.jobs.verify import compare
 from roquet.spark.log.splits import store_time_ms
@@ -249,10 +249,7 @@ def tiered(spark: SparkSession, store: str, lake: str, *, broker_name: str = "lo
     place = Lake(lake)
     manifests, rules = place.manifests(broker_name), place.rules(broker_name)
     if rules is None or not manifests:
-        known = ", ".join(place.broker_names()) or "nobody"
-        raise SparkOptionError(
-            f"{lake} holds nothing of {broker_name!r}.", hint=f"It holds messages of: {known}."
-        )
+        raise nothing_of(place, broker_name)
     log = open_log(Files(), [store])
     below, cut = choose_cut(manifests, log.start_offset)
     paths = [file.path for each in below for file in each.files]

@@ -17,11 +17,18 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from roquet.errors import SparkOptionError
 from roquet.model.sys_flag import COMPRESSED
 from roquet.runtime.files import Files
 from roquet.spark.jobs.archive import Damage, split_by_day, without_damage
-from roquet.spark.jobs.lake import ArchiveRules, FileEntry, Lake, RangeManifest, crc_sum, is_file_of
+from roquet.spark.jobs.lake import (
+    ArchiveRules,
+    FileEntry,
+    Lake,
+    RangeManifest,
+    crc_sum,
+    is_file_of,
+    nothing_of,
+)
 from roquet.spark.log.reading import LogRange, LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.splits import plan_at
@@ -155,10 +162,7 @@ def compare(
     place = Lake(lake)
     manifests, rules = place.manifests(broker_name), place.rules(broker_name)
     if rules is None or not manifests:
-        known = ", ".join(place.broker_names()) or "nobody"
-        raise SparkOptionError(
-            f"{lake} holds nothing of {broker_name!r}.", hint=f"It holds messages of: {known}."
-        )
+        raise nothing_of(place, broker_name)
     report = Report(job="verify", source=store or lake, is_dry_run=is_dry_run)
     tasks = _tasks(store, manifests)
     report.numbers |= {

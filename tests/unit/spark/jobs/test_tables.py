@@ -21,6 +21,8 @@ from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.table_archive import archive_table
 from roquet.spark.jobs.table_verify import verify_table
 from roquet.spark.jobs.tables import open_table
+from roquet.spark.jobs.tier import tier
+from roquet.spark.jobs.verify import verify
 from roquet.spark.report import Report
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.test_archive import GOLDEN, log_rows
@@ -231,6 +233,9 @@ def test_lakes_and_tables_stay_apart(lakes: dict[str, str], store: Path, tmp_pat
     run(store, lakes["delta"], "delta")
     with pytest.raises(SparkOptionError, match="is a Delta table"):
         archive(HERE, str(store), lakes["delta"], broker_name=BROKER)
+    for job in (verify, tier):
+        with pytest.raises(SparkOptionError, match="It is a Delta table"):
+            job(HERE, str(store), lakes["delta"], broker_name=BROKER)
     archive(HERE, str(store), str(tmp_path / "lake"), broker_name=BROKER)
     with pytest.raises(SparkOptionError, match="no Delta table"):
         run(store, str(tmp_path / "lake"), "delta")
