@@ -19,6 +19,7 @@ from pathlib import Path
 
 from roquet.client import Message, Producer, PushConsumer, ReceivedMessage, SendStatus
 from roquet.remoting.bodies.client import ConsumeFromWhere
+from roquet.runtime.event_loop import loop_factory
 
 GROUP = "bench_group"
 SAMPLE_S = 0.25
@@ -224,7 +225,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one load and print its numbers."""
-    print(json.dumps(asyncio.run(Load(parse(arguments)).run())))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        print(json.dumps(runner.run(Load(parse(arguments)).run())))
     return 0
 
 

@@ -27,6 +27,7 @@ from typing import ParamSpec, TypeVar
 import click
 
 from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
+from roquet.runtime.event_loop import loop_factory
 from roquet.runtime.files import Files
 from roquet.runtime.held_stores import LOCK_FILE
 from roquet.runtime.log import LineFormatter
@@ -199,18 +200,10 @@ def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_l
         await main(StopSignals())
 
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(whole())
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         raise RoquetError(
             "The server cannot go on.", detail=f"{place}{error.strerror or error}"
         ) from error
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from roquet.errors import RoquetError, WrongThread
+from roquet.runtime.event_loop import loop_factory
 
 __all__ = ["BackgroundLoop"]
 
@@ -162,7 +163,8 @@ class BackgroundLoop:
             )
 
     def _main(self) -> None:
-        asyncio.run(self._serve())
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())

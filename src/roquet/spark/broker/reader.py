@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from roquet.runtime.event_loop import loop_factory
 from roquet.spark.broker.cluster import Cluster
 from roquet.spark.broker.fetch import Fetch
 from roquet.spark.broker.planning import QueueRange, split_ranges
@@ -101,7 +102,7 @@ def read_range(
     rows = RowMaker(
         wanted.queue, arrow_schema(schema), options.expression, decompress=options.decompress
     )
-    with plain_errors(), asyncio.Runner() as runner:
+    with plain_errors(), asyncio.Runner(loop_factory=loop_factory()) as runner:
         loop = runner.get_loop()
         fetch = Fetch(options, wanted)
         loop.run_until_complete(fetch.start())

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from roquet.client.producer import Producer
 from roquet.errors import NoRoute, SparkOptionError
+from roquet.runtime.event_loop import loop_factory
 from roquet.spark.broker.outgoing import RowReader
 from roquet.spark.broker.send import Outbox, Sent
 from roquet.spark.broker.write_options import SINK, WriteOptions, check_columns
@@ -160,7 +161,7 @@ def _write(
     options: WriteOptions, task_id: str, batches: Iterator[pa.RecordBatch]
 ) -> WriterCommitMessage:
     reader = RowReader(options.topic, task_id)
-    with plain_errors(), asyncio.Runner() as runner:
+    with plain_errors(), asyncio.Runner(loop_factory=loop_factory()) as runner:
         loop = runner.get_loop()
         producer = producer_of(options)
         loop.run_until_complete(producer.start())
