@@ -21,32 +21,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from roquet.errors import ProtocolError, RoquetError, SendFailed
-from roquet.remoting.codec import decode_command, encode_command, encode_command_head
-from roquet.remoting.codes import ResponseCode, version_ordinal
-from roquet.remoting.command import (
-    ONEWAY_FLAG,
-    RESPONSE_FLAG,
-    RemotingCommand,
-    create_request,
-    create_response,
-)
+from roquet.errors import ProtocolError, SendFailed
+from roquet.remoting.answering import Answering
+from roquet.remoting.codec import decode_command, encode_command
+from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.frame import Frame, FrameDecoder, Received, SerializeType, encode_frame
 from roquet.remoting.frame_lane import ConnectionLane
 from roquet.remoting.headers.base import Header
-from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
+from roquet.remoting.hooks import RpcCall, RpcHook
 from roquet.remoting.outgoing import OutgoingRequests
-from roquet.remoting.processor import (
-    Answer,
-    AnswerInParts,
-    Port,
-    RequestContext,
-    unknown_code_response,
-)
+from roquet.remoting.processor import Answer, Port, RequestContext
 
 if TYPE_CHECKING:
     from roquet.remoting.endpoint import Endpoint
@@ -60,9 +48,6 @@ TURN_NS = 5_000_000
 
 _LARGE_READ_BYTES = 128 << 10
 """After a shorter read, no more is waiting."""
-
-_GO_AWAY_SINCE = version_ordinal("V5_3_1")
-"""Clients after this version understand that they are to go away."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -84,7 +69,6 @@ class Connection(asyncio.BufferedProtocol):
         self.attributes: dict[str, object] = {}
         self._endpoint = endpoint
         self._limits = endpoint.limits
-        self._table = endpoint.registry.table(port)
         self._decoder = FrameDecoder(max_frame_bytes=endpoint.limits.max_frame_bytes)
         self.lane: ConnectionLane | None = None
         self._loop = asyncio.get_running_loop()
@@ -95,8 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output: list[bytes | memoryview] = []
         self._output_bytes = 0
         self._flush_scheduled = False
-        self._in_flight = 0
-        self._in_flight_bytes = 0
+        self._answering = Answering(self, endpoint)
         self._pumping = False
         self._read_at = 0
         self._reading_paused = False
@@ -274,18 +257,19 @@ class Connection(asyncio.BufferedProtocol):
         position, requests, answers = self.lane.take(data, position)
         endpoint.statistics.requests += requests
         if answers:
-            self._write(answers)
+            self.write(answers)
         return position
 
+    def go_on_reading(self) -> None:
+        """Take frames again, if that was stopped and may go on."""
+        if self._reading_paused:
+            self.pump()
+
     def _must_wait(self) -> bool:
-        limits, endpoint = self._limits, self._endpoint
+        endpoint = self._endpoint
         if self._writable is not None and not endpoint.reads_while_unwritten:
             return True
-        return endpoint.in_flight > 0 and (
-            self._in_flight >= limits.max_in_flight
-            or self._in_flight_bytes >= limits.max_in_flight_bytes
-            or endpoint.is_full
-        )
+        return endpoint.in_flight > 0 and (self._answering.is_full or endpoint.is_full)
 
     def _steer_reading(self, *, starved: bool) -> None:
         transport = self._transport
@@ -317,126 +301,32 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, frame: Frame) -> None:
         command = decode_command(frame)
         if not command.is_response:
-            self._handle(command, len(frame.header) + len(frame.body))
+            self._answering.handle(command, len(frame.header) + len(frame.body))
         elif not self.outgoing.answered(command):
             self._endpoint.statistics.unmatched_responses += 1
 
-    # ---------------------------------------------------------------------------- answering
-
-    def _handle(self, request: RemotingCommand, request_bytes: int) -> None:
-        endpoint = self._endpoint
-        endpoint.statistics.requests += 1
-        registration = self._table.get(request.code)
-        if registration is None:
-            endpoint.statistics.requests_unknown += 1
-            self._write_answer(request, unknown_code_response(request))
-            return
-        if endpoint.stopping and request.version > _GO_AWAY_SINCE:
-            answer = create_response(request, ResponseCode.GO_AWAY, remark="please go away")
-            self._write_answer(request, answer)
-            return
-        context = RequestContext(self, request, registration.permission)
-        try:
-            for hook in endpoint.hooks:
-                hook.before_request(context)
-            result = registration.handle(context)
-            if not (result is None or isinstance(result, (RemotingCommand, AnswerInParts))):
-                self._await_answer(context, asyncio.ensure_future(result), request_bytes)
-                return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
-            result = self._failure(request, error)
-        if result is not None or request.is_oneway:
-            self.answer(context, result)
-
-    def _await_answer(
-        self, context: RequestContext, running: asyncio.Future[Answer | None], request_bytes: int
-    ) -> None:
-        self._in_flight += 1
-        self._in_flight_bytes += request_bytes
-        self._endpoint.started(running, request_bytes)
-        running.add_done_callback(partial(self._finish, context, request_bytes))
-
-    def _finish(
-        self, context: RequestContext, request_bytes: int, running: asyncio.Future[Answer | None]
-    ) -> None:
-        self._in_flight -= 1
-        self._in_flight_bytes -= request_bytes
-        if not running.cancelled():
-            error = running.exception()
-            if isinstance(error, Exception):
-                answer: Answer | None = self._failure(context.request, error)
-            else:
-                answer = running.result()
-            if answer is not None or context.request.is_oneway:
-                self.answer(context, answer)
-        if self._reading_paused:
-            self.pump()
-        self._endpoint.finished(running, request_bytes)
-
-    def _failure(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
-        if isinstance(error, RequestRefused):
-            return create_response(request, error.response_code, remark=error.message)
-        if isinstance(error, RoquetError):
-            remark = error.message
-        else:
-            # The text of an unexpected error may hold paths or secrets; it stays in our log.
-            remark = f"{type(error).__name__} while handling {request.code_name}"
-            self._endpoint.statistics.processor_errors += 1
-            more = self._endpoint.log_limiter.allow("processor")
-            if more is not None:
-                log.error("%s of %s%s", remark, self.remote_address, more, exc_info=error)
-        return create_response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
+    # ------------------------------------------------------------------------------ writing
 
     def answer(self, context: RequestContext, answer: Answer | None) -> None:
-        """Run the hooks that see an answer, then send it; nothing for a one-way request."""
-        request = context.request
-        hooks = self._endpoint.hooks
-        if hooks:
-            command = answer.command if isinstance(answer, AnswerInParts) else answer
-            try:
-                for hook in hooks:
-                    hook.after_response(context, command)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
-                answer = self._failure(request, error)
-        if answer is not None:
-            self._write_answer(request, answer)
+        """Answer a request that was left open; nothing for a one-way request."""
+        self._answering.answer(context, answer)
 
-    def _write_answer(self, request: RemotingCommand, answer: Answer) -> None:
-        if request.flag & ONEWAY_FLAG or self.is_closed:
-            return
-        if isinstance(answer, AnswerInParts):
-            command, parts = answer
-        else:
-            command, parts = answer, None
-        command.opaque = request.opaque
-        command.flag |= RESPONSE_FLAG
-        serialize_type = self._endpoint.serialize_type
-        command.serialize_type = (
-            request.serialize_type if serialize_type is None else serialize_type
-        )
-        try:
-            if parts is None:
-                self._write(encode_command(command))
-                return
-            head = encode_command_head(command, body_bytes=sum(len(part) for part in parts))
-        except ProtocolError as error:
-            self._write_answer(request, self._failure(request, error))
-            return
+    def write_frames(self, frames: bytes) -> None:
+        """Write answers that are frames already; nothing when the connection is gone."""
+        if not self.is_closed:
+            self.write(frames)
+
+    def write_parts(self, head: bytes, parts: Sequence[bytes | memoryview]) -> None:
+        """Write a frame in parts, which may change when control returns to the event loop."""
         if self._pumping:
             self._output_bytes += sum(len(part) for part in parts)
             self._output += (head, *parts)
             self._after_write()
         else:
-            self._write(b"".join((head, *parts)))
+            self.write(b"".join((head, *parts)))
 
-    # ------------------------------------------------------------------------------ writing
-
-    def write_frames(self, frames: bytes) -> None:
-        """Write answers that are frames already; nothing when the connection is gone."""
-        if not self.is_closed:
-            self._write(frames)
-
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
+        """Write frames, together with whatever else is written in this turn of the loop."""
         self._output.append(data)
         self._output_bytes += len(data)
         self._after_write()
@@ -556,7 +446,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(outgoing) >= self._limits.max_outgoing:
             return None
         opaque = outgoing.free_opaque()
-        self._write(encode_frame(SerializeType.JSON, template % (*values, opaque), body))
+        self.write(encode_frame(SerializeType.JSON, template % (*values, opaque), body))
         self._endpoint.statistics.requests_sent += 1
         return outgoing.expect(opaque, code, self.remote_address, timeout_ms=timeout_ms)
 
@@ -609,7 +499,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._endpoint.hooks:
             self._run_hooks(lambda hook: hook.before_request(call))
         self._endpoint.statistics.requests_sent += 1
-        self._write(encode_command(request))
+        self.write(encode_command(request))
 
     def _run_hooks(self, run: Callable[[RpcHook], None]) -> None:
         """Run hooks around a request of ours; what one raises is for our caller a failed send."""
