@@ -137,7 +137,6 @@ class PureLane:
 
     def take(self, connection: _ConnectionLane, data: Received, position: int) -> Taken:
         """Handle frames of a connection."""
-        data = bytes(data)  # parts of it are kept until the burst is written
         messages: list[PlainMessage] = []
         replies: list[_Reply] = []
         try:
@@ -182,7 +181,7 @@ class PureLane:
 
     def _read(
         self,
-        data: bytes,
+        data: Received,
         position: int,
         messages: list[PlainMessage],
         replies: list[_Reply],
@@ -207,10 +206,8 @@ class PureLane:
             ):
                 return
             is_binary = mark >> 24 == _BINARY
-            if is_binary:
-                read = read_binary(bytes(data[start:body_start]))
-            else:
-                read = read_json(data[start:body_start])
+            header = bytes(data[start:body_start])
+            read = read_binary(header) if is_binary else read_json(header)
             if read is None:
                 return
             route, queue_id, born_ms, properties, opaque, flag = read
@@ -221,7 +218,7 @@ class PureLane:
             unique_key = parts[unique_at]
             messages.append(
                 (
-                    route.topic, queue_id, data[body_start:end], properties + own_properties,
+                    route.topic, queue_id, bytes(data[body_start:end]), properties + own_properties,
                     route.flag, route.sys_flag, born_ms, unique_key,
                     parts[keys_at] if keys_at >= 0 else None,
                     parts[tags_at] if tags_at >= 0 else None,

@@ -216,7 +216,7 @@ class SendReader:
         self._queues.clear()
         self._routes.clear()
 
-    def read_json(self, header: bytes | bytearray) -> Read | None:
+    def read_json(self, header: bytes) -> Read | None:
         """Read a JSON header; ``None`` if it is not plain."""
         decode, code = _decode, _SEND_V2
         if not header.startswith(b'{"code":310,'):
