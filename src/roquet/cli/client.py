@@ -31,7 +31,6 @@ from roquet.cli.connection import Connection
 from roquet.cli.contexts import nearest
 from roquet.cli.output import print_error
 from roquet.errors import NoRoute, RoquetError
-from roquet.runtime.event_loop import loop_factory
 from roquet.runtime.log import LineFormatter
 
 __all__ = [
@@ -61,8 +60,7 @@ def run_client(connection: Connection, work: Callable[[], Coroutine[None, None, 
     root = logging.getLogger()
     root.addHandler(handler)
     try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(work())
+        return asyncio.run(work())
     except RoquetError as error:
         raise connection.explained(error) from error
     finally:

@@ -1,8 +1,11 @@
-"""The event loop of what Roquet runs itself: servers, commands, the blocking client, Spark's tasks.
+"""The event loop of what Roquet runs itself: servers, the blocking client, Spark's tasks.
 
 Owns the choice. uvloop is installed with Roquet wherever there is one, and takes about a fifth off
 the cost of a send; without it asyncio's own loop does. An application that uses the client decides
 for itself.
+
+Not for what a user interrupts: uvloop may sleep through a handler of :mod:`signal` and notice it
+with the next event. Servers ask the loop itself for their signals.
 """
 
 from __future__ import annotations
