@@ -35,8 +35,15 @@ from benchmarks.broker import ASYNC, bound, say, stopping, times
 from benchmarks.client import least
 from benchmarks.load import RUN_MARGIN_S, BenchmarkError
 from benchmarks.report import Goal, Line, to_json, to_text
-from benchmarks.sides import RoquetSide, Running
-from benchmarks.spark_log import SEED, make_messages, open_spark, stored
+from benchmarks.sides import RoquetSide, Running, Settings
+from benchmarks.spark_log import (
+    INDEX_ENTRIES,
+    INDEX_SLOTS,
+    SEED,
+    make_messages,
+    open_spark,
+    stored,
+)
 from benchmarks.spark_log_workers import SEGMENT_BYTES
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
@@ -314,7 +321,12 @@ class Bench:
         size_bytes = int(self._total_bytes * QUEUES_PART)
         self._queued = stored(store, size_bytes, make_queue_messages())
         write_topics(store, {QUEUE_TOPIC: QUEUES})
-        with stopping(RoquetSide().start(self._served, {"flushDiskType": ASYNC})) as running:
+        settings: Settings = {
+            "flushDiskType": ASYNC,
+            "maxHashSlotNum": INDEX_SLOTS,
+            "maxIndexNum": INDEX_ENTRIES,
+        }
+        with stopping(RoquetSide().start(self._served, settings)) as running:
             yield running
 
     def _broker_job(self, spark: SparkSession, running: Running) -> Job:
