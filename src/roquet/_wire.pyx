@@ -307,7 +307,8 @@ cdef class Wire:
         return drained
 
     def take(self, const unsigned char[::1] data not None, Py_ssize_t position, Peer peer not None,
-             *, int64_t now_ms, bint appends, bint dispatch, bint waits, bint pulls, Py_ssize_t max_output):
+             *, int64_t now_ms, bint appends, bint dispatch, bint waits, bint pulls,
+             Py_ssize_t max_output):
         """Handle plain frames from ``position`` on.
 
         Args:

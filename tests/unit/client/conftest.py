@@ -1,4 +1,4 @@
-"""The servers of the push consumers' tests; others need other ones, and make their own."""
+"""Servers of tests of producers and push consumers; others need other ones, and make their own."""
 
 from collections.abc import AsyncIterator
 

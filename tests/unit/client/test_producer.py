@@ -29,18 +29,10 @@ from roquet.errors import (
 )
 from roquet.model import properties as prop
 from roquet.model.topic_config import PERM_READ
-from roquet.testing.broker import RunningBroker, broker
+from roquet.testing.broker import RunningBroker
 from tests.unit.client.client_kit import stored, stored_soon, until
 from tests.unit.client.fake_cluster import fake_cluster
-
-TOPIC = "Orders"
-
-
-@pytest.fixture
-async def a_broker() -> AsyncIterator[RunningBroker]:
-    async with broker() as running:
-        await running.create_topic(TOPIC, queues=4)
-        yield running
+from tests.unit.client.push_kit import TOPIC
 
 
 @pytest.fixture

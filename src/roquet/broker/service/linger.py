@@ -45,7 +45,6 @@ class Linger:
         self._awake_until_ns = 0
         self._turns_left = 0
         self._is_awake = False
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_awake(self) -> bool:
@@ -63,17 +62,13 @@ class Linger:
         self._turns_left = TURNS_MAX
         if not self._is_awake:
             self._is_awake = True
-            self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self._stay)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._stay, loop)
 
-    def _stay(self) -> None:
+    def _stay(self, loop: asyncio.AbstractEventLoop) -> None:
         """A callback that is always ready keeps the loop from waiting for anything else."""
         self._turns_left -= 1
-        if (
-            self._loop is not None
-            and self._turns_left
-            and self._clock.monotonic_ns() < self._awake_until_ns
-        ):
-            self._loop.call_soon(self._stay)
+        if self._turns_left and self._clock.monotonic_ns() < self._awake_until_ns:
+            loop.call_soon(self._stay, loop)
         else:
             self._is_awake = False

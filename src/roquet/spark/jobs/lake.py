@@ -38,6 +38,7 @@ import pyarrow.fs as pafs
 from msgspec import Struct, field
 
 from roquet.errors import SparkError, SparkOptionError
+from roquet.spark.jobs.inputs import Wanted, read_log
 from roquet.spark.schema import COLUMNS, struct_type
 
 if TYPE_CHECKING:
@@ -60,10 +61,12 @@ __all__ = [
     "crc_sum",
     "file_name",
     "is_file_of",
+    "lake_schema",
     "nothing_of",
     "partition_path",
     "read_lake",
     "read_lake_files",
+    "read_young",
     "table_file_name",
 ]
 
@@ -422,7 +425,7 @@ def nothing_of(place: Lake, broker_name: str) -> SparkOptionError:
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:
     """The messages of a lake, with the columns of the sources and ``day``."""
-    return spark.read.schema(_schema()).parquet(lake)
+    return spark.read.schema(lake_schema()).parquet(lake)
 
 
 def read_lake_files(spark: SparkSession, lake: str, paths: Sequence[str]) -> DataFrame:
@@ -434,9 +437,33 @@ def read_lake_files(spark: SparkSession, lake: str, paths: Sequence[str]) -> Dat
         paths: Of the files, below the lake's address; one at least.
     """
     base = lake.rstrip("/")
-    reader = spark.read.schema(_schema()).option("basePath", base)
+    reader = spark.read.schema(lake_schema()).option("basePath", base)
     return reader.parquet(*(f"{base}/{path}" for path in paths))
 
 
-def _schema() -> StructType:
+def read_young(
+    spark: SparkSession, store: str, rules: ArchiveRules, start: int, broker_name: str
+) -> DataFrame:
+    """What the log has from a physical offset on, as the lake would have it.
+
+    Args:
+        spark: A session that knows the sources.
+        store: The store directory; it may be running.
+        rules: Those of the lake.
+        start: The physical offset.
+        broker_name: Whose log it is.
+    """
+    return read_log(
+        spark,
+        store,
+        Wanted(topics=rules.topics),
+        columns=list(COLUMNS),
+        startingOffsets=str(start),
+        brokerName=broker_name,
+        decompress=str(rules.decompress).lower(),
+    )
+
+
+def lake_schema() -> StructType:
+    """The columns of a lake: those of the sources, and ``day``."""
     return struct_type(COLUMNS).add("day", "string")

@@ -25,19 +25,21 @@ from roquet.spark.jobs.archive import (
     without_damage,
 )
 from roquet.spark.jobs.archive_plan import ArchiveTask, choose_start, choose_stop, plan_tasks
-from roquet.spark.jobs.inputs import ALL, Wanted, read_log
+from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import (
     ArchiveRules,
     Lake,
     RangeManifest,
+    lake_schema,
     read_lake_files,
+    read_young,
     table_file_name,
 )
 from roquet.spark.jobs.tables import LakeTable, Note, open_table
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
-from roquet.spark.schema import COLUMNS, struct_type
-from roquet.spark.tasks import run_tasks
+from roquet.spark.schema import COLUMNS
+from roquet.spark.tasks import driver_context, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -200,10 +202,9 @@ def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
         SparkError: Its rows cannot be told from its files alone.
     """
     table = open_table(lake_format, lake)
-    schema = struct_type(COLUMNS).add("day", "string")
     files = table.files()
     if not files:
-        return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+        return spark.createDataFrame(driver_context(spark).emptyRDD(), lake_schema())
     if not table.has_partition_columns:
         wrong = [each.path for each in files if not each.path.startswith("topic=")]
         if wrong:
@@ -213,7 +214,7 @@ def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
                 hint="Read it with Spark's own format delta.",
             )
         return read_lake_files(spark, lake, [each.path for each in files])
-    reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
+    reader = spark.read.schema(lake_schema()).option("recursiveFileLookup", "true")
     base = table.place.address.rstrip("/")
     return reader.parquet(*(f"{base}/{each.path}" for each in files))
 
@@ -248,15 +249,7 @@ def tiered_table(
             detail=f"the table ends at physical offset {cut}, the log begins at {log.start_offset}",
             hint="They were deleted before they were archived; read table and log one by one.",
         )
-    young = read_log(
-        spark,
-        store,
-        Wanted(topics=note.rules.topics),
-        columns=list(COLUMNS),
-        startingOffsets=str(cut),
-        brokerName=broker_name,
-        decompress=str(note.rules.decompress).lower(),
-    )
+    young = read_young(spark, store, note.rules, cut, broker_name)
     messages = read_table(spark, lake, lake_format)
     is_old = (messages["brokerName"] == broker_name) & (messages["physicalOffset"] < cut)
     return messages.where(is_old).select(*COLUMNS).unionByName(young)

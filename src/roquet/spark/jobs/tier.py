@@ -22,8 +22,14 @@ import pyarrow.fs as pafs
 from roquet.errors import SparkError, SparkOptionError
 from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.files import Files
-from roquet.spark.jobs.inputs import Wanted, read_log
-from roquet.spark.jobs.lake import MANIFEST, Lake, RangeManifest, nothing_of, read_lake_files
+from roquet.spark.jobs.lake import (
+    MANIFEST,
+    Lake,
+    RangeManifest,
+    nothing_of,
+    read_lake_files,
+    read_young,
+)
 from roquet.spark.jobs.store_config import GroupOffsets, read_group_offsets
 from roquet.spark.jobs.verify import compare
 from roquet.spark.log.splits import store_time_ms
@@ -253,15 +259,7 @@ def tiered(spark: SparkSession, store: str, lake: str, *, broker_name: str = "lo
     log = open_log(Files(), [store])
     below, cut = choose_cut(manifests, log.start_offset)
     paths = [file.path for each in below for file in each.files]
-    young = read_log(
-        spark,
-        store,
-        Wanted(topics=rules.topics),
-        columns=list(COLUMNS),
-        startingOffsets=str(cut),
-        brokerName=broker_name,
-        decompress=str(rules.decompress).lower(),
-    )
+    young = read_young(spark, store, rules, cut, broker_name)
     if not paths:
         return young
     old = read_lake_files(spark, lake, paths).select(*COLUMNS)
