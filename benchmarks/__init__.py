@@ -1,1 +1,1 @@
-"""Measurements, as ratios of two things done in the same run."""
+"""Benchmarks, as ratios of two things measured in the same run."""

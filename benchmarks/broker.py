@@ -1,400 +1,250 @@
 """Speed of the broker against Apache RocketMQ 5.4.0, both sides in the same run.
 
-Run with ``make bench`` or ``python -m benchmarks.broker``. Every row starts one side, measures,
-stops it, then does the same with the other; that is a round. Of several rounds the best of each
-side counts, the one least disturbed by others on the machine. Absolute numbers differ from machine
-to machine and from minute to minute; the ratios are what the goals are about.
+Run with ``make bench`` or ``python -m benchmarks.broker``. Both brokers are up and have been under
+load before a row is measured, first on one, then on the other; all rows make a round. Of several
+rounds the median of each side counts. Absolute numbers differ from machine to machine and from
+minute to minute; the goals are about the ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.load import (
-    BenchmarkError,
-    Result,
-    build_loadgen,
-    fill_queues,
-    idle_connections,
-    run_loadgen,
-)
+from benchmarks import rows, scenarios
+from benchmarks.chart import to_svg
+from benchmarks.guests import FreshApache, Guest, Limit
+from benchmarks.kafka import Kafka
+from benchmarks.lab import Lab, Lengths, Stage
+from benchmarks.load import BenchmarkError, describe
 from benchmarks.memory import Ballast
-from benchmarks.report import Better, Goal, Kind, Line, Measure, show
-from benchmarks.sides import JavaSide, RoquetSide, Running, Settings, Side
-from roquet.runtime.memory import physical_memory_bytes
-from tests.interop.javabroker import write_topics
+from benchmarks.nats import Nats
+from benchmarks.progress import say, steps_bar
+from benchmarks.report import NO_GOAL, Better, Goal, Line, Measure, bound, share, show, times
+from benchmarks.rows import Row
+from benchmarks.scenarios import Sizes
+from benchmarks.sides import JavaSide, RoquetSide, Side
 from tests.interop.process import ProcessError
 
-ASYNC = "ASYNC_FLUSH"
-SYNC = "SYNC_FLUSH"
-PULL_TOPIC = "LoadGenPull"
+ROQUET, APACHE = "Roquet", "Apache"
+PEERS = ("kafka", "nats")
 
-MANY_TOPICS = 5_000
-MANY_QUEUES = 4
-MANY_CONNECTIONS = 2_000
+DESCRIPTORS = 16_384
+GIB = 1 << 30
+FAILURES = (BenchmarkError, ProcessError, subprocess.SubprocessError)
 
-SEND = ("-mode", "send", "-conns", "8", "-window", "64")
-BATCH = ("-mode", "send", "-conns", "4", "-window", "16", "-batch", "32")
-ALONE = ("-mode", "send", "-conns", "1", "-window", "1")
-PULL = ("-mode", "pull", "-queues", "4", "-pull-max", "32", "-topic", PULL_TOPIC)
-
-
-def times(number: float) -> Goal:
-    """At least so many times the other side."""
-    return Goal(Kind.TIMES, number)
-
-
-def share(number: float) -> Goal:
-    """At most this part of the other side: 8 is an eighth."""
-    return Goal(Kind.SHARE, number)
-
-
-def bound(number: float) -> Goal:
-    """At most this, whatever the other side does."""
-    return Goal(Kind.BOUND, number)
-
-
-def rate(goal: Goal) -> Measure:
-    """Messages a second."""
-    return Measure("msgs_per_s", "messages/s", Better.MORE, goal)
-
-
-def cpu(goal: Goal) -> Measure:
-    """CPU time of the broker for one message."""
-    return Measure("broker_cpu_us_per_msg", "broker CPU us/message", Better.LESS, goal, digits=1)
-
-
-def latency(percentile: str, goal: Goal = Goal()) -> Measure:  # noqa: B008  frozen
-    """Time from request to answer."""
-    return Measure(f"{percentile}_us", f"{percentile} us", Better.LESS, goal)
-
-
-REFUSED = Measure("failed", "refused", Better.LESS, bound(0))
-SEND_MEASURES = (rate(times(5)), cpu(share(8)), latency("p99", share(3)), REFUSED)
-SYNC_MEASURES = (rate(times(4)), cpu(Goal()), latency("p99"), REFUSED)
-BATCH_MEASURES = (rate(times(3)), cpu(share(4)), latency("p99"), REFUSED)
-ALONE_MEASURES = (latency("p50", share(2)), latency("p99"), REFUSED)
-PULL_MEASURES = (rate(times(2)), cpu(share(3)), latency("p99"))
-PURE_MEASURES = (rate(times(1.3)), cpu(Goal()), latency("p99"), REFUSED)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One load.
-
-    Attributes:
-        name: What ``--only`` takes.
-        group: Which rows may share a broker.
-        arguments: The load, in the load generator's words.
-        measures: What is taken from it.
-    """
-
-    name: str
-    group: str
-    arguments: tuple[str, ...]
-    measures: tuple[Measure, ...]
-
-
-JSON, BINARY = ("-codec", "json"), ("-codec", "binary")
-
-# Pulls come first: later the rest of the log would count as cold for a broker that judges by
-# distance from its end. Batches, which write most, come last.
-ROWS = (
-    Row("pull-json", ASYNC, (*PULL, *JSON), PULL_MEASURES),
-    Row("pull-binary", ASYNC, (*PULL, *BINARY), PULL_MEASURES),
-    Row("alone-json", ASYNC, (*ALONE, *JSON), ALONE_MEASURES),
-    Row("alone-binary", ASYNC, (*ALONE, *BINARY), ALONE_MEASURES),
-    Row("send-json", ASYNC, (*SEND, *JSON), SEND_MEASURES),
-    Row("send-binary", ASYNC, (*SEND, *BINARY), SEND_MEASURES),
-    Row("batch-json", ASYNC, (*BATCH, *JSON), BATCH_MEASURES),
-    Row("batch-binary", ASYNC, (*BATCH, *BINARY), BATCH_MEASURES),
-    Row("sync-json", SYNC, (*SEND, *JSON), SYNC_MEASURES),
-    Row("sync-binary", SYNC, (*SEND, *BINARY), SYNC_MEASURES),
-    Row("pure-json", "pure", (*SEND, *JSON), PURE_MEASURES),
-)
-# Rows that are no load of their own.
-MEMORY, START, MANY = "memory", "start", "many"
-ROW_NAMES = (*(row.name for row in ROWS), MEMORY, START, MANY)
-
-MEMORY_GOAL = bound(150)
-START_GOAL = bound(1)
-MANY_START_GOAL = bound(5)
-MANY_MEMORY_GOAL = bound(400)
-MANY_RATE_SHARE = 0.75
-
-ANONYMOUS = "broker_anon_MB"
-
-# What is pulled stays in memory, and lasts for the measured time.
-PULL_RATE_MAX = 700_000
-WARM_S = 2.0
-PULL_WARM_S = 0.5
-PULL_PART_READ = 0.8
-PULL_MEMORY_SHARE = 0.1
-RECORD_BYTES = 1_300
-FILL_LOADS_MAX = 20
+NOT_SLOWER = 0.97
+"""The fraction of the previous commit's rate that a change must keep."""
 
 
 @dataclass
 class Numbers:
-    """What all rounds saw, by side and row."""
+    """The results of all rounds, by side and row."""
 
-    results: dict[tuple[str, str], list[Result]] = field(
-        default_factory=lambda: defaultdict(list[Result])
+    results: dict[tuple[str, str], list[dict[str, float]]] = field(
+        default_factory=lambda: defaultdict(list[dict[str, float]])
     )
-    starts_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list[float]))
-    many: list[dict[str, float]] = field(default_factory=list)
 
-    def best(self, side: str, row: str, measure: Measure) -> float | None:
-        """The number that counts; refusals of all rounds count together."""
-        results = self.results.get((side, row), [])
-        values = [each.values[measure.key] for each in results if measure.key in each.values]
-        if not values:
-            return None
-        return sum(values) if measure is REFUSED else measure.better.best(values)
-
-    def anonymous_mb(self, side: str) -> float | None:
-        """The most anonymous memory under any load, the pure lane's left out."""
-        values = [
-            each.values.get(ANONYMOUS, 0.0)
-            for (name, row), results in self.results.items()
-            for each in results
-            if name == side and not row.startswith("pure")
-        ]
-        return max(values) if values else None
+    def of(self, side: str, row: str, measure: Measure) -> float | None:
+        """The number that counts."""
+        return measure.of(self.results.get((side, row), []))
 
 
 class Bench:
     """One run of the benchmark.
 
     Args:
-        base: A folder for everything.
+        lab: Where it runs.
         wanted: The rows to measure.
-        seconds: How long each load is measured.
-        hot_s: How long a broker is under load before rows are measured that share it; with 0 each
-            row has a broker of its own.
-        java: The other side; ``None`` measures Roquet alone.
-        ballast: What fills free memory before each load; ``None`` leaves it as it is.
+        sides: The sides by name, in the order in which each row measures them; Roquet is the last.
+        sizes: How large scenarios are.
+        guests: What is measured beside them where it can do a row.
     """
 
     def __init__(
         self,
-        base: Path,
-        wanted: Sequence[str],
+        lab: Lab,
+        wanted: Sequence[Row],
+        sides: Mapping[str, Side],
         *,
-        seconds: float,
-        hot_s: float,
-        java: Side | None,
-        ballast: Ballast | None = None,
+        sizes: Sizes,
+        guests: Sequence[Guest] = (),
     ) -> None:
         self.numbers = Numbers()
-        self._base = base
+        self.failures: list[str] = []
+        self._lab = lab
         self._wanted = wanted
-        self._seconds = seconds
-        self._hot_s = hot_s
-        self._java = java
-        self._ballast = ballast
-        self._program = build_loadgen(base)
+        self._sides = sides
+        self._sizes = sizes
+        self._guests = guests
 
-    def round(self) -> None:
-        """Measure every wanted row once on each side."""
-        for group in (ASYNC, SYNC, "pure"):
-            rows = [row for row in ROWS if row.group == group and row.name in self._wanted]
-            starts_wanted = group == ASYNC and {START, MEMORY} & set(self._wanted)
-            if group == ASYNC and MEMORY in self._wanted and not rows:
-                rows = [row for row in ROWS if row.name == "send-json"]
-            if not rows and not starts_wanted:
-                continue
-            ours = RoquetSide(pure=group == "pure")
-            sides = [ours] if self._java is None else [self._java, ours]
-            for part in [[row] for row in rows] if rows and not self._hot_s else [rows]:
-                for side in sides:
-                    self._measure_group(side, group, part)
-        if MANY in self._wanted:
-            self._measure_many()
+    def run(self, rounds: int) -> None:
+        """Measure every wanted row in every round; those that fail are noted, others go on."""
+        with steps_bar(sum(len(self._rounds(row, rounds)) for row in self._wanted)) as step:
+            for settings, loads in stages(self._wanted):
+                with Stage(self._lab, self._sides, settings, loads) as stage:
+                    for number, row in itertools.product(range(rounds), loads):
+                        if number in self._rounds(row, rounds):
+                            step(row.name)
+                            self._measure(row, stage)
+            for row in self._wanted:
+                for _ in self._rounds(row, rounds) if not row.arguments else ():
+                    step(row.name)
+                    self._measure(row, None)
 
-    def _measure_group(self, side: Side, group: str, rows: Sequence[Row]) -> None:
-        kind = SYNC if group == SYNC else ASYNC
-        with self._running(side, {"flushDiskType": kind}) as running:
-            name = "java" if side is self._java else "roquet"
-            if group != "pure":
-                self.numbers.starts_s[name].append(running.start_s)
-            say(f"{side.name}: first message after {running.start_s:.2f} s")
-            if self._hot_s:
-                self._load(running, SEND, self._hot_s)
-            stored = 0.0
-            for row in rows:
-                if row.measures is PULL_MEASURES:
-                    stored = stored or self._fill(running)
-                    result = self._pull(running, row, stored)
-                else:
-                    result = self._load(running, row.arguments, self._seconds)
-                self.numbers.results[name, row.name].append(result)
-                say(f"{side.name}: {row.name} {describe(result)}")
-
-    def _fill(self, running: Running) -> float:
-        """Store what the pulls read; gives how many messages that are."""
-        wanted = min(
-            PULL_RATE_MAX * (self._seconds + PULL_WARM_S),
-            physical_memory_bytes() * PULL_MEMORY_SHARE / RECORD_BYTES,
-        )
-        stored = 0.0
-        for _ in range(FILL_LOADS_MAX):
-            result = self._load(running, (*BATCH, "-topic", PULL_TOPIC), 1, warm=0)
-            stored += result.values["msgs_per_s"]
-            if stored >= wanted:
-                break
-        return stored
-
-    def _pull(self, running: Running, row: Row, stored: float) -> Result:
-        """Pull for as long as no reader comes to the end, where it would have to wait."""
-        probe = self._load(running, row.arguments, PULL_WARM_S, warm=PULL_WARM_S)
-        rate_seen = max(probe.values["msgs_per_s"], 1.0)
-        seconds = min(self._seconds, PULL_PART_READ * stored / rate_seen - PULL_WARM_S)
-        return self._load(running, row.arguments, max(seconds, PULL_WARM_S), warm=PULL_WARM_S)
-
-    def _measure_many(self) -> None:
-        """Many topics and idle connections, against the same load without them."""
-        side = RoquetSide()
-        topics = [f"Many{number:05}" for number in range(MANY_TOPICS)]
-        settings: Settings = {"flushDiskType": ASYNC}
-        with self._running(side, settings) as running:
-            self._load(running, SEND, self._hot_s or WARM_S)
-            small = self._load(running, SEND, self._seconds)
-        say(f"{side.name}: alone {describe(small)}")
-        with self._folder() as folder:
-            write_topics(folder / "store", dict.fromkeys(topics, MANY_QUEUES))
-            with stopping(side.start(folder, settings)) as running:
-                count = fill_queues(running.address, topics, queues=MANY_QUEUES)
-            say(f"{side.name}: {count:,} queues with a message each; starting again")
-            with stopping(side.start(folder, settings)) as running:
-                say(f"{side.name}: first message after {running.start_s:.2f} s")
-                with idle_connections(running.address, MANY_CONNECTIONS):
-                    self._load(running, SEND, self._hot_s or WARM_S)
-                    large = self._load(running, SEND, self._seconds)
-                say(f"{side.name}: with them {describe(large)}")
-                self.numbers.many.append(
-                    {
-                        "start_s": running.start_s,
-                        ANONYMOUS: large.values[ANONYMOUS],
-                        "small": small.values["msgs_per_s"],
-                        "large": large.values["msgs_per_s"],
-                    }
-                )
-
-    def _load(
-        self,
-        running: Running,
-        arguments: Sequence[str],
-        seconds: float,
-        *,
-        warm: float = WARM_S,
-    ) -> Result:
-        os.sync()  # what the load before left to write must not slow this one down
-        if self._ballast is not None:
-            self._ballast.fill()
-        return run_loadgen(
-            self._program,
-            running.address,
-            running.pid,
-            arguments,
-            seconds=seconds,
-            warm=warm,
-        )
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        folder = Path(tempfile.mkdtemp(dir=self._base))
+    def _measure(self, row: Row, stage: Stage | None) -> None:
         try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if stage is None:
+                self._measure_scenario(row)
+            else:
+                self._measure_load(stage, row)
+        except FAILURES as error:
+            self.failures.append(row.name)
+            say(f"error: {row.name}: {error}")
+            if stage is not None:
+                stage.close()
 
-    @contextmanager
-    def _running(self, side: Side, settings: Settings) -> Iterator[Running]:
-        with self._folder() as folder, stopping(side.start(folder, settings)) as running:
-            yield running
+    @staticmethod
+    def _rounds(row: Row, rounds: int) -> range:
+        return range(1 if row.is_long else rounds)
+
+    def _measure_load(self, stage: Stage, row: Row) -> None:
+        for name, running in stage.running().items():
+            self._note(name, row, self._lab.measure(running, row))
+        for guest in self._guests:
+            if guest.can(row):
+                self._measure_guest(guest, row)
+
+    def _measure_guest(self, guest: Guest, row: Row) -> None:
+        try:
+            self._note(guest.name, row, guest.measure(self._lab, row))
+        except FAILURES as error:
+            self.failures.append(f"{row.name} of {guest.name}")
+            say(f"error: {guest.name}: {row.name}: {error}")
+            guest.close()
+
+    def _measure_scenario(self, row: Row) -> None:
+        for name, side in self._sides.items():
+            self._note(name, row, scenarios.run(self._lab, row.name, side, self._sizes))
+
+    def _note(self, side: str, row: Row, values: dict[str, float]) -> None:
+        self.numbers.results[side, row.name].append(values)
+        words = [describe(values)] if rows.RATE_KEY in values else []
+        if rows.START_KEY in values:
+            words.append(f"{values[rows.START_KEY]:.2f} s until a message is stored")
+        say(f"{side}: {row.name} {', '.join(words)}")
 
 
-@contextmanager
-def stopping(running: Running) -> Iterator[Running]:
-    """End a side cleanly, or at once when something went wrong."""
-    try:
-        yield running
-        running.stop()
-    except BaseException:
-        running.kill()
-        raise
+def stages(wanted: Sequence[Row]) -> Iterator[tuple[dict[str, str | int], list[Row]]]:
+    """The loads by the settings of their brokers."""
+    left = [row for row in wanted if row.arguments]
+    while left:
+        settings = left[0].settings
+        yield settings, [row for row in left if row.settings == settings]
+        left = [row for row in left if row.settings != settings]
 
 
-def say(text: str) -> None:
-    """Show that something happens; results go to standard output, this does not."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+def goal_beside_apache(measure: Measure) -> Goal:
+    """The goals beside Apache RocketMQ."""
+    return measure.goal
 
 
-def describe(result: Result) -> str:
-    """One result in a few words."""
-    values = result.values
-    words = [
-        f"{values['msgs_per_s']:,.0f} messages/s",
-        f"{values.get('broker_cpu_us_per_msg', 0):.1f} us CPU",
-        f"p50 {values.get('p50_us', -1):,.0f} us",
-        f"p99 {values.get('p99_us', -1):,.0f} us",
-        f"{values.get(ANONYMOUS, 0):,.0f} MB",
-    ]
-    if values["failed"]:
-        words.append(f"{values['failed']:,.0f} refused, {result.first_failure}")
-    return ", ".join(words)
-
-
-def make_lines(numbers: Numbers, wanted: Sequence[str]) -> list[Line]:
-    """The table, in the order of the rows."""
-    lines = [
-        Line(
-            row.name,
-            measure.title,
-            numbers.best("java", row.name, measure),
-            numbers.best("roquet", row.name, measure),
-            measure.goal,
-            measure.digits,
-        )
-        for row in ROWS
-        if row.name in wanted
-        for measure in row.measures
-    ]
-    if MEMORY in wanted:
-        java, roquet = numbers.anonymous_mb("java"), numbers.anonymous_mb("roquet")
-        lines.append(Line(MEMORY, "anonymous MB under load", java, roquet, MEMORY_GOAL))
-    if START in wanted:
-        best = {side: min(values) for side, values in numbers.starts_s.items()}
-        title = "s until a message is stored"
-        lines.append(Line(START, title, best.get("java"), best.get("roquet"), START_GOAL, 2))
-    if numbers.many:
-        start_s = min(each["start_s"] for each in numbers.many)
-        memory = max(each[ANONYMOUS] for each in numbers.many)
-        small = max(each["small"] for each in numbers.many)
-        large = max(each["large"] for each in numbers.many)
-        slowdown = bound(round(1 / MANY_RATE_SHARE, 2))
+def make_lines(
+    numbers: Numbers,
+    wanted: Sequence[Row],
+    *,
+    peer: str = APACHE,
+    goal_of: Callable[[Measure], Goal] = goal_beside_apache,
+) -> list[Line]:
+    """The table, in the order of the rows; further peers follow the lines of a row."""
+    lines: list[Line] = []
+    others = [name for name in dict.fromkeys(side for side, _ in numbers.results)
+              if name not in {ROQUET, peer}]  # fmt: skip
+    for row in wanted:
         lines += [
-            Line(MANY, "s until a message is stored", None, start_s, MANY_START_GOAL, 2),
-            Line(MANY, "anonymous MB under load", None, memory, MANY_MEMORY_GOAL),
-            Line(MANY, "messages/s without them", None, small, Goal()),
-            Line(MANY, "messages/s with them", None, large, Goal()),
-            Line(MANY, "times slower with them", None, small / large, slowdown, 2),
+            Line(
+                row.work,
+                measure.title,
+                numbers.of(peer, row.name, measure),
+                numbers.of(ROQUET, row.name, measure),
+                goal_of(measure),
+                measure.digits,
+                better=measure.better,
+            )
+            for measure in row.measures
         ]
+        lines += _own_lines(numbers, row)
+        for other in others:
+            lines += _other_lines(numbers, row, other)
     return lines
+
+
+def _own_lines(numbers: Numbers, row: Row) -> list[Line]:
+    """What a row has to reach beside another number of our own."""
+
+    def compare(title: str, part: float | None, whole: float | None, goal: Goal) -> list[Line]:
+        if part is None or not whole:
+            return []
+        return [Line(row.work, title, None, part / whole, goal, 2)]
+
+    rate = rows.rate()
+    ours = numbers.of(ROQUET, row.name, rate)
+    if row.name == "pull-far":
+        near = numbers.of(ROQUET, "pull-json", rate)
+        return compare("part of our own rate near the end", ours, near, rows.NEAR_SHARE)
+    if row.name == rows.TOPICS:
+        plain = numbers.of(ROQUET, "send-json", rate)
+        return compare("part of our own rate with one topic", ours, plain, rows.TOPICS_SHARE)
+    if row.name == rows.PULL_COLD:
+        pulled, plain = (
+            numbers.of(ROQUET, row.name, Measure(key, "", Better.MORE))
+            for key in (scenarios.LOG_RATE_KEY, scenarios.DD_KEY)
+        )
+        return compare("part of the speed of dd", pulled, plain, rows.DD_SHARE)
+    return []
+
+
+def _other_lines(numbers: Numbers, row: Row, other: str) -> list[Line]:
+    """The lines of a further peer."""
+    return [
+        Line(
+            row.work,
+            measure.title,
+            theirs,
+            numbers.of(ROQUET, row.name, measure),
+            rows.OTHER_GOALS.get((row.name, measure.key, other), NO_GOAL),
+            measure.digits,
+            peer=other,
+            better=measure.better,
+        )
+        for measure in row.measures
+        if measure is not rows.REFUSED
+        if (theirs := numbers.of(other, row.name, measure)) is not None
+    ]
+
+
+def goal_beside_roquet(measure: Measure) -> Goal:
+    """The goals beside another Roquet: rate and CPU must not be worse."""
+    if measure is rows.REFUSED:
+        return measure.goal
+    if measure.key == rows.CPU_KEY:
+        return share(round(1 / NOT_SLOWER, 2))
+    if measure.key == rows.ANONYMOUS:
+        return bound(measure.goal.number)
+    return times(NOT_SLOWER) if measure.better is Better.MORE else NO_GOAL
 
 
 def allow_descriptors(count: int) -> None:
@@ -409,54 +259,140 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=ROW_NAMES, action="append", metavar="ROW",
-                        help=f"one of {', '.join(ROW_NAMES)}; may be repeated")  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10, help="measured time of each load")
-    parser.add_argument("--hot", type=float, default=0, metavar="SECONDS",
-                        help="rows share a broker that was under load so long before")  # fmt: skip
-    parser.add_argument("--skip-java", action="store_true", help="measure Roquet alone")
-    parser.add_argument("--cold", action="store_true", help="leave free memory as it is")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
-    parser.add_argument("--dir", type=Path, default=None, help="where to put the files")
-    parser.add_argument("--json", action="store_true")
+    add = parser.add_argument
+    add("--only", choices=(*rows.GROUP_NAMES, *rows.ROW_NAMES), action="append", metavar="ROW",
+        help=f"one of the groups {', '.join(rows.GROUP_NAMES)} or of the rows "
+        f"{', '.join(rows.ROW_NAMES)}; may be repeated")  # fmt: skip
+    add("--rounds", type=int, default=3)
+    add("--seconds", type=float, default=5, help="measured time of each load")
+    add("--warm", type=float, default=12, metavar="SECONDS", help="load before the first row")
+    add("--mixed-seconds", type=float, default=120, help="measured time of the row mixed")
+    add("--cold-gib", type=float, default=2, help="log of the row pull-cold")
+    add("--restart-gib", type=float, default=4, help="log of the row restart")
+    add("--topics", type=int, default=10_000, help="topics of the row topics")
+    add("--skip-java", action="store_true", help="measure Roquet alone")
+    add("--cold-peer", action="store_true", help="also measure an Apache broker just started")
+    add("--peers", type=peer_names, default=(), metavar="PEERS",
+        help=f"further peers, separated by commas: {', '.join(PEERS)}")  # fmt: skip
+    add("--limits", action="store_true", help="also measure a loop in C that moves the same bytes")
+    add("--against", type=Path, default=None, metavar="CHECKOUT",
+        help="compare with another checkout of Roquet")  # fmt: skip
+    add("--cold", action="store_true", help="leave free memory as it is")
+    add("--check", action="store_true", help="exit 1 when a goal is missed")
+    add("--dir", type=Path, default=None, help="where to put the files")
+    add("--json", type=Path, default=None, metavar="FILE", help="write the table for programs")
+    add("--chart", type=Path, default=None, metavar="FILE", help="write a chart as SVG")
     return parser.parse_args(arguments)
 
 
+def make_sides(options: argparse.Namespace) -> tuple[str, dict[str, Side]]:
+    """The peer that goals are about, and all sides."""
+    ours: dict[str, Side] = {ROQUET: RoquetSide()}
+    if options.against is not None:
+        return "before", {"before": RoquetSide(checkout=options.against), **ours}
+    return APACHE, ours if options.skip_java else {APACHE: JavaSide(), **ours}
+
+
+def peer_names(text: str) -> list[str]:
+    """The further peers of an option.
+
+    Example:
+        >>> peer_names("nats,kafka")
+        ['nats', 'kafka']
+    """
+    names = text.split(",")
+    if not set(names) <= set(PEERS):
+        raise argparse.ArgumentTypeError(f"not among {', '.join(PEERS)}: {text}")
+    return names
+
+
+def make_guests(options: argparse.Namespace, base: Path, stack: ExitStack) -> list[Guest]:
+    """What is measured beside the two sides; what this machine lacks is named and left out."""
+    makers: list[Callable[[], Guest]] = []
+    if options.cold_peer:
+        makers.append(FreshApache)
+    if options.limits:
+        makers.append(lambda: Limit(base))
+    if "kafka" in options.peers:
+        makers.append(Kafka)
+    if "nats" in options.peers:
+        makers.append(lambda: Nats(base))
+    guests: list[Guest] = []
+    for make in makers:
+        try:
+            guests.append(make())
+        except BenchmarkError as error:
+            say(f"without one of the peers: {error}")
+        else:
+            stack.callback(guests[-1].close)
+    return guests
+
+
+def facts_of(options: argparse.Namespace, sides: Mapping[str, Side]) -> dict[str, object]:
+    """The conditions of a run."""
+    java = sides.get(APACHE)
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "warm_s": options.warm,
+        "page_cache": "as it was" if options.cold else "filled",
+        "java_heap_mb": java.heap_mb if isinstance(java, JavaSide) else None,
+    }
+
+
+def run(options: argparse.Namespace, base: Path, stack: ExitStack) -> int:
+    """Measure the requested rows, print them, and return the exit code."""
+    peer, sides = make_sides(options)
+    wanted = rows.chosen(options.only)
+    ballast = None
+    if not options.cold:
+        ballast = stack.enter_context(Ballast(base))
+        say(f"filled free memory with {ballast.fill() / GIB:.1f} GiB of page cache")
+    lengths = Lengths(options.seconds, options.warm, options.mixed_seconds)
+    sizes = Sizes(
+        cold_bytes=int(options.cold_gib * GIB),
+        restart_bytes=int(options.restart_gib * GIB),
+        topics=options.topics,
+    )
+    bench = Bench(
+        Lab(base, lengths, ballast),
+        wanted,
+        sides,
+        sizes=sizes,
+        guests=make_guests(options, base, stack),
+    )
+    bench.run(options.rounds)
+    lines = make_lines(
+        bench.numbers,
+        wanted,
+        peer=peer,
+        goal_of=goal_beside_roquet if options.against else goal_beside_apache,
+    )
+    if options.chart is not None:
+        options.chart.parent.mkdir(parents=True, exist_ok=True)
+        options.chart.write_text(to_svg(lines, title=f"Roquet, times better than {peer}"))
+    facts = {**facts_of(options, sides), "failed": ", ".join(bench.failures) or None}
+    code = show(lines, facts, json_file=options.json, is_checked=options.check, peer=peer)
+    return 2 if bench.failures else code
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rows that were asked for and print them."""
+    """Run the requested rows and print them."""
     options = parse(arguments)
-    wanted: Sequence[str] = options.only or ROW_NAMES
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
-    allow_descriptors(4 * MANY_CONNECTIONS)
+    allow_descriptors(DESCRIPTORS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and so clean up
     stack = ExitStack()
     try:
-        java = None if options.skip_java or set(wanted) == {MANY} else JavaSide()
-        ballast = None if options.cold else stack.enter_context(Ballast(base))
-        bench = Bench(
-            base, wanted, seconds=options.seconds, hot_s=options.hot, java=java, ballast=ballast
-        )
-        for number in range(1, options.rounds + 1):
-            say(f"round {number} of {options.rounds}")
-            bench.round()
+        return run(options, base, stack)
     except (BenchmarkError, ProcessError) as error:
         say(f"error: {error}")
         return 2
     finally:
         stack.close()
         shutil.rmtree(base, ignore_errors=True)
-    lines = make_lines(bench.numbers, wanted)
-    facts: dict[str, object] = {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "rounds": options.rounds,
-        "seconds": options.seconds,
-        "brokers": f"after {options.hot:g} s of load" if options.hot else "fresh",
-        "memory": "cold" if options.cold else "filled",
-        "java_heap_mb": None if java is None else java.heap_mb,
-    }
-    return show(lines, facts, as_json=options.json, is_checked=options.check)
 
 
 if __name__ == "__main__":

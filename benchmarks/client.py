@@ -1,8 +1,8 @@
 """Speed of the Python client against Apache RocketMQ's Java client, in the same run.
 
 Run with ``make bench`` or ``python -m benchmarks.client``. Both clients talk to the same Roquet
-broker, in turn; each is a process of its own. Of several rounds the best of each side counts. What
-one process sends and consumes in large numbers shows whether its memory stays as it is.
+broker, in turn; each is a process of its own. Of several rounds the median of each side counts. One
+process that sends and consumes many messages shows whether its memory stays constant.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.broker import ASYNC, BATCH, REFUSED, latency, rate, say, stopping, times
 from benchmarks.load import RUN_MARGIN_S, BenchmarkError, build_loadgen, run_loadgen
 from benchmarks.memory import Ballast
-from benchmarks.report import Better, Goal, Kind, Line, Measure, show
-from benchmarks.sides import RoquetSide, Running
+from benchmarks.progress import say
+from benchmarks.report import Better, Line, Measure, bound, least, show, times
+from benchmarks.rows import ASYNC, BATCH, REFUSED, latency, rate
+from benchmarks.sides import RoquetSide, Running, stopping
 from tests.interop import javabuild
 from tests.interop.javabroker import write_topics
 from tests.interop.process import ProcessError
@@ -48,11 +49,6 @@ PUSH_WARM_S = 1
 FILL_LOADS_MAX = 30
 MESSAGES_A_SECOND_MIN = 2_000
 GROWTH_MB_MAX = 8
-
-
-def least(number: float) -> Goal:
-    """At least this, whatever the other side does."""
-    return Goal(Kind.LEAST, number)
 
 
 CPU = Measure("client_cpu_us_per_msg", "client CPU us/message", Better.LESS, digits=1)
@@ -89,7 +85,7 @@ ROWS = (
     Row(
         "linger",
         ("send", "--topic", SEND_TOPIC, "--linger-ms", "1", *IN_FLIGHT_ARGUMENTS),
-        (rate(Goal()), CPU, latency("p50"), latency("p99"), REFUSED),
+        (rate(), CPU, latency("p50"), latency("p99"), REFUSED),
     ),
     Row("push", ("consume", "--topic", PUSH_TOPIC), (PUSH_RATE, CPU)),
     Row("push-batch", ("consume", "--topic", PUSH_TOPIC, "--batches"), (PUSH_RATE, CPU)),
@@ -100,10 +96,10 @@ ROW_NAMES = (*(row.name for row in ROWS), MEMORY)
 
 @dataclass
 class Numbers:
-    """What all rounds saw, by side and row.
+    """The results of all rounds, by side and row.
 
     Attributes:
-        results: What the loads printed.
+        results: The output of the loads.
         anonymous_mb: Memory of the process that sent and consumed, one sample after the other.
         messages_a_second: How fast that was.
     """
@@ -114,13 +110,9 @@ class Numbers:
     anonymous_mb: list[float] = field(default_factory=list)
     messages_a_second: float = 0
 
-    def best(self, side: str, row: str, measure: Measure) -> float | None:
-        """The number that counts; refusals of all rounds count together."""
-        results = self.results.get((side, row), [])
-        values = [each[measure.key] for each in results if measure.key in each]
-        if not values:
-            return None
-        return sum(values) if measure is REFUSED else measure.better.best(values)
+    def of(self, side: str, row: str, measure: Measure) -> float | None:
+        """The number that counts."""
+        return measure.of(self.results.get((side, row), []))
 
 
 class Bench:
@@ -129,7 +121,7 @@ class Bench:
     Args:
         base: A folder for everything.
         options: How much, how long, how often.
-        ballast: What fills free memory before each load; ``None`` leaves it as it is.
+        ballast: Fills free memory before each load; ``None`` leaves it as it is.
     """
 
     def __init__(self, base: Path, options: argparse.Namespace, ballast: Ballast | None) -> None:
@@ -217,7 +209,7 @@ class Bench:
         return {name: float(value) for name, value in values.items()}
 
     def _fill(self, running: Running) -> None:
-        """Store what all rounds consume; each group begins with the first message."""
+        """Store the messages for all rounds; each group starts with the first message."""
         program = build_loadgen(self._base)
         wanted = PUSH_RATE_MAX * (self._options.seconds + PUSH_WARM_S)
         stored = 0.0
@@ -256,7 +248,7 @@ class Bench:
         try:
             topics = {SEND_TOPIC: QUEUES, MEMORY_TOPIC: QUEUES, PUSH_TOPIC: PUSH_QUEUES}
             write_topics(folder / "store", topics)
-            with stopping(RoquetSide().start(folder, {"flushDiskType": ASYNC})) as running:
+            with stopping(RoquetSide().start(folder, ASYNC)) as running:
                 yield running
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -265,7 +257,7 @@ class Bench:
 def growth_mb(samples: Sequence[float]) -> float:
     """How much more memory the last fifth of the time took than the second fifth.
 
-    The first fifth is left out: caches fill, and the allocator gets its first arenas.
+    The first fifth is skipped: caches fill, and the allocator gets its first arenas.
 
     Example:
         >>> growth_mb([1, 9, 20, 20, 20, 20, 20, 21, 22, 22])
@@ -281,10 +273,11 @@ def make_lines(numbers: Numbers) -> list[Line]:
         Line(
             row.name,
             measure.title,
-            numbers.best("java", row.name, measure),
-            numbers.best("roquet", row.name, measure),
+            numbers.of("java", row.name, measure),
+            numbers.of("roquet", row.name, measure),
             measure.goal,
             measure.digits,
+            better=measure.better,
         )
         for row in ROWS
         if ("roquet", row.name) in numbers.results
@@ -292,10 +285,10 @@ def make_lines(numbers: Numbers) -> list[Line]:
     ]
     samples = numbers.anonymous_mb
     if samples:
-        growth_goal = Goal(Kind.BOUND, GROWTH_MB_MAX)
+        growth_goal = bound(GROWTH_MB_MAX)
         lines += [
-            Line(MEMORY, "messages/s sent and consumed", None, numbers.messages_a_second, Goal()),
-            Line(MEMORY, "anonymous MB at most", None, max(samples), Goal(), 1),
+            Line(MEMORY, "messages/s sent and consumed", None, numbers.messages_a_second),
+            Line(MEMORY, "anonymous MB at most", None, max(samples), digits=1),
             Line(MEMORY, "anonymous MB more at the end", None, growth_mb(samples), growth_goal, 1),
         ]
     return lines
@@ -317,12 +310,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cold", action="store_true", help="leave free memory as it is")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table for programs")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rows that were asked for and print them."""
+    """Run the requested rows and print them."""
     options = parse(arguments)
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and so clean up
@@ -346,7 +339,7 @@ def main(arguments: list[str] | None = None) -> int:
         "messages": options.messages,
         "memory": "cold" if options.cold else "filled",
     }
-    return show(lines, facts, as_json=options.json, is_checked=options.check)
+    return show(lines, facts, json_file=options.json, is_checked=options.check, peer="Java")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The Python client under load: the program that :mod:`benchmarks.client` starts.
 
-One process with one event loop, as a user's would be. It prints one JSON line with what happened in
-the measured time: messages a second, CPU time of this process for a message, percentiles of the
+One process with one event loop, as a user's would be. It prints one JSON line with the results of
+the measured time: messages per second, CPU time of this process per message, percentiles of the
 latency, and anonymous memory over the time.
 """
 
@@ -40,7 +40,7 @@ MEASURED_MIN_S = 0.5
 
 
 class Counts:
-    """What happened since the measured time began.
+    """The counters of the measured time.
 
     Attributes:
         sent: Messages that were stored.
@@ -55,7 +55,7 @@ class Counts:
         self.begin()
 
     def begin(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self.sent = self.consumed = self.failed = 0
         self.latencies_s: list[float] = []
         self._began_s = time.perf_counter()
@@ -148,7 +148,7 @@ class Load:
             return values
 
     async def _both(self) -> dict[str, object]:
-        """As many sends as asked for, all of them consumed by the same process."""
+        """A number of sends, all of them consumed by the same process."""
         wanted = self._options.count
         async with self._consumer(), Producer(self._options.namesrv, group=GROUP) as producer:
             self._counts.begin()
@@ -165,7 +165,7 @@ class Load:
     def _senders(self, producer: Producer, turns: Iterator[object]) -> list[asyncio.Task[None]]:
         """Tasks that send one message after the other, until the turns are used up."""
         topic, body, counts = self._options.topic, self._body, self._counts
-        # Where memory is looked at, nothing may grow that is not the client's.
+        # If memory is measured, only the client's own may grow.
         latencies_max = LATENCIES_MAX if self._options.mode == "send" else 0
 
         async def send() -> None:

@@ -1,4 +1,4 @@
-"""The load generator, and a peer of a few lines for what it does not do.
+"""The load generator, and a small peer for what it cannot do.
 
 Owns building and running ``benchmarks/loadgen`` (Go), which measures any RocketMQ-compatible broker
 over the wire, and :class:`Peer`, a blocking connection that stores single messages.
@@ -26,27 +26,45 @@ from roquet.remoting.frame import FrameDecoder
 LOADGEN = Path(__file__).parent / "loadgen"
 RUN_MARGIN_S = 60
 READ_BYTES = 1 << 18
+PERCENTILES = ("p50", "p99")
 
 
 class BenchmarkError(Exception):
-    """The machine lacks something, or a broker did not do what it was asked; says what."""
+    """Something is missing on the machine, or a broker refused; the message says what."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of the load generator saw.
+    """The result of one run of the load generator.
 
     Attributes:
         values: Its numbers by their names: ``msgs_per_s``, ``p99_us``, ``failed`` and so on.
-        first_failure: The first answer that was a refusal, empty if none was.
+        first_failure: The first error response; empty if there was none.
     """
 
     values: dict[str, float]
     first_failure: str
 
 
+def describe(values: dict[str, float]) -> str:
+    """One result in a few words."""
+    words = [
+        f"{values['msgs_per_s']:,.0f} messages/s",
+        f"{values.get('broker_cpu_us_per_msg', 0):.1f} us CPU",
+        *(
+            f"{name} {values[f'{name}_us']:,.0f} us"
+            for name in PERCENTILES
+            if f"{name}_us" in values
+        ),
+        f"{values.get('broker_anon_MB', 0):,.0f} MB",
+    ]
+    if values["failed"]:
+        words.append(f"{values['failed']:,.0f} refused")
+    return ", ".join(words)
+
+
 def build_loadgen(folder: Path) -> Path:
-    """Build the load generator; gives the program."""
+    """Build the load generator, and return the program."""
     go = shutil.which("go")
     if go is None:
         raise BenchmarkError("Go is missing; the load generator is built with it")
@@ -91,7 +109,7 @@ def run_loadgen(
     if done.returncode != 0:
         raise BenchmarkError(f"{' '.join(command)} failed:\n{done.stderr}")
     values = json.loads(done.stdout)
-    # A percentile of nothing is -1.
+    # A percentile without values is -1.
     numbers = {
         key: float(value)
         for key, value in values.items()
@@ -106,7 +124,7 @@ class Peer:
 
     Args:
         address: Where the broker listens.
-        timeout_s: How long connecting or one answer may take.
+        timeout_s: How long connecting or one response may take.
     """
 
     def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
@@ -123,7 +141,7 @@ class Peer:
         properties: str = "",
         body: bytes = b"hello",
     ) -> None:
-        """Ask to store one message, without waiting for the answer."""
+        """Send one message, without waiting for the response."""
         fields = {
             "a": "bench_group",
             "b": topic,
@@ -143,14 +161,14 @@ class Peer:
     def request(
         self, code: int, fields: dict[str, str], *, opaque: int = 0, body: bytes = b""
     ) -> None:
-        """Ask something, without waiting for the answer."""
+        """Send a request, without waiting for the response."""
         request = RemotingCommand(
             code=code, version=493, opaque=opaque, ext_fields=fields, body=body
         )
         self._socket.sendall(encode_command(request))
 
     def answer(self) -> RemotingCommand:
-        """The next answer."""
+        """The next response."""
         while (frame := self._decoder.next_frame()) is None:
             data = self._socket.recv(READ_BYTES)
             if not data:
@@ -159,7 +177,7 @@ class Peer:
         return decode_command(frame)
 
     def drain(self) -> None:
-        """Wait for whatever comes, and forget it."""
+        """Wait for incoming bytes, and discard them."""
         if not self._socket.recv(READ_BYTES):
             raise ConnectionError("the broker closed the connection")
 
@@ -180,9 +198,9 @@ class Peer:
 
 
 def fill_queues(address: str, topics: Iterable[str], *, queues: int, window: int = 100) -> int:
-    """Store one message in every queue of every topic; gives how many that are.
+    """Store one message in every queue of every topic, and return their number.
 
-    A message that is refused because the broker is busy is sent again.
+    A message that is refused because the broker is busy is retried.
 
     Raises:
         BenchmarkError: The broker refused one for another reason.
@@ -205,7 +223,7 @@ def fill_queues(address: str, topics: Iterable[str], *, queues: int, window: int
 
 @contextmanager
 def idle_connections(address: str, count: int) -> Iterator[None]:
-    """Hold connections open that say nothing."""
+    """Hold idle connections open."""
     peers: list[Peer] = []
     try:
         for _ in range(count):

@@ -1,10 +1,10 @@
-"""What delayed messages and open transactions cost those who send plain ones.
+"""The cost of delayed messages and open transactions for plain sends.
 
 Run with ``make bench`` or ``python -m benchmarks.services``. One broker takes the load of
 ``send-json`` (see :mod:`benchmarks.broker`) before and after it was filled, over the wire, with
-delayed messages of all levels and with half messages that nobody ends. Under that load some of them
-come due all the time, and a producer is asked about the others round after round without a word.
-The numbers of both loads are of the same process in the same minutes.
+delayed messages of all levels and with half messages that are never ended. Under that load some of
+them come due all the time, and a producer is checked for the others round after round and never
+responds. The numbers of both loads are of the same process in the same minutes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from benchmarks.broker import ANONYMOUS, ASYNC, JSON, SEND, bound, describe, say, stopping
-from benchmarks.load import BenchmarkError, Peer, Result, build_loadgen, run_loadgen
+from benchmarks.load import BenchmarkError, Peer, Result, build_loadgen, describe, run_loadgen
 from benchmarks.memory import Ballast
-from benchmarks.report import Goal, Line, show
-from benchmarks.sides import RoquetSide, Running, Settings
+from benchmarks.progress import say
+from benchmarks.report import NO_GOAL, Goal, Line, bound, show
+from benchmarks.rows import ANONYMOUS, ASYNC, JSON, SEND
+from benchmarks.sides import RoquetSide, Running, stopping
 from roquet.broker.stored_copy import records_in
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
@@ -67,12 +68,12 @@ Message = tuple[str, int, str]
 
 @dataclass
 class Numbers:
-    """What was seen.
+    """The results.
 
     Attributes:
-        plain: Loads before anything waited.
-        filled: Loads while it did.
-        late_ms: How late messages were that came due under load.
+        plain: Loads before the broker was filled.
+        filled: Loads after it was filled.
+        late_ms: How late messages were delivered that came due under load.
         facts: Single numbers, by the names of their lines.
     """
 
@@ -83,7 +84,7 @@ class Numbers:
 
 
 def fill(peer: Peer, count: int, message: Callable[[int], Message]) -> float:
-    """Store messages with many requests in flight; gives messages a second.
+    """Store messages with many requests in flight; return messages per second.
 
     Raises:
         BenchmarkError: The broker refused one, and not because it was busy.
@@ -111,7 +112,7 @@ def fill(peer: Peer, count: int, message: Callable[[int], Message]) -> float:
 
 
 def max_offset(peer: Peer, topic: str, queue_id: int) -> int:
-    """The place behind the last message of a queue."""
+    """The next offset of a queue."""
     peer.request(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
     answer = peer.answer()
     if answer.code != ResponseCode.SUCCESS:
@@ -150,7 +151,7 @@ def read(peer: Peer, topic: str, queue_offset: int) -> Iterator[StoredMessage]:
 
 
 class Probe:
-    """Sends delayed messages at a steady pace, and looks when they were delivered.
+    """Sends delayed messages at a steady pace, and measures when they are delivered.
 
     Args:
         address: Where the broker listens.
@@ -209,7 +210,7 @@ class Probe:
 
 @contextmanager
 def silent_producer(address: str) -> Iterator[None]:
-    """A producer that is asked about transactions and never answers."""
+    """A producer that never responds to transaction checks."""
     with Peer(address, timeout_s=1.0) as peer:
         data = {"clientID": "bench", "producerDataSet": [{"groupName": "bench_group"}]}
         peer.request(RequestCode.HEART_BEAT, {}, body=json.dumps(data).encode())
@@ -240,7 +241,7 @@ class Bench:
     Args:
         base: A folder for everything.
         options: How much, how long, how often.
-        ballast: What fills free memory before each load; ``None`` leaves it as it is.
+        ballast: Fills free memory before each load; ``None`` leaves it as it is.
     """
 
     def __init__(self, base: Path, options: argparse.Namespace, ballast: Ballast | None) -> None:
@@ -253,17 +254,16 @@ class Bench:
 
     def run(self, wanted: Sequence[str]) -> None:
         """Measure the wanted rows."""
-        settings: Settings = {"flushDiskType": ASYNC}
         if SERVICES in wanted:
             with self._folder() as folder:
-                with stopping(self._side.start(folder, settings)) as running:
+                with stopping(self._side.start(folder, ASYNC)) as running:
                     self._measure(running)
                 say("starting again")
-                with stopping(self._side.start(folder, settings)) as running:
+                with stopping(self._side.start(folder, ASYNC)) as running:
                     self.numbers.facts["s until a message is stored"] = running.start_s
         if BACKLOG in wanted:
             with self._folder() as folder:
-                self._measure_backlog(folder, settings)
+                self._measure_backlog(folder)
 
     def _measure(self, running: Running) -> None:
         options, numbers = self._options, self.numbers
@@ -272,14 +272,14 @@ class Bench:
         for _ in range(options.loads):
             self._settle()
             numbers.plain.append(self._load(running, options.seconds))
-            say(f"without them {describe(numbers.plain[-1])}")
+            say(f"without them {describe(numbers.plain[-1].values)}")
         self._fill(running)
         with silent_producer(running.address):
             for number in range(options.loads):
-                self._settle()  # while all that was filled in is written, everything is late
+                self._settle()  # everything is late while the filling is written to disk
                 with Probe(running.address, first=1 + number * PROBES_MAX) as probe:
                     numbers.filled.append(self._load(running, options.seconds))
-                say(f"with them {describe(numbers.filled[-1])}")
+                say(f"with them {describe(numbers.filled[-1].values)}")
                 time.sleep(2 * LEVELS.deliver_timestamp_ms(PROBE_LEVEL, 0) / 1000)
                 late_ms = probe.late_ms()
                 say(f"{len(late_ms):,} delivered, at most {max(late_ms)} ms late")
@@ -299,7 +299,7 @@ class Bench:
 
         facts = self.numbers.facts
         with Peer(running.address) as peer:
-            # The first message of a queue makes its files, which costs more than to be on time.
+            # The first message of a queue creates its files, which would make it late.
             peer.send(PROBE_TOPIC, 0)
             peer.answer()
             for title, count, message in (
@@ -309,18 +309,18 @@ class Bench:
                 facts[title] = fill(peer, count, message)
                 say(f"{count:,} {title}: {facts[title]:,.0f}")
 
-    def _measure_backlog(self, folder: Path, settings: Settings) -> None:
+    def _measure_backlog(self, folder: Path) -> None:
         """Messages that came due while the broker was down."""
         count = self._options.backlog
 
         def delayed(number: int) -> Message:
             return DELAYED_TOPIC, number % QUEUES, f"DELAY\x01{BACKLOG_LEVEL}\x02TAGS\x01TagA\x02"
 
-        with stopping(self._side.start(folder, settings)) as running, Peer(running.address) as peer:
+        with stopping(self._side.start(folder, ASYNC)) as running, Peer(running.address) as peer:
             fill(peer, count, delayed)
             before = stored(peer, DELAYED_TOPIC)
         time.sleep(LEVELS.deliver_timestamp_ms(BACKLOG_LEVEL, 0) / 1000)
-        with stopping(self._side.start(folder, settings)) as running, Peer(running.address) as peer:
+        with stopping(self._side.start(folder, ASYNC)) as running, Peer(running.address) as peer:
             began, at = time.monotonic(), stored(peer, DELAYED_TOPIC)
             first = at
             while at < count:
@@ -333,7 +333,7 @@ class Bench:
         self.numbers.facts["due messages/s delivered"] = rate
 
     def _settle(self) -> None:
-        """Have everything written, so that no load is slowed down by the one before it."""
+        """Wait until everything is written, so that no load slows down the next one."""
         os.sync()
         if self._ballast is not None:
             self._ballast.fill()
@@ -358,7 +358,7 @@ class Bench:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value that this part of all values does not exceed.
+    """The value that this fraction of all values does not exceed.
 
     Example:
         >>> percentile([5, 1, 2, 3, 4], 0.6), percentile([7], 0.99)
@@ -371,7 +371,7 @@ def percentile(values: Sequence[float], part: float) -> float:
 def make_lines(numbers: Numbers) -> list[Line]:
     """The table."""
 
-    def line(row: str, title: str, value: float, goal: Goal = Goal(), digits: int = 0) -> Line:  # noqa: B008  frozen
+    def line(row: str, title: str, value: float, goal: Goal = NO_GOAL, digits: int = 0) -> Line:
         return Line(row, title, None, value, goal, digits)
 
     lines: list[Line] = []
@@ -401,7 +401,7 @@ def make_lines(numbers: Numbers) -> list[Line]:
     for title, value in numbers.facts.items():
         row = BACKLOG if title.startswith("due") else SERVICES
         is_start = title.startswith("s until")
-        lines.append(line(row, title, value, START_GOAL if is_start else Goal(), 2 * is_start))
+        lines.append(line(row, title, value, START_GOAL if is_start else NO_GOAL, 2 * is_start))
     return lines
 
 
@@ -421,12 +421,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cold", action="store_true", help="leave free memory as it is")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table for programs")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rows that were asked for and print them."""
+    """Run the requested rows and print them."""
     options = parse(arguments)
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and so clean up
@@ -450,7 +450,7 @@ def main(arguments: list[str] | None = None) -> int:
         "seconds": options.seconds,
         "memory": "cold" if options.cold else "filled",
     }
-    return show(lines, facts, as_json=options.json, is_checked=options.check)
+    return show(lines, facts, json_file=options.json, is_checked=options.check)
 
 
 if __name__ == "__main__":

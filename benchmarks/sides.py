@@ -1,8 +1,8 @@
 """The two brokers that are compared: Apache RocketMQ 5.4.0 and Roquet.
 
 Owns starting and stopping a name server and a broker of either side as separate processes, with the
-same settings, each on its own ports and in its own folder. A side is handed out when it has stored
-its first message; how long that took from nothing is ``start_s``.
+same settings, each on its own ports and in its own folder. A side is returned once it has stored
+its first message; ``start_s`` is how long that took.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -36,8 +37,8 @@ class Running:
 
     Attributes:
         address: Where the broker listens.
-        namesrv_address: Where the name server does.
-        start_s: From nothing to the first message.
+        namesrv_address: Where the name server listens.
+        start_s: From the start to the first message.
     """
 
     namesrv: ChildProcess
@@ -69,13 +70,14 @@ class Side(Protocol):
 
     def start(self, folder: Path, settings: Settings) -> Running:
         """Start a name server and a broker, and wait until a message is stored."""
+        ...
 
 
 class JavaSide:
     """Apache RocketMQ 5.4.0, run as its own script runs it, with a smaller heap.
 
     Raises:
-        BenchmarkError: Java or Maven is missing, or the jars cannot be had.
+        BenchmarkError: Java or Maven is missing, or the jars are not available.
     """
 
     name = "java"
@@ -115,12 +117,15 @@ class RoquetSide:
     """Roquet, by its own command.
 
     Args:
-        pure: Whether its fast lanes are switched off.
+        checkout: Another checkout of Roquet, with its compiled modules built; this one if ``None``.
     """
 
-    def __init__(self, *, pure: bool = False) -> None:
-        self.name = "roquet, pure" if pure else "roquet"
-        self._environment = {**os.environ, "ROQUET_PURE": "1" if pure else "0"}
+    def __init__(self, *, checkout: Path | None = None) -> None:
+        self.name = "roquet"
+        self._environment = {**os.environ, "ROQUET_PURE": "0"}
+        if checkout is not None:
+            self.name += f" of {checkout}"
+            self._environment["PYTHONPATH"] = str(checkout.resolve() / "src")
 
     def start(self, folder: Path, settings: Settings) -> Running:
         """Start a name server and a broker, and wait until a message is stored."""
@@ -166,6 +171,17 @@ class RoquetSide:
         )
 
 
+@contextmanager
+def stopping(running: Running) -> Iterator[Running]:
+    """Stop a side cleanly, or at once after a failure."""
+    try:
+        yield running
+        running.stop()
+    except BaseException:
+        running.kill()
+        raise
+
+
 def _write_settings(path: Path, values: Settings) -> str:
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     return str(path)
@@ -178,7 +194,7 @@ def _wait_started(
     start_broker: Callable[[], tuple[ChildProcess, str]],
 ) -> Running:
     try:
-        _wait(namesrv, lambda: _listens(namesrv_address))
+        wait_listens(namesrv, namesrv_address)
         broker, address = start_broker()
         try:
             _wait(broker, lambda: _stores(address))
@@ -189,6 +205,11 @@ def _wait_started(
         namesrv.kill()
         raise
     return Running(namesrv, broker, address, namesrv_address, time.monotonic() - begin)
+
+
+def wait_listens(process: ChildProcess, address: str) -> None:
+    """Wait until a process that was just started takes connections."""
+    _wait(process, lambda: _listens(address))
 
 
 def _wait(process: ChildProcess, condition: Callable[[], bool]) -> None:

@@ -2,8 +2,8 @@
 
 Run with ``make bench`` or ``python -m benchmarks.spark``. It makes a store of ``--megabytes`` with
 Roquet's own store and lets Spark work on it on ``--master``; a second one, of 1 KiB messages, is
-served by a Roquet broker. Each row has two ways to the same result, taken in turn; of several
-rounds the best of each counts. Files are read from the page cache.
+served by a Roquet broker. Each row compares two ways to the same result, in turn; of several rounds
+the best of each counts. Files are read from the page cache.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks.broker import ASYNC, bound, say, stopping, times
-from benchmarks.client import least
 from benchmarks.load import RUN_MARGIN_S, BenchmarkError
-from benchmarks.report import Goal, Line, to_json, to_text
-from benchmarks.sides import RoquetSide, Running, Settings
+from benchmarks.progress import say
+from benchmarks.report import Goal, Line, bound, least, show, times
+from benchmarks.rows import ASYNC
+from benchmarks.sides import RoquetSide, Running, Settings, stopping
 from benchmarks.spark_log import (
     INDEX_ENTRIES,
     INDEX_SLOTS,
@@ -57,7 +57,7 @@ QUEUE_POOL = 4_096
 BODY_BYTES = 1024
 PLAIN_BYTES = 64 << 20
 QUEUES_PART = 1.5
-"""What the broker has, to what the log has: the client alone has to find enough to consume."""
+"""The broker's store relative to the log: the client alone must have enough to consume."""
 
 CLIENT_WARM_S = 0.5
 LOOK_S = 0.3
@@ -87,9 +87,9 @@ class Job:
 
     Attributes:
         row: The row it belongs to.
-        way: Whether it is the one that has to be quicker.
+        way: Whether it is the one that has to be faster.
         title: What it does.
-        work: Does it.
+        work: The function that does it.
         size_bytes: How much it reads.
     """
 
@@ -101,7 +101,7 @@ class Job:
 
 
 def sink(frame: DataFrame) -> None:
-    """Make all rows, with all columns, and forget them."""
+    """Compute all rows, with all columns, and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -132,16 +132,16 @@ def make_queue_messages() -> list[BrokerMessage]:
 
 
 class WorkerMemory:
-    """The most memory that a Python process of our Spark had, while it was looked at."""
+    """The peak memory of Spark's Python processes while watched."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look at what happens in the block; what processes had before does not count."""
+        """Watch during the block; earlier peaks do not count."""
         for pid in _workers():
-            # Sets the peak of a process (VmHWM) back to what it has now.
+            # Resets the peak of a process (VmHWM) to its current memory.
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")
         stop = threading.Event()
@@ -167,7 +167,7 @@ def _workers() -> list[int]:
 
 
 def _below(root: int) -> Iterator[tuple[int, bytes]]:
-    """All processes below one, with their commands."""
+    """All descendants of a process, with their commands."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -307,7 +307,7 @@ class Bench:
         ]
 
     def _half(self, spark: SparkSession) -> str:
-        """Where the message in the middle begins."""
+        """The offset of the message in the middle."""
         offsets = self._read(spark, columns="physicalOffset")
         behind = offsets.where(f"physicalOffset >= {self._total_bytes // 2}")
         return str(behind.agg(f.min("physicalOffset")).collect()[0][0])
@@ -322,7 +322,7 @@ class Bench:
         self._queued = stored(store, size_bytes, make_queue_messages())
         write_topics(store, {QUEUE_TOPIC: QUEUES})
         settings: Settings = {
-            "flushDiskType": ASYNC,
+            **ASYNC,
             "maxHashSlotNum": INDEX_SLOTS,
             "maxIndexNum": INDEX_ENTRIES,
         }
@@ -341,8 +341,8 @@ class Bench:
         return Job(BROKER, Way.OURS, "rocketmq", read, self._queued * BODY_BYTES)
 
     def _run_client(self, running: Running) -> float:
-        """Messages a second of a push consumer whose handler takes batches, a process alone."""
-        group = f"bench_{time.time_ns()}"  # a store that was kept knows those of earlier runs
+        """Messages per second of a push consumer with a batch handler, in its own process."""
+        group = f"bench_{time.time_ns()}"  # a kept store knows the groups of earlier runs
         seconds: float = self._options.client_seconds
         command = [
             *(sys.executable, "-m", "benchmarks.client_load", "consume", "--batches"),
@@ -374,7 +374,7 @@ class Bench:
         if (GROWTH, Way.OURS) in self.seconds:
             half, whole = (min(self.seconds[GROWTH, way]) for way in Way)
             made += [
-                Line(GROWTH, "seconds, half and all", half, whole, Goal(), 2),
+                Line(GROWTH, "seconds, half and all", half, whole, digits=2),
                 Line(GROWTH, "times half of it", None, whole / half, bound(GROWTH_MAX), 2),
             ]
         worker_mb = self.memory.most_bytes / 1e6
@@ -409,12 +409,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files")
     parser.add_argument("--store", type=Path, default=None, metavar="DIR",
                         help="use the stores in it, or make and keep them there")  # fmt: skip
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table for programs")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rows that were asked for and print them."""
+    """Run the requested rows and print them."""
     options = parse(arguments)
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and so clean up
@@ -437,12 +437,7 @@ def main(arguments: list[str] | None = None) -> int:
         "megabytes": options.megabytes,
         "messages": bench.messages,
     }
-    if options.json:
-        print(to_json(lines, facts, other="other"))
-    else:
-        print(to_text(lines, other="other way"))
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    return 1 if options.check and any(line.passed is False for line in lines) else 0
+    return show(lines, facts, json_file=options.json, is_checked=options.check, peer="other way")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Run with ``python -m benchmarks.spark_log``. It makes a store of ``--gigabytes`` with Roquet's own
 store and lets Spark read it; every row is decoded a second time by ``roquet.format``, and all
-columns are compared. With ``--rebuild`` Spark makes queues and index anew instead, and all files
-are compared with those of the store. ``--standalone`` does so on a Master and a Worker that are
-started for it. Owns the store and the session of :mod:`benchmarks.spark` too.
+columns are compared. With ``--rebuild`` Spark rebuilds queues and index instead, and all files are
+compared with those of the store. ``--standalone`` does so on a Master and a Worker that are started
+for it. Owns the store and the session of :mod:`benchmarks.spark` too.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def make_messages(seed: int) -> list[BrokerMessage]:
 
 
 def build(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> int:
-    """Write a store that repeats the messages; tells how many it has."""
+    """Write a store that repeats the messages; return how many it has."""
     config = MessageStoreConfig(
         commit_log_file_bytes=SEGMENT_BYTES,
         index_slots=INDEX_SLOTS,
@@ -89,7 +89,7 @@ def build(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> in
 
     def count_stored(result: PutMessageResult) -> None:
         nonlocal count
-        count += result.is_stored  # a slow disk has messages refused
+        count += result.is_stored  # messages are refused if the disk is slow
 
     try:
         while store.commit_log.wrote_offset < total_bytes:
@@ -122,7 +122,7 @@ def check_rows(spark: SparkSession, store: Path, count: int, report: Path) -> di
 
 
 def check_rebuild(spark: SparkSession, store: Path, count: int, out: Path) -> dict[str, int]:
-    """Make queues and index anew, and compare all files."""
+    """Rebuild queues and index, and compare all files."""
     report = rebuild(spark, str(store), str(out))
     found = {"stored": count, "findings": len(report.findings), "files": 0, "differing": 0}
     found |= {
@@ -196,7 +196,7 @@ def session(scratch: Path, master: str | None) -> Iterator[SparkSession]:
 
 
 def stored(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> int:
-    """How many messages a store has, which is made if it is not there."""
+    """How many messages a store has; it is created if missing."""
     told = root / COUNT_FILE
     if not told.exists():
         count = build(root, total_bytes, messages)
@@ -205,7 +205,7 @@ def stored(root: Path, total_bytes: int, messages: Sequence[BrokerMessage]) -> i
 
 
 def main() -> int:
-    """Compare, print, and tell by the exit code whether everything is right."""
+    """Compare, print, and exit with 0 if everything is right."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,6 @@
 """What the benchmark of ``rocketmq-log`` runs in Spark's Python processes.
 
-Owns the other side, a source as one writes it first, and the check of every row.
+Owns the other side, a naive source, and the check of every row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from roquet.format.commit_log import MAGIC_V1, decode_record
+from roquet.format.commit_log import decode_record
+from roquet.format.record_layout import MAGIC_V1
 from roquet.model.host import Host
 from roquet.model.properties import decode_properties
 from roquet.spark.log.corrupt import message_row
@@ -36,7 +37,7 @@ _TAIL = struct.Struct(">qIiiqi")
 
 
 class PlainSource(DataSource):
-    """A source as one writes it first: a loop over the records of a segment, a tuple for each."""
+    """A naive source: a loop over the records of a segment, a tuple for each."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,7 +57,7 @@ class PlainReader(DataSourceReader):
     """Reads the head of the first segment."""
 
     def __init__(self, path: str, limit: int) -> None:
-        """Fix what is read."""
+        """Set what to read."""
         self._path = path
         self._limit = limit
 
@@ -128,7 +129,7 @@ class RowCheck(DataSource):
 
 @dataclass
 class Checked(WriterCommitMessage):
-    """What one task saw."""
+    """The result of one task."""
 
     rows: int
     wrong: int

@@ -1,9 +1,9 @@
 """Speed of the store against what the machine can do, both sides in the same run.
 
 Run with ``make bench`` or ``python -m benchmarks.store``. Each measurement alternates its two
-sides, repeats, and compares the best round of each, the one least disturbed by others on the
-machine; absolute numbers differ from machine to machine and from minute to minute. ``--json``
-prints one object for programs.
+sides, repeats, and compares the best round of each, the one least disturbed by other processes;
+absolute numbers differ from machine to machine and from minute to minute. ``--json FILE`` writes
+one object for programs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOPIC = "BenchmarkTopic"
 
 
 def make_messages(count: int) -> list[BrokerMessage]:
-    """Messages as a broker hands them over: 1 KiB, a tag, a key, a unique key."""
+    """Messages as a broker passes them on: 1 KiB, a tag, a key, a unique key."""
     body = bytes(range(256)) * (BODY_BYTES // 256)
     return [
         BrokerMessage(
@@ -167,7 +167,7 @@ def recover(root: Path, segment_bytes: int) -> float:
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that belongs to no file."""
+    """Anonymous memory of this process."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -177,7 +177,7 @@ def anonymous_bytes() -> int:
 def append_memory(
     root: Path, messages: list[BrokerMessage], total_bytes: int, segment_bytes: int
 ) -> int:
-    """Most anonymous memory seen while appending that many bytes, old segments deleted."""
+    """The peak anonymous memory while appending that many bytes, with old segments deleted."""
     store = DefaultMessageStore(root, config(segment_bytes))
     store.load()
     store.start()
@@ -198,7 +198,7 @@ def in_fresh_directory(base: Path, work: Callable[[Path], float]) -> float:
     """Run ``work`` on a directory of its own and remove it."""
     root = Path(tempfile.mkdtemp(dir=base))
     gc.collect()
-    os.sync()  # what the side before left to write must not slow this one down
+    os.sync()  # pending writes of the other side must not slow this one down
     try:
         return work(root / "store")
     finally:
@@ -255,14 +255,14 @@ def measure_recovery(base: Path, total_bytes: int, rounds: int) -> dict[str, flo
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the measurements that were asked for and print them."""
+    """Run the requested measurements and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["append", "recovery", "memory"], action="append")
     parser.add_argument("--mib", type=int, default=1024, help="bytes per measurement, in MiB")
     parser.add_argument("--memory-mib", type=int, default=5120)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write it for programs")
     options = parser.parse_args(arguments)
     base = Path(tempfile.mkdtemp(prefix="roquet-bench-", dir=options.dir))
     wanted = options.only or ["append", "recovery", "memory"]
@@ -285,9 +285,8 @@ def main(arguments: list[str] | None = None) -> int:
             }
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    if options.json:
-        sys.stdout.write(json.dumps(report) + "\n")
-        return 0
+    if options.json is not None:
+        options.json.write_text(json.dumps(report) + "\n")
     for name, values in report.items():
         sys.stdout.write(f"{name}\n")
         for key, value in values.items():

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = driver.NAMES if options.target == "all" else (options.target,)
     for name in names:
         if not driver.is_available(name):
-            print(f"{name}: the compiled lane is not there")
+            print(f"{name}: the compiled code is not there")
             continue
         faulthandler.dump_traceback_later(options.seconds + HANG_S, exit=True, file=2)
         print(f"{name}: seed {options.seed} …", end=" ", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzz import corpus
 from fuzz.outcome import refused, size_class
 from roquet.errors import ProtocolError
-from roquet.format.batch import ENTRY_BYTES_MIN, decode_batch, encode_batch
+from roquet.format.batch import BATCH_ENTRY_BYTES_MIN, decode_batch, encode_batch
 
 TOKENS = (
     bytes(20) + b"\x00\x00",
@@ -33,7 +33,7 @@ def fuzz_one(data: bytes) -> str:
     except ProtocolError as error:
         return refused(error)
     parts = [(entry.flag, bytes(entry.body), bytes(entry.properties)) for entry in entries]
-    sizes = [ENTRY_BYTES_MIN + len(body) + len(properties) for _, body, properties in parts]
+    sizes = [BATCH_ENTRY_BYTES_MIN + len(body) + len(properties) for _, body, properties in parts]
     assert sum(sizes) == len(data)
     again = [
         (entry.flag, bytes(entry.body), bytes(entry.properties))

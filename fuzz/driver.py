@@ -7,7 +7,7 @@ read) guides the search: an input with an answer not seen before becomes one mor
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib
 import random
 import sys
 import time
@@ -27,10 +27,13 @@ NAMES = (
     "properties",
     "batch",
     "bodies",
-    "wire-lane",
+    "hot-path",
     "log-columns",
 )
-LANES = {"wire-lane": "roquet._wire", "log-columns": "roquet._arrow"}
+COMPILED = {
+    "hot-path": "roquet.broker.hot._requests",
+    "log-columns": "roquet.spark.log._decoder",
+}
 """The compiled modules that targets need."""
 
 
@@ -73,10 +76,10 @@ class FaultFoundError(Exception):
 
 
 def is_available(name: str) -> bool:
-    """Whether a target can run here: the compiled lane may not be built, or be switched off."""
-    if name not in LANES:
+    """Whether a target can run here: the compiled code may not be built, or be switched off."""
+    if name not in COMPILED:
         return True
-    return compiled.is_wanted() and importlib.util.find_spec(LANES[name]) is not None
+    return compiled.is_used(COMPILED[name])
 
 
 def load(name: str) -> Target:

@@ -1,4 +1,4 @@
-"""Segments of a log to columns: the compiled decoder beside the one with numpy.
+"""Segments of a log to columns: the compiled decoder beside the reference.
 
 The bytes end where a page ends that nobody may touch, so that one byte read too far ends the
 process.
@@ -13,15 +13,15 @@ from pathlib import Path
 from fuzz.outcome import size_class
 from roquet.errors import CorruptRecord
 from roquet.format.commit_log import (
-    MAGIC_V2,
     DispatchRequest,
     RecordRules,
     check_record,
     decode_record,
     end_of_segment,
 )
+from roquet.format.record_layout import MAGIC_V2
 from roquet.model.delay_level import DelayLevels
-from roquet.spark.log import arrow_numpy, decoder
+from roquet.spark.log import decoder, row_decoder
 from roquet.spark.log.decoder import ENDED, FAULT, FULL, MORE
 from roquet.spark.log.selection import Selection
 from roquet.spark.schema import COLUMNS
@@ -86,7 +86,7 @@ def seeds() -> list[bytes]:
 
 
 def fuzz_one(data: bytes) -> str:
-    """Both lanes read the same, and refuse what the reference path refuses."""
+    """Both decoders read the same, and refuse what is no good record."""
     data = data[:BYTES_MAX]
     words = [_compare(data, is_checked=is_checked) for is_checked in (False, True)]
     _walks(data)
@@ -96,8 +96,8 @@ def fuzz_one(data: bytes) -> str:
 def _compare(data: bytes, *, is_checked: bool) -> str:
     view = _guarded.put(data)
     selection = Selection()
-    fast = decoder._CompiledLane(_NAMES, selection, check_crc=is_checked)  # noqa: SLF001
-    plain = decoder._NumpyLane(_NAMES, selection, check_crc=is_checked)  # noqa: SLF001
+    fast = decoder.ColumnDecoder(_NAMES, selection, check_crc=is_checked)
+    plain = row_decoder.RowDecoder(_NAMES, selection, check_crc=is_checked)
     position = rows = 0
     while True:
         ours = fast.decode(view, position, len(data), len(data), BASE)
@@ -126,7 +126,7 @@ def _walks(data: bytes) -> None:
     view = _guarded.put(data)
     arguments = (view, 0, len(data), len(data), BASE)
     records, reached, _ = decoder.walk(*arguments, records_max=1 << 30)
-    assert arrow_numpy.walk(*arguments, records_max=1 << 30)[:2] == (records, reached)
+    assert row_decoder.walk(*arguments, records_max=1 << 30)[:2] == (records, reached)
     position = 0
     for _ in range(records):
         try:

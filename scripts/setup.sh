@@ -2,7 +2,7 @@
 # Make .venv and install Roquet into it for development.
 #
 # Needs Python 3.11 or newer. As root on a machine with apt it also installs what is missing to make
-# a virtual environment, to compile the fast lane and to run Spark; anywhere else it says what is
+# a virtual environment, to compile the hot path and to run Spark; anywhere else it says what is
 # missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,34 +42,35 @@ python_header() {
     "$python" -c 'import os, sysconfig as s; print(os.path.join(s.get_path("include"), "Python.h"))'
 }
 
-lane=fast
+code=compiled
 if [ "${ROQUET_PURE:-0}" != 0 ]; then
-    lane=pure
+    code=pure
 else
     if ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
-        apt_install gcc libc6-dev || { lane=pure; say "no C compiler found: the pure Python lane runs"; }
+        apt_install gcc libc6-dev || { code=pure; say "no C compiler found: plain Python runs, which is slower"; }
     fi
-    if [ "$lane" = fast ] && [ ! -e "$(python_header)" ]; then
+    if [ "$code" = compiled ] && [ ! -e "$(python_header)" ]; then
         apt_install "libpython$version-dev" ||
-            { lane=pure; say "$(python_header) is missing: the pure Python lane runs"; }
+            { code=pure; say "$(python_header) is missing: plain Python runs, which is slower"; }
     fi
 fi
 
-# Spark, and nothing else, runs on Java.
+# Spark, and nothing else, runs on Java. The default JRE is older than 17 on some releases; newer
+# releases have no package of 17 any more.
 if ! command -v java >/dev/null && [ ! -x "${JAVA_HOME:-/none}/bin/java" ]; then
-    apt_install openjdk-17-jre-headless ||
+    apt_install openjdk-17-jre-headless || apt_install default-jre-headless ||
         say "Java is missing, which Spark needs: install a JRE of version 17 or newer" \
-            "(Debian: openjdk-17-jre-headless)"
+            "(Debian: openjdk-17-jre-headless or default-jre-headless)"
 fi
 
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' 2>/dev/null ||
     "$python" -m venv --clear "$venv"
 
-rm -f src/roquet/_*.so
-[ "$lane" = fast ] || export ROQUET_PURE=1
+find src/roquet -name '*.so' -delete
+[ "$code" = compiled ] || export ROQUET_PURE=1
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs,spark,delta,iceberg]'
 
-if [ -e src/roquet/_wire.pyx ] && [ "$lane" = fast ] && ! ls src/roquet/_wire.*.so >/dev/null 2>&1; then
-    say "the fast lane could not be compiled: the pure Python lane runs" \
+if [ "$code" = compiled ] && [ -z "$(find src/roquet -name '*.so')" ]; then
+    say "nothing could be compiled: plain Python runs, which is slower" \
         "(for the reason: $venv/bin/python -m pip install -v --no-deps -e .)"
 fi

@@ -1,9 +1,9 @@
 """``make demo``: the whole story.
 
 Starts ``roquet dev``, opens a small shop with the Python client (keys, tags, delays, transactions,
-poison), has two groups consume it, kills the broker with ``kill -9`` and finds every acknowledged
-message, runs Spark pipelines on the log of the running broker, and stops. The folder with the data
-stays. Ends with 0 if all of it worked.
+poison), lets two groups consume from it, kills the broker with ``kill -9`` and finds every
+acknowledged message, runs Spark pipelines on the log of the running broker, and stops. The data
+folder is kept. Exits with 0 if everything worked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEFAULT_FOLDER = Path("roquet-demo")
 
 
 async def trade(namesrv: str, store: Path) -> Sent:
-    """Send and consume, until the broker has noted how far the groups are."""
+    """Send and consume, until the broker has the groups' offsets."""
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     sent = await open_shop(namesrv)
@@ -87,7 +87,7 @@ def demo(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run the demo in a folder, which stays."""
+    """Run the demo in a folder, which is kept."""
     parser = argparse.ArgumentParser(description="A small shop on Roquet.")
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
     folder: Path = parser.parse_args().folder

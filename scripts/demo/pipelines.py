@@ -32,7 +32,7 @@ BROKER_NAME = "demo"
 
 
 def run_pipelines(folder: Path, namesrv: str, sent: Sent) -> None:
-    """All of them, with one session."""
+    """Run all pipelines in one session."""
     store = str(folder / "store")
     click.echo("Spark starts, which takes some seconds.")
     with open_session(app_name="demo", master="local[2]") as spark:
@@ -60,7 +60,7 @@ def _shown(report: Report) -> None:
 
 
 def _lag(spark: SparkSession, store: str) -> None:
-    """Billing has taken all orders, shipping went home early."""
+    """Check that billing has consumed all orders and shipping has not."""
     report = lag(spark, store, groups=[BILLING, SHIPPING])
     _shown(report)
     behind = {row[0]: row[2] for row in report.table("Groups").rows if row[1] == ORDERS}
@@ -77,7 +77,7 @@ def _dead_letters(spark: SparkSession, store: str, sent: Sent) -> None:
 
 
 def _stream(spark: SparkSession, namesrv: str, folder: Path) -> None:
-    """Windowed aggregates of the orders, as a job that cron starts would make them."""
+    """Windowed aggregates of the orders, as a cron job would compute them."""
     orders = (
         spark.readStream.format("rocketmq")
         .option("namesrv", namesrv)

@@ -11,7 +11,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def say(text: str) -> None:
-    """One step, for people."""
+    """Print the heading of a step."""
     click.secho(f"\n== {text}", bold=True)
 
 
@@ -30,7 +30,7 @@ def bars(title: str, values: Mapping[str, float]) -> None:
 
 
 def spark_line(title: str, values: Sequence[float]) -> None:
-    """A line of blocks, as high as the values are."""
+    """Print a sparkline of the values."""
     most = max(values, default=0) or 1
     line = "".join(_BLOCKS[round(8 * value / most)] for value in values)
     click.echo(f"{title}  {click.style(line, fg='cyan')}  most {most:,.0f}")

@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from roquet.cli.facts import DevFacts
+from roquet.cli.startup_banner import DevBanner
 
 STOP_TIMEOUT_S = 30
 
 
 class Failed(Exception):
-    """The demo did not go as it should."""
+    """The demo failed."""
 
 
 class Dev:
@@ -34,16 +34,16 @@ class Dev:
         line = self.process.stdout.readline()
         if not line:
             raise Failed("roquet dev did not start; its words are above")
-        self.facts = msgspec.json.decode(line, type=DevFacts)
+        self.facts = msgspec.json.decode(line, type=DevBanner)
         click.echo(f"name server {self.namesrv}, broker {self.facts.broker.address}")
 
     @property
     def namesrv(self) -> str:
-        """Where the name server is."""
+        """The address of the name server."""
         return self.facts.namesrv.address
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal and wait for the end."""
+        """Send a signal and wait for the process to exit."""
         self.process.send_signal(number)
         return self.process.wait(STOP_TIMEOUT_S)
 

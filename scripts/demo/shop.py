@@ -45,7 +45,7 @@ class Sent:
 
     Attributes:
         orders: Numbers of all orders.
-        poison: Numbers of those that billing cannot read.
+        poison: Numbers of those that billing cannot parse.
         payments: Numbers of the paid ones.
         refused: How many payments were rolled back.
         reminders: Numbers of orders with a reminder.
@@ -59,7 +59,7 @@ class Sent:
 
 
 def order(number: int, random: Random) -> Message:
-    """One order; every thousandth is no JSON."""
+    """One order; every thousandth is not JSON."""
     category = random.choices(list(CATEGORIES), weights=[8, 5, 2, 4, 1])[0]
     customer = int(CUSTOMERS * random.random() ** 2)
     price = round(CATEGORIES[category] * random.lognormvariate(0, 0.5), 2)
@@ -127,10 +127,10 @@ class Consumed:
     """What the groups saw.
 
     Attributes:
-        billed: By order, how often billing took it without failing.
+        billed: How often billing consumed each order without failing.
         failures: How often billing failed.
-        revenue: Of what was billed, by category.
-        shipped: By queue, the offsets of orders as they were shipped.
+        revenue: The billed amount by category.
+        shipped: The offsets of shipped orders, by queue, in order.
         others: Bodies of payments and reminders.
     """
 
@@ -142,7 +142,7 @@ class Consumed:
 
 
 async def consume(namesrv: str, sent: Sent) -> Consumed:
-    """Have two groups consume everything; shipping goes home early, and falls behind."""
+    """Let two groups consume everything; shipping stops early, and falls behind."""
     seen = Consumed()
     good = len(sent.orders) - len(sent.poison)
     expected_others = len(sent.payments) + len(sent.reminders)
@@ -201,7 +201,7 @@ async def until(is_done: Callable[[], bool], what: str) -> None:
 
 
 def check_consumed(sent: Sent, seen: Consumed) -> None:
-    """See that nothing acknowledged is missing, and that shipping kept the order of each queue."""
+    """Check that no acknowledged order is missing, and that shipping kept each queue's order."""
     missing = set(sent.orders) - set(sent.poison) - set(seen.billed)
     if missing:
         raise Failed(f"{len(missing)} acknowledged orders were not consumed: {sorted(missing)[:5]}")

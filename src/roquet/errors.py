@@ -12,7 +12,8 @@
     │   ├── StoreClosed
     │   ├── StoreDamaged
     │   ├── NotAStore
-    │   └── FlushFailed
+    │   ├── FlushFailed
+    │   └── OutOfResources
     ├── AuthError
     ├── SparkError
     │   ├── SparkOptionError
@@ -24,6 +25,7 @@
     └── ClientError
         ├── ConnectFailed
         ├── SendFailed
+        │   └── AnswerLost
         ├── RequestTimeout
         ├── ClientClosed
         ├── BadName
@@ -41,14 +43,15 @@
             └── PermissionRefused
 
 Every error has a message that stands alone; a ``detail`` with the facts (path, offset, numbers)
-and a ``hint`` with what to do are added where they help. Code that retries asks ``retriable`` and
-never lists classes. Any layer may import this module; it imports nothing of Roquet.
+and a ``hint`` with what to do are added where they help. Code that retries checks ``retriable`` and
+never lists classes. Any layer may import this module; it imports no other module of Roquet.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 __all__ = [
+    "AnswerLost",
     "AuthError",
     "BadBody",
     "BadExpression",
@@ -71,6 +74,7 @@ __all__ = [
     "NotAStore",
     "NotFound",
     "OffsetOutOfRange",
+    "OutOfResources",
     "PartlySent",
     "PermissionRefused",
     "ProtocolError",
@@ -90,11 +94,11 @@ __all__ = [
 
 
 class RoquetError(Exception):
-    """The root of everything that Roquet raises on purpose.
+    """The base class of all errors that Roquet raises.
 
     Args:
         message: What went wrong, in one sentence without a line break.
-        code: A stable name for programs; by default the one of the class.
+        code: A stable name for programs; by default the class's own.
         detail: The facts: path, offset, expected and found values.
         hint: What the reader can do about it.
 
@@ -108,10 +112,10 @@ class RoquetError(Exception):
     """The ``code`` of an error that is raised without one."""
 
     retriable: ClassVar[bool] = False
-    """Whether the same call may succeed later although nobody changed anything."""
+    """Whether the same call may succeed later without any change."""
 
     exit_code: ClassVar[int] = 1
-    """How the command ends.
+    """The exit code of a command that fails with this error.
 
     1 failure, 2 bad usage or configuration, 3 unreachable, 4 refused, 5 the disk failed.
     """
@@ -159,13 +163,13 @@ class StoreError(RoquetError):
 
 
 class CorruptRecord(StoreError):
-    """Bytes in a store file are not the record that must be there."""
+    """Bytes in a store file are not the expected record."""
 
     default_code = "corrupt_record"
 
 
 class DiskFull(StoreError):
-    """There is no space for the write; reading goes on, and retention may free some."""
+    """There is no space for the write; reads still work, and retention may free some space."""
 
     default_code = "disk_full"
     retriable = True
@@ -184,7 +188,7 @@ class StoreClosed(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The files of a store contradict each other, so that going on could lose messages."""
+    """The files of a store contradict each other; continuing could lose messages."""
 
     default_code = "store_damaged"
 
@@ -201,6 +205,13 @@ class FlushFailed(StoreError):
 
     default_code = "flush_failed"
     exit_code = 5
+
+
+class OutOfResources(StoreError):
+    """The process or the machine has no descriptors or memory left; nothing is wrong on disk."""
+
+    default_code = "out_of_resources"
+    retriable = True
 
 
 class AuthError(RoquetError):
@@ -224,14 +235,14 @@ class SparkOptionError(SparkError):
 
 
 class SparkSchemaError(SparkError):
-    """A source or sink has no such column, or not of that type."""
+    """A source or sink has no such column, or it has another type."""
 
     default_code = "spark_schema"
     exit_code = 2
 
 
 class JavaMissing(SparkError):
-    """Spark needs a Java that is not there."""
+    """Spark needs Java, which is not installed."""
 
     default_code = "java_missing"
 
@@ -243,28 +254,28 @@ class SparkMissing(SparkError):
 
 
 class DataLost(SparkError):
-    """Messages that were to be read are not there any more."""
+    """Messages to be read no longer exist."""
 
     default_code = "data_lost"
 
 
 class WrongThread(RoquetError):
-    """A blocking call was made where nothing could answer it.
+    """A blocking call was made where it could never return.
 
-    That is on the thread of the event loop itself, or in a process forked from the one that has it.
+    That is on the event loop's own thread, or in a process forked from the one that runs the loop.
     """
 
     default_code = "wrong_thread"
 
 
 class ClientError(RoquetError):
-    """A client's request failed before a broker's answer could be used."""
+    """A client's request failed, or was refused."""
 
     default_code = "client"
 
 
 class ConnectFailed(ClientError):
-    """No connection to the peer could be made; the request was not sent."""
+    """The connection to the peer could not be opened; the request was not sent."""
 
     default_code = "connect_failed"
     retriable = True
@@ -272,15 +283,21 @@ class ConnectFailed(ClientError):
 
 
 class SendFailed(ClientError):
-    """The request could not be handed over, or the connection broke before it was answered."""
+    """The request could not be sent, or the connection broke before the response came."""
 
     default_code = "send_failed"
     retriable = True
     exit_code = 3
 
 
+class AnswerLost(SendFailed):
+    """A request was sent and its response lost; the peer may have carried it out."""
+
+    default_code = "answer_lost"
+
+
 class RequestTimeout(ClientError):
-    """The peer did not answer in time; whether it did what was asked is not known."""
+    """The peer did not respond in time; it may have carried out the request."""
 
     default_code = "request_timeout"
     retriable = True
@@ -301,21 +318,21 @@ class BadName(ClientError):
 
 
 class BadExpression(ClientError):
-    """A filter expression cannot be read."""
+    """A filter expression cannot be parsed."""
 
     default_code = "bad_expression"
     exit_code = 2
 
 
 class BadMessage(ClientError):
-    """A message cannot be sent as it is; no broker was asked."""
+    """A message is invalid; nothing was sent."""
 
     default_code = "bad_message"
     exit_code = 2
 
 
 class MessageTooLarge(BadMessage):
-    """A body or the properties are longer than what may be sent."""
+    """The body or the properties exceed the size limit."""
 
     default_code = "message_too_large"
 
@@ -339,7 +356,7 @@ class PartlySent(ClientError):
     Args:
         message: What happened.
         sent: How many messages, counted from the first, are stored.
-        code: A stable name for programs; by default the one of the class.
+        code: A stable name for programs; by default the class's own.
         detail: The facts.
         hint: What the reader can do about it.
     """
@@ -366,13 +383,13 @@ class NotFound(ClientError):
 
 
 class BrokersFailed(ClientError):
-    """Of the brokers or name servers that were asked, some did not do it.
+    """A request failed on some of the brokers or name servers.
 
     Args:
-        message: What was asked.
-        failures: By name of the broker or address of the name server: what went wrong.
-        succeeded: Who did it.
-        code: A stable name for programs; by default the one of the class.
+        message: What failed.
+        failures: The error by broker name or name server address.
+        succeeded: The brokers or name servers that succeeded.
+        code: A stable name for programs; by default the class's own.
         detail: The facts.
         hint: What the reader can do about it.
     """
@@ -396,19 +413,19 @@ class BrokersFailed(ClientError):
 
 
 class OffsetOutOfRange(ClientError):
-    """A queue has no message at an offset: they were removed, or are not there yet."""
+    """A queue has no message at an offset: it was removed, or does not exist yet."""
 
     default_code = "offset_out_of_range"
 
 
 class BrokerRefused(ClientError):
-    """A broker or name server answered that it does not do this.
+    """A broker or name server refused the request.
 
     Args:
         message: What was refused.
-        response_code: The response code of the answer.
-        remark: The words of the answer.
-        code: A stable name for programs; by default the one of the class.
+        response_code: The code of the response.
+        remark: The remark of the response.
+        code: A stable name for programs; by default the class's own.
         detail: The facts.
         hint: What the reader can do about it.
     """

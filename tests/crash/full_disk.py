@@ -12,12 +12,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from roquet.format.file_parts import file_name
+from roquet.format.segment_files import file_name
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import FlushDiskType, MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.queue_reader import ReadRequest
 from roquet.store.results import GetMessageStatus, PutMessageResult
 
 SEGMENT_BYTES = 1 << 18
@@ -84,7 +85,7 @@ class Filler:
     def housekeeping(self) -> None:
         """Let the store notice what has changed."""
         self.clock.advance(10_001)
-        self.store._housekeeping_round()
+        self.store.upkeep.housekeeping_round()
 
     def free_and_go_on(self, ballast: Path, *, queues: int, size: int) -> int:
         """Make room, let housekeeping notice, and send again."""
@@ -98,7 +99,7 @@ class Filler:
         for queue_id in {queue_id for queue_id, _ in self.acked}:
             offset = 0
             while True:
-                result = self.store.reader.get_message("Full", queue_id, offset, 32)
+                result = self.store.reader.get_message(ReadRequest("Full", queue_id, offset, 32))
                 if result.status is not GetMessageStatus.FOUND:
                     break
                 found += result.message_count

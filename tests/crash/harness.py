@@ -27,9 +27,10 @@ from roquet.runtime.files import Files
 from roquet.store.config import FlushDiskType, MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.inspect.verify import verify
-from roquet.store.inspect.view import StoreView
+from roquet.store.queue_reader import ReadRequest
 from roquet.store.results import GetMessageStatus, PutMessageResult
 from roquet.store.running_flags import RunningFlag
+from roquet.storefiles.view import StoreView
 from roquet.testing.files import QuickFiles
 
 QueueKey = tuple[str, int]
@@ -284,11 +285,11 @@ class Driver:
 
     def flush_logics(self) -> None:
         """A round of the worker that syncs queues, index and checkpoint."""
-        self.store._flush_logics_round()
+        self.store.upkeep.flush_logics_round()
 
     def housekeeping(self) -> None:
         """A round of the worker that deletes and tries again."""
-        self.store._housekeeping_round()
+        self.store.upkeep.housekeeping_round()
 
     def note_safe(self) -> None:
         """What is on disk, as the store says, must survive; with SYNC_FLUSH all acknowledged."""
@@ -304,7 +305,7 @@ def abandon(store: DefaultMessageStore) -> None:
     """Close the descriptors of a store and nothing else."""
     store.flags.set(RunningFlag.SHUT_DOWN)
     with suppress(OSError), ExitStack() as stack:
-        stack.callback(store._store_lock.release)
+        stack.callback(store.components.store_lock.release)
         if store.index is not None:
             stack.callback(store.index._release_all)
         stack.callback(store.queues._descriptors.close)
@@ -356,7 +357,7 @@ def read_queue(
     messages: list[StoredMessage] = []
     offset = queue.min_queue_offset
     while True:
-        result = store.reader.get_message(*key, offset, 32)
+        result = store.reader.get_message(ReadRequest(*key, offset, 32))
         if result.status is GetMessageStatus.FOUND:
             expected = offset
             if may_expire and not messages:

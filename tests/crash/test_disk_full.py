@@ -15,6 +15,7 @@ import pytest
 
 from roquet.runtime.clock import ManualClock
 from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.queue_reader import ReadRequest
 from roquet.store.results import PutMessageStatus
 from roquet.testing.files import FaultyFiles
 from tests.crash import full_disk, harness
@@ -90,7 +91,7 @@ def test_no_room_from_any_call_on(name: str, tmp_path: Path) -> None:
             PutMessageStatus.CREATE_MAPPED_FILE_FAILED,
         }
         for sent in driver.ledger.sent:
-            driver.store.reader.get_message(*sent.key, 0, 32)
+            driver.store.reader.get_message(ReadRequest(*sent.key, 0, 32))
         files.heal()
         driver.clock.advance(10_001)
         driver.housekeeping()

@@ -16,7 +16,8 @@ SHORT = re.compile(r"`(test_\w+)(?:\[[^\]]*\])?`")
 
 def functions_of(path: Path) -> set[str]:
     tree = ast.parse(path.read_text("utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in tree.body if isinstance(node, kinds)}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -12,6 +12,7 @@ import pytest
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
 from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.queue_reader import ReadRequest
 from roquet.store.results import PutMessageResult, PutMessageStatus
 from roquet.store.running_flags import RunningFlag
 from roquet.testing.files import FaultyFiles
@@ -74,7 +75,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged(name: str, what: str, tmp_p
     if name == "sync":
         assert [sent.acked for sent in driver.ledger.sent] == acked
     for sent in driver.ledger.sent[:5]:
-        driver.store.reader.get_message(*sent.key, 0, 32)
+        driver.store.reader.get_message(ReadRequest(*sent.key, 0, 32))
 
     driver.store.shutdown()
     assert (root / "abort").exists(), "the next start must recover"

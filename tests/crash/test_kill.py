@@ -16,8 +16,9 @@ from roquet.runtime.clock import SystemClock
 from roquet.runtime.files import Files
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.inspect.verify import verify
-from roquet.store.inspect.view import StoreView
+from roquet.storefiles.view import StoreView
 from roquet.testing.history import History, Outcome, Poll, QueueKey, Seen, check
+from tests.campaign import campaign
 from tests.crash import harness, writer
 
 ROUNDS = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
@@ -86,7 +87,11 @@ def read_all(root: Path, mode: str) -> dict[QueueKey, list[Seen]]:
     return final
 
 
-@pytest.mark.parametrize(("mode", "rounds"), [("sync", 12), ("async", 12), ("pool", 8)])
+SHORT = [("sync", 3), ("async", 3), ("pool", 2)]
+LONG = [("sync", 12), ("async", 12), ("pool", 8)]
+
+
+@pytest.mark.parametrize(("mode", "rounds"), campaign(SHORT, LONG))
 def test_killed_again_and_again(mode: str, rounds: int, seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     root = tmp_path / "store"

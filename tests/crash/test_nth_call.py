@@ -21,11 +21,13 @@ from roquet.errors import StoreError
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import MessageStoreConfig
 from roquet.testing.files import FaultyFiles
+from tests.campaign import sampled
 from tests.crash import harness
 from tests.crash.harness import ASYNC, SYNC, Driver, Ledger, Sent, small_config
 
 ROUNDS = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
 CHUNKS = 8
+SHORTAGE_CHUNKS = 3
 
 CONFIGS: dict[str, MessageStoreConfig] = {
     "sync": small_config(SYNC, segment_bytes=1 << 13, index_entries=12, reserved_hours=1),
@@ -188,19 +190,44 @@ def count_calls(tmp_path: Path, config: MessageStoreConfig, error: int) -> int:
     return len(files.calls)
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", sampled(range(CHUNKS)))
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_any_one_call_may_fail(name: str, error: int, chunk: int, tmp_path: Path) -> None:
-    config = CONFIGS[name]
+    fail_calls(tmp_path, CONFIGS[name], error, (chunk, CHUNKS), check_after)
+
+
+@pytest.mark.parametrize("chunk", range(SHORTAGE_CHUNKS))
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM], ids=["EMFILE", "ENOMEM"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_shortage_at_any_one_call_stops_nothing(
+    name: str, error: int, chunk: int, tmp_path: Path
+) -> None:
+    def check(life: Life) -> None:
+        assert not life.driver.fatal, "a shortage was taken for a failed disk"
+        assert all(failure.retriable for failure in life.errors)
+        check_after(life)
+
+    fail_calls(tmp_path, CONFIGS[name], error, (chunk, SHORTAGE_CHUNKS), check)
+
+
+def fail_calls(
+    tmp_path: Path,
+    config: MessageStoreConfig,
+    error: int,
+    share: tuple[int, int],
+    check: Callable[[Life], None],
+) -> None:
+    """Live once for each call of a share, the k-th of every n, with that call failing."""
+    chunk, chunks = share
     total = count_calls(tmp_path, config, error)
     assert total > 100
-    for number in range(chunk + 1, total + 1, CHUNKS):
+    for number in range(chunk + 1, total + 1, chunks):
         root = tmp_path / f"life{number}"
         files = FaultyFiles(fail_at=number, error=error)
         try:
             life = live(root, config, files)
-            check_after(life)
+            check(life)
             del life
             gc.collect()
             assert not files._paths, "descriptors were left open"

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from roquet.format.file_parts import file_name
+from roquet.format.segment_files import file_name
 from roquet.runtime import failpoint
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import MessageStoreConfig
 from roquet.store.mapped_file import MappedFile
 from roquet.testing.files import RecordingFiles
+from tests.campaign import sampled
 from tests.crash import harness
 from tests.crash.harness import ASYNC, SYNC, Driver, Ledger, Sent, small_config
 
@@ -271,7 +272,7 @@ class Session:
             shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("number", range(SESSIONS))
+@pytest.mark.parametrize("number", sampled(range(SESSIONS)))
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_image_recovers(name: str, number: int, seed: int, tmp_path: Path) -> None:
     session_seed = seed * 1000 + number

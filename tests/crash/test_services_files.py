@@ -17,7 +17,7 @@ import pytest
 from roquet.errors import ConfigError, StoreDamaged
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquet.runtime.files import Files
-from tests.crash.test_services_power_cut import Life
+from tests.crash.services_kit import Life
 from tests.unit.broker.service.transaction_kit import COMMIT, ROLLBACK
 
 NOW_MS = 1_700_000_000_000

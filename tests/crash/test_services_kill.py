@@ -23,6 +23,7 @@ import pytest
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import StoredMessage
 from roquet.model.topic import SCHEDULE_TOPIC, retry_topic
+from tests.campaign import campaign
 from tests.crash.services_client import (
     CONSUMERS,
     DELAYED,
@@ -38,7 +39,8 @@ from tests.interop.cluster import RoquetBroker, Settings
 from tests.interop.process import find_free_port
 
 ROUNDS = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
-LIVES = 5
+SHORT = [("mixed", 2)]
+LONG = [("kill", 5), ("clean", 5), ("mixed", 5)]
 STEPS_MAX = 90
 IN_FLIGHT = 12
 DONE_TIMEOUT_S = 120
@@ -183,15 +185,16 @@ async def check_retries(clients: Load, session: Session) -> None:
             assert dead[key] == 1, f"{key} died {dead[key]} times"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["kill", "clean", "mixed"])
-async def test_nothing_is_lost_early_or_forgotten(mode: str, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "lives"), campaign(SHORT, LONG))
+async def test_nothing_is_lost_early_or_forgotten(
+    mode: str, lives: int, seed: int, tmp_path: Path
+) -> None:
     rng = random.Random(f"{seed} {mode}")
     session = Session(tmp_path, rng, mode)
     try:
         async with load(session.broker.address) as clients:
             consumer = asyncio.create_task(clients.consume())
-            for life in range(LIVES * ROUNDS):
+            for life in range(lives * ROUNDS):
                 await session.live(clients)
                 assert not clients.faults, f"life {life}, seed {seed}: {clients.faults[:5]}"
             await clients.introduce()

@@ -13,51 +13,21 @@ import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.delay_offset import DelayOffsetManager
-from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.manager.transaction_metrics import TransactionMetrics
-from roquet.broker.message_services import MessageServices
-from roquet.broker.service.flow_control import FlowControl
-from roquet.broker.service.transaction_op import TransactionSettings
 from roquet.model.delay_level import DelayLevels
-from roquet.model.message import BrokerMessage, StoredMessage
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from roquet.remoting.codes import LanguageCode, RequestCode
-from roquet.remoting.command import create_request
-from roquet.remoting.connection import Connection
-from roquet.remoting.headers.send import EndTransactionRequestHeader
-from roquet.remoting.processor import PUBLIC, RequestContext
-from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
-from roquet.runtime.randomness import seeded
-from roquet.store.default_message_store import DefaultMessageStore
 from roquet.testing.files import RecordingFiles
-from tests.crash.harness import ASYNC, SYNC, small_config
-from tests.unit.broker.processor.send_kit import STORE_HOST, FakeConnection
-from tests.unit.broker.service.manual_timers import ManualTimers
-from tests.unit.broker.service.transaction_kit import COMMIT, ROLLBACK, ProducerConnection
+from tests.campaign import sampled
+from tests.crash.services_kit import CONFIGS, Life
+from tests.unit.broker.service.transaction_kit import COMMIT, ROLLBACK
 
 ROUNDS = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
 STEPS = 80
 IMAGES = 8
-CONFIGS = {
-    "async": small_config(ASYNC),
-    "sync": small_config(SYNC),
-    "async-crc-ext": small_config(ASYNC, crc=True, ext=True),
-}
 LEVELS = DelayLevels()
-SETTINGS = TransactionSettings(
-    timeout_ms=2_000, check_interval_ms=5_000, op_batch_interval_ms=1_000, check_max=1_000
-)
 
 
 @dataclass(frozen=True)
@@ -75,88 +45,6 @@ class Image:
     now_ms: int
     safe: list[Written]
     rolled_back: frozenset[str]
-
-
-class Life:
-    """One life of a broker's services on a store."""
-
-    def __init__(self, root: Path, name: str, files: Files, now_ms: int) -> None:
-        self.clock = clock = ManualClock(now_ms)
-        self.timers = ManualTimers(clock)
-        config = BrokerConfig(store_root=str(root))
-        self.store = DefaultMessageStore(root, CONFIGS[name], files=files, clock=clock)
-        self.offsets = ConsumerOffsetManager.at(config, files, clock)
-        self.delays = DelayOffsetManager.at(config, files, clock, flush=self.store.flush)
-        self.metrics = TransactionMetrics.at(config, files, clock)
-        self.tables = (self.offsets, self.delays, self.metrics)
-        for table in self.tables:
-            table.load()
-        self.store.load()
-        self.store.start(threads=False)
-        producers = ProducerManager(config, clock)
-        self.producer = ProducerConnection()
-        channel = ClientChannel(
-            connection=cast("Connection", self.producer),
-            client_id="c",
-            language=LanguageCode.JAVA,
-            version=493,
-            last_update_ns=0,
-        )
-        producers.register("P", channel)
-        self.services = MessageServices(
-            config,
-            SETTINGS,
-            store=self.store,
-            topics=TopicConfigManager.at(config, files, clock),
-            groups=SubscriptionGroupManager.at(config, files, clock),
-            offsets=self.offsets,
-            producers=producers,
-            delay_offsets=self.delays,
-            metrics=self.metrics,
-            flow=FlowControl(config, clock, is_page_cache_busy=lambda: False),
-            clock=clock,
-            timers=self.timers,
-            store_host=STORE_HOST,
-            random=seeded(1),
-        )
-        self.services.start()
-
-    def put(self, topic: str, queue_id: int, properties: str, body: bytes) -> int:
-        """Store a message without waiting; where it ends in the log."""
-        message = BrokerMessage(
-            topic,
-            queue_id,
-            body,
-            properties.encode(),
-            born_timestamp_ms=self.clock.now_ms(),
-            wait_store_ok=False,
-        )
-        result = self.store.put_message(message)
-        assert result.append is not None
-        return result.append.end_offset
-
-    def end(self, half: StoredMessage, verdict: int) -> None:
-        header = EndTransactionRequestHeader(
-            producer_group="P",
-            half_queue_offset=half.queue_offset,
-            physical_offset=half.physical_offset,
-            commit_or_rollback=verdict,
-            msg_id="",
-        )
-        request = create_request(RequestCode.END_TRANSACTION, header, opaque=1)
-        request.flag = 2
-        context = RequestContext(cast("Connection", FakeConnection()), request, PUBLIC)
-        self.services.end_transaction.end(context, header)
-        self.store.finish_burst()
-
-    def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
-        found = []
-        for at in range(self.store.max_offset_in_queue(topic, queue_id)):
-            offset = self.store.physical_offset_in_queue(topic, queue_id, at)
-            message = self.store.look_message(offset) if offset >= 0 else None
-            if message is not None:
-                found.append(message)
-        return found
 
 
 class Session:
@@ -269,7 +157,7 @@ def check(image: Image, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("seed", range(4 * ROUNDS))
+@pytest.mark.parametrize("seed", sampled(range(4 * ROUNDS)))
 def test_nothing_is_lost_or_early_after_a_power_cut(seed: int, name: str, tmp_path: Path) -> None:
     session = Session(seed, name, tmp_path)
     session.run()

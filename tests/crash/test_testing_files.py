@@ -21,7 +21,15 @@ from roquet.testing.files import (
 )
 
 # Made of other calls, or calls that have no way to fail.
-NOT_HOOKED = {"inside", "make_dirs", "map_anonymous", "unmap", "lock", "lock_holder"} | {
+NOT_HOOKED = {
+    "inside",
+    "make_dirs",
+    "map_anonymous",
+    "unmap",
+    "lock",
+    "lock_dir",
+    "lock_holder",
+} | {
     "read_file",
     "write_file",
 }

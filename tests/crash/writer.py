@@ -130,7 +130,7 @@ class Producer:
                 statuses.append(str(status))
                 waiting.set()
 
-            with self.store._lock:
+            with self.store.components.lock:
                 self.store.acks.wait(result.end_offset, done)
             waiting.wait()
             if statuses != ["PutMessageStatus.PUT_OK"]:

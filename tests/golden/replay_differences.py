@@ -252,6 +252,54 @@ SETTINGS = [
         holds=_was(NOTHING),
     ),
     Intended(
+        name="age of archived segments",
+        reason="upstream knows of no archive",
+        runs=LONG,
+        values=r"body\.archivedFileReservedTime",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
+        name="a store that must exist",
+        reason="upstream makes a new store wherever none is",
+        runs=LONG,
+        values=r"body\.storeMustExist",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
+        name="messages on disk",
+        reason="upstream assumes that messages far from the end of the log are on disk",
+        runs=LONG,
+        values=r"body\.messageInDiskByDistance",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
+        name="bounds of what is open",
+        reason="upstream takes every connection and keeps every queue file open",
+        runs=LONG,
+        values=r"body\.(maxConnections|maxOpenConsumeQueueFiles)",
+        codes=_codes(Code.GET_BROKER_CONFIG, Code.GET_NAMESRV_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
+        name="bounds of what slow readers hold",
+        reason="upstream keeps responses for peers that do not read, without bound",
+        runs=LONG,
+        values=r"body\.(maxHeldBytes|slowReaderTimeoutMillis)",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
+        name="bounds of the name server's tables",
+        reason="upstream's tables grow without bound",
+        runs=LONG,
+        values=r"body\.(maxBrokers|maxTopicRoutes)",
+        codes=_codes(Code.GET_NAMESRV_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
         name="places of the replay",
         reason="ports and directories of the test",
         runs=LONG,
@@ -271,7 +319,7 @@ REGISTRATION = [
     ),
     Intended(
         name="version of the mapping of static topics",
-        reason="there are no static topics; their version is as old as the broker",
+        reason="without static topics, their version is as old as the broker",
         runs=ALL,
         values=r"body(\..*)?\.mappingDataVersion\.timestamp",
         codes=_codes(Code.REGISTER_BROKER, Code.GET_ALL_TOPIC_CONFIG),
@@ -330,6 +378,13 @@ COUNTERS = [
 ]
 
 STORED = [
+    Intended(
+        name="locks of queues",
+        reason="who consumes a queue in order is kept over a restart; upstream forgets it",
+        runs=LONG,
+        values=r"table\.rebalanceLock\..*",
+        holds=_was(NOTHING),
+    ),
     Intended(
         name="order of what consumers return",
         reason="upstream's threads stored returns of the same moment in an order of theirs",

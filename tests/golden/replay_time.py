@@ -20,7 +20,7 @@ from roquet.runtime.clock import stamp_of
 NEWS_WAIT_S = 0.05
 """How long a look at the sockets takes when nothing is to be done; threads end it at once."""
 
-STUCK_S = 20
+STUCK_S = 120
 """How long a thread may keep the loop waiting before the replay gives up."""
 
 Result = TypeVar("Result")

@@ -11,23 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.admin.clean_up import CleanUpAdmin
-from roquet.broker.admin.config_update import ConfigUpdateAdmin
-from roquet.broker.admin.consume_stats import ConsumeStatsAdmin
-from roquet.broker.admin.reset_offset import ResetOffsetAdmin
-from roquet.broker.admin.stats import StatsAdmin
-from roquet.broker.admin.subscription import SubscriptionAdmin
-from roquet.broker.manager.dynamic_settings import DynamicSettings
-from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.model.fastjson import JsonValue, loads
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.offset import QueryConsumeTimeSpanBody
 from roquet.remoting.codes import RequestCode as Code
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.pull import PullMessageRequestHeader
-from roquet.runtime.files import Files
-from tests.golden.test_broker_admin_golden import Exchange, Play, desk_of, exchanges
-from tests.unit.broker.admin.kit import Desk
+from tests.golden.admin_kit import Exchange, Play, desk_of, exchanges
 
 RUNS = ("json", "binary")
 ADDRESS = "127.0.0.1:10911"
@@ -50,45 +40,8 @@ DELAY_TOLERANCE_MS = 1_000
 """The recorder saw a request somewhat before or after the broker looked at its clock."""
 
 
-def add_administration(at: Desk) -> None:
-    settings = DynamicSettings.at(at.config, at.store.config, Files(), at.clock)
-    for source in (
-        ConsumeStatsAdmin(
-            at.config,
-            store=at.store,
-            topics=at.topics,
-            groups=at.groups,
-            consumers=at.consumers,
-            offsets=at.offsets,
-            flow=at.flow,
-            address=lambda: ADDRESS,
-        ),
-        SubscriptionAdmin(
-            consumers=at.consumers, offsets=at.offsets, flow=at.flow, address=lambda: ADDRESS
-        ),
-        ResetOffsetAdmin(
-            at.config,
-            store=at.store,
-            topics=at.topics,
-            groups=at.groups,
-            consumers=at.consumers,
-            offsets=at.offsets,
-            flow=at.flow,
-        ),
-        ConfigUpdateAdmin(settings=settings),
-        CleanUpAdmin(store=at.store, topics=at.topics),
-    ):
-        at.registry.add(source)
-
-
 class AdminPlay(Play):
     """A run, with what administrators ask."""
-
-    def __init__(self, run: str, at: Desk) -> None:
-        super().__init__(run, at)
-        self.stats = BrokerStats(at.config.cluster_name, at.clock)
-        at.registry.add(StatsAdmin(stats=self.stats))
-        add_administration(at)
 
     async def exchange(self, each: Exchange) -> RemotingCommand | None:
         if each.request.code not in ADMINISTRATION:
@@ -99,7 +52,7 @@ class AdminPlay(Play):
 
     def make_topic(self, topic: str) -> None:
         super().make_topic(topic)
-        self.stats.add_puts(topic, 1, 1)
+        self.at.stats.add_puts(topic, 1, 1)
 
     def commit_of_pull(self, header: PullMessageRequestHeader) -> None:
         super().commit_of_pull(header)

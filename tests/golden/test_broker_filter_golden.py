@@ -12,7 +12,7 @@ import pytest
 from roquet.broker.config import BrokerConfig
 from roquet.broker.expression_filter import make_filters
 from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_filter import ConsumerFilterManager, compile_expression
+from roquet.broker.manager.consumer_filter import ConsumerFilterManager
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.codec import decode_command
 from roquet.remoting.codes import RequestCode
@@ -23,6 +23,7 @@ from roquet.store.default_message_store import DefaultMessageStore
 from tests.golden.conftest import GOLDEN_DATA, GOLDEN_STORES
 from tests.golden.records import SEGMENT_BYTES, log_records
 from tests.golden.wire_frames import golden_frames
+from tests.table_changes import text_of
 from tests.unit.broker.admin.kit import desk
 
 DAY_MS = 86_400_000
@@ -52,7 +53,7 @@ def test_the_file_is_written_back_byte_for_byte(golden_store: CopyStore, name: s
     }
     assert all(each.data.is_dead for groups in filters.table.values() for each in groups.values())
     if '"dead":false' not in text:
-        assert filters.encode() == text
+        assert text_of(filters) == text
         assert filters.begin_persist() is None, "nothing is new"
     clock.advance(DAY_MS)
     filters.persist()
@@ -129,7 +130,7 @@ def ext_files(store: Path) -> dict[str, bytes]:
 
 async def test_expressions_are_checked_as_in_the_runs(tmp_path: Path) -> None:
     checked = 0
-    with desk(tmp_path, compile_expression=compile_expression, property_filter=True) as at:
+    with desk(tmp_path, property_filter=True) as at:
         for golden in golden_frames():
             if golden.request_code != RequestCode.CHECK_CLIENT_CONFIG:
                 continue

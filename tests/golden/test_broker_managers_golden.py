@@ -21,6 +21,7 @@ from roquet.remoting.codes import RequestCode
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
 from tests.golden.wire_frames import golden_frames
+from tests.table_changes import commit, drop_group, drop_topics, put_groups, put_topics, text_of
 
 MADE_BY_THE_RUN = ("Golden", "AutoCreated", "%RETRY%golden_", "golden_")
 
@@ -62,7 +63,7 @@ def test_topics_are_written_back_byte_for_byte(
     text = (store / "config/topics.json").read_text("utf-8")
     topics = topics_of(store)
     assert topics.load() is None
-    assert topics.encode() == text
+    assert text_of(topics) == text
     assert_written_back(topics, store / "config/topics.json", text)
 
 
@@ -73,7 +74,7 @@ def test_groups_are_written_back_byte_for_byte(
     text = (store / "config/subscriptionGroup.json").read_text("utf-8")
     groups = groups_of(store)
     assert groups.load() is None
-    assert groups.encode() == text
+    assert text_of(groups) == text
     assert_written_back(groups, store / "config/subscriptionGroup.json", text)
 
 
@@ -84,7 +85,7 @@ def test_offsets_are_written_back(golden_store: CopyStore, golden_store_name: st
     offsets = offsets_of(store)
     assert offsets.load() is None
     # Which topic of a group comes first is up to Java's hash table, and nobody reads it.
-    assert without_order(loads(offsets.encode())) == without_order(original)
+    assert without_order(loads(text_of(offsets))) == without_order(original)
     offsets.persist()
     assert loads(path.read_bytes()) == original, "what did not change is not written"
     offsets.commit("g", "T", 0, 5)
@@ -188,10 +189,11 @@ def test_each_change_counted_as_in_the_real_broker(tmp_path: Path, golden_data: 
     """17 changes of topics and 12 of groups: those of the run, one version each."""
     topics, groups = topics_of(tmp_path), groups_of(tmp_path)
     for name in ("GoldenTopic", "GoldenOrder", "GoldenTx", "GoldenSql", "GoldenReply"):
-        topics.update(TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4))
+        put_topics(topics, TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4))
     topics.create_in_send("AutoCreated", default_topic="TBW102", default_queue_nums=4, sys_flag=0)
-    topics.update(TopicConfig(topic_name="GoldenGone"))
-    topics.delete("GoldenGone")
+    commit(topics)
+    put_topics(topics, TopicConfig(topic_name="GoldenGone"))
+    drop_topics(topics, "GoldenGone")
     real = topics_of(golden_data / "store-json-clean")
     real.load()
     for name in (name for name in real.table if name.startswith("%RETRY%")):
@@ -203,8 +205,8 @@ def test_each_change_counted_as_in_the_real_broker(tmp_path: Path, golden_data: 
     real_groups.load()
     for name in (name for name in real_groups.table if name.startswith("golden_")):
         groups.find(name)
-    groups.update(SubscriptionGroupConfig(group_name="golden_gone"))
-    groups.delete("golden_gone")
+    put_groups(groups, SubscriptionGroupConfig(group_name="golden_gone"))
+    drop_group(groups, "golden_gone")
     assert groups.table == real_groups.table
     assert groups.data_version.counter == real_groups.data_version.counter
 

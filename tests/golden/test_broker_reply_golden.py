@@ -16,7 +16,7 @@ from roquet.model.properties import decode_properties
 from roquet.remoting.codec import decode_command, encode_command
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.command import RemotingCommand
-from tests.golden.test_broker_send_golden import DATA, Replay, comparable, read_frame
+from tests.golden.send_kit import DATA, Replay, comparable, read_frame
 from tests.unit.broker.processor.reply_kit import Replies
 from tests.unit.broker.processor.send_kit import FakeConnection
 

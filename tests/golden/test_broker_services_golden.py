@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from roquet.broker.manager.delay_offset import DelayOffsetManager
@@ -27,9 +28,8 @@ from roquet.remoting.codes import RequestCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import encode_header
 from roquet.runtime.files import Files
-from roquet.runtime.randomness import seeded
-from tests.golden.test_broker_send_golden import DATA, Exchange, Replay, comparable, read_frame
-from tests.unit.broker.processor.send_kit import STORE_HOST
+from tests.golden.send_kit import DATA, Exchange, Replay, comparable, read_frame
+from tests.table_changes import text_of
 from tests.unit.broker.service.transaction_kit import ProducerConnection, Transactions
 
 NO_OP_PAUSE_MS = 1_000
@@ -88,25 +88,12 @@ class Services:
         self.transactions.service.stop()
         self.clock = made.clock
         self.timers = self.transactions.timers
+        parts = msgspec.structs.replace(made.parts, timers=self.timers)
         self.producer: ProducerConnection = self.transactions.producer("golden_tx")
-        self.schedule = ScheduleMessageService(
-            store=made.store,
-            offsets=DelayOffsetManager.at(made.config, Files(), made.clock, flush=made.store.flush),
-            clock=made.clock,
-            timers=self.timers,
-        )
+        self.schedule = ScheduleMessageService(parts)
         made.store.add_arriving_listener(self.schedule.notify_arriving)
         self.schedule.start()
-        back = SendBackProcessor(
-            made.config,
-            store=made.store,
-            topics=made.topics,
-            groups=made.groups,
-            store_host=STORE_HOST,
-            flow=made.flow,
-            random=seeded(1),
-        )
-        made.registry.add(back)
+        made.registry.add(SendBackProcessor(parts))
         exchanges, self.checks = requests(run)
         self.returns = {
             int((each.request.ext_fields or {})["offset"]): each
@@ -235,7 +222,7 @@ def test_the_delay_offsets_of_a_run_are_read_and_written_alike(run: str, tmp_pat
         config = services.replay.broker.config
         manager = DelayOffsetManager.at(config, Files(), services.clock, flush=store.flush)
         assert manager.load() is None
-        assert manager.encode() == golden
+        assert text_of(manager) == golden
         assert manager.query(1) == 6
     finally:
         store.shutdown()
@@ -249,6 +236,6 @@ def test_the_metrics_of_a_run_are_read_and_written_alike(run: str, tmp_path: Pat
         (tmp_path / "config" / "transactionMetrics").write_text(golden)
         metrics = services.transactions.metrics
         assert metrics.load() is None
-        assert metrics.encode() == golden
+        assert text_of(metrics) == golden
     finally:
         services.replay.broker.store.shutdown()

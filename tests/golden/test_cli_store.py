@@ -15,9 +15,10 @@ from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
 from roquet.store.inspect.report import Report
 from roquet.store.inspect.verify import verify
-from roquet.store.inspect.view import StoreView
+from roquet.storefiles.view import StoreView
+from tests.campaign import sampled
+from tests.golden.manifest_kit import read_manifest
 from tests.golden.records import log_records
-from tests.golden.test_golden_data import read_manifest
 from tests.interop.logwalk import walk_commit_log
 from tests.unit.store.protection import SHOWS_AS, Shows, record_fields, shows
 from tests.unit.store.synthetic import flip_bit
@@ -26,6 +27,7 @@ NOW_MS = 1_800_000_000_000  # later than the newest golden record
 WITH_EXTENSIONS = ("store-ext-clean", "store-ext-crash")
 # plain, compressed, delayed, half of a transaction, committed, retried, the last one
 CHOSEN = (0, 58, 72, 109, 125, 134, 142)
+PARTS = 3  # of all bits that are tried; each takes a whole check of the store
 
 
 @pytest.fixture(autouse=True)
@@ -124,8 +126,11 @@ def to_line(message: dict[str, object]) -> str:
 # -- single bits --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("part", sampled(range(PARTS)))
 @pytest.mark.parametrize("place", CHOSEN)
-def test_every_byte_of_a_java_record(golden_store: Callable[[str], Path], place: int) -> None:
+def test_every_byte_of_a_java_record(
+    golden_store: Callable[[str], Path], place: int, part: int
+) -> None:
     store = golden_store("store-json-clean")
     records = list(log_records(store))
     record = records[place]
@@ -134,7 +139,7 @@ def test_every_byte_of_a_java_record(golden_store: Callable[[str], Path], place:
     times = [r.store_timestamp_ms for r in records]
     between_ms = range(times[max(place - 1, 0)], times[min(place + 1, len(times) - 1)] + 1)
     wrong: list[str] = []
-    for byte, name in enumerate(record_fields(raw, record.topic)):
+    for byte, name in list(enumerate(record_fields(raw, record.topic)))[part::PARTS]:
         bit = (byte * 5 + place) % 8
         flip_bit(path, record.physical_offset + byte, bit)
         report = check(store)
@@ -148,7 +153,10 @@ def test_every_byte_of_a_java_record(golden_store: Callable[[str], Path], place:
     assert wrong == []
 
 
-def test_every_byte_of_java_queues_and_index(golden_store: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("part", sampled(range(PARTS)))
+def test_every_byte_of_java_queues_and_index(
+    golden_store: Callable[[str], Path], part: int
+) -> None:
     """Every entry in use; free entries of an index file and its entry 0 mean nothing."""
     store = golden_store("store-json-clean")
     queue = store / "consumequeue" / "GoldenTx" / "2" / f"{0:020d}"
@@ -160,7 +168,7 @@ def test_every_byte_of_java_queues_and_index(golden_store: Callable[[str], Path]
     chosen += [(index, byte) for byte in range(40, entries_at, 7)]
     chosen += [(index, byte) for byte in range(entries_at + 20, entries_at + 20 * used, 11)]
     wrong: list[str] = []
-    for path, byte in chosen:
+    for path, byte in chosen[part::PARTS]:
         flip_bit(path, byte, byte % 8)
         report = check(store)
         flip_bit(path, byte, byte % 8)
@@ -169,7 +177,8 @@ def test_every_byte_of_java_queues_and_index(golden_store: Callable[[str], Path]
     assert wrong == []
 
 
-def test_every_bit_of_java_queue_extensions(golden_store: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("part", sampled(range(PARTS)))
+def test_every_bit_of_java_queue_extensions(golden_store: Callable[[str], Path], part: int) -> None:
     """All but the bit map, which only the consumers' expressions could confirm."""
     store = golden_store("store-ext-clean")
     path = store / "consumequeue_ext" / "GoldenSql" / "1" / f"{0:020d}"
@@ -177,7 +186,7 @@ def test_every_bit_of_java_queue_extensions(golden_store: Callable[[str], Path])
     assert size > 20
     wrong: list[str] = []
     for byte in range(size):
-        for bit in range(8):
+        for bit in range((byte + part) % PARTS, 8, PARTS):
             flip_bit(path, byte, bit)
             report = check(store)
             flip_bit(path, byte, bit)

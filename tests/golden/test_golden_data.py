@@ -8,20 +8,13 @@ from pathlib import Path
 
 import pytest
 
-
-def read_manifest(golden_data: Path) -> dict[str, str]:
-    digests: dict[str, str] = {}
-    for line in (golden_data / "MANIFEST.sha256").read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            digest, name = line.split("  ", maxsplit=1)
-            digests[name] = digest
-    return digests
+from tests.golden.manifest_kit import read_manifest
 
 
 def test_every_file_has_the_digest_of_the_manifest(golden_data: Path) -> None:
     found = {
         path.relative_to(golden_data).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for pattern in ("store-*/**/*", "wire/*", "mqadmin/*")
+        for pattern in ("store-*/**/*", "batch/**/*", "wire/*", "mqadmin/*")
         for path in golden_data.glob(pattern)
         if path.is_file()
     }
@@ -35,7 +28,7 @@ def test_fixture_names_every_store(golden_data: Path, golden_store_name: str) ->
 def test_no_store_is_missing_from_the_fixture(golden_data: Path) -> None:
     from_disk = {path.name for path in golden_data.glob("store-*")}
     from_manifest = {name.split("/", maxsplit=1)[0] for name in read_manifest(golden_data)}
-    assert from_manifest == {*from_disk, "wire", "mqadmin"}
+    assert from_manifest == {*from_disk, "batch", "wire", "mqadmin"}
     assert len(from_disk) == 8
 
 

@@ -47,6 +47,9 @@ DIFFERENCES = {
 }
 """Where a body may differ byte for byte, and why; the values are compared all the same."""
 
+OUR_KEYS = frozenset({"maxBrokers", "maxConnections", "maxTopicRoutes"})
+"""Settings that upstream does not have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -99,7 +102,7 @@ def value_of(code: int, body: bytes) -> object:
         return Counter(decode_body(TopicList, body).topic_list)
     if code == RequestCode.GET_NAMESRV_CONFIG:
         settings = parse_properties(body.decode())
-        return {key: settings[key] for key in settings if key not in KEYS_WITHOUT_EFFECT}
+        return {key: settings[key] for key in settings if key not in KEYS_WITHOUT_EFFECT | OUR_KEYS}
     return body
 
 

@@ -36,8 +36,8 @@ def test_splits_are_exact(store: Path, split_bytes: str) -> None:
 def test_the_log_ends_where_its_records_end(store: Path) -> None:
     log = open_log(Files(), [str(store)])
     assert log.end_offset == max(record.end_offset for record in log_records(store))
-    bare = open_log(Files(), [part.path for part in log.segments])
-    assert bare.queues == ()
+    bare = open_log(Files(), [str(part.path) for part in log.segments])
+    assert bare.queues == {}
     assert bare.end_offset == log.end_offset
 
 

@@ -22,8 +22,8 @@ from tests.interop.javabuild import JavaToolkit
 from tests.interop.javaprocess import JavaProcess
 from tests.interop.process import ChildProcess
 
-COMMAND_TIMEOUT_S = 60
-WAIT_TIMEOUT_S = 60
+COMMAND_TIMEOUT_S = 120
+WAIT_TIMEOUT_S = 120
 POLL_S = 0.02
 
 AGENT_CLASS = "roquet.agent.Agent"

@@ -14,7 +14,7 @@ from roquet.remoting.connection import Connection
 
 __all__ = ["Ask", "Asker", "make_ask"]
 
-ANSWER_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,4 @@ class Asker:
     async def ask(self, request: Ask) -> RemotingCommand:
         command = create_request(request.code, opaque=next(self._opaques), body=request.body)
         command.ext_fields = dict(request.fields)
-        return await asyncio.wait_for(self._connection.invoke(command), ANSWER_TIMEOUT_S)
+        return await asyncio.wait_for(self._connection.sender.invoke(command), ANSWER_TIMEOUT_S)

@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from roquet.remoting.bodies.codec import decode_body
+from roquet.remoting.bodies.offset import GetConsumerStatusBody
 from roquet.remoting.bodies.route import ClusterInfo
+from roquet.remoting.bodies.topic import TopicStatsTable
 from roquet.remoting.codec import decode_command, encode_command
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.command import RemotingCommand, create_request
@@ -34,12 +36,13 @@ APACHE = "apache"
 APACHE_4 = "apache-4.9.7"
 ROQUET = "roquet"
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 
 # Of the environment, what Roquet's servers are given too.
 KEPT = ("ROQUET_", "PYTHONPATH")
 
 Settings = Mapping[str, str | int]
+EMPTY: Settings = {}
 
 # Small enough for many stores in one run; the load of a restart still rolls no file.
 BROKER_CONFIG: Settings = {
@@ -51,7 +54,7 @@ BROKER_CONFIG: Settings = {
     **PATIENT,
 }
 
-CHECKS_MAX = 4
+CHECKS_MAX = 10
 
 HASTY_CONFIG: Settings = {
     "transactionTimeOut": 500,
@@ -241,12 +244,16 @@ class Cluster:
                 self.folder / "broker", self.namesrv, store, port, self.broker_settings
             )
 
-    def start_other_broker(self, side: str) -> JavaBroker | RoquetBroker:
+    def start_other_broker(
+        self, side: str, settings: Settings = EMPTY, *, port: int | None = None
+    ) -> JavaBroker | RoquetBroker:
         """One more broker at the same name server, of either side; the caller ends it."""
         folder, store = self.folder / "other", self.folder / "other-store"
         if side == APACHE:
-            return start_broker(javabuild.build(), folder, self._namesrv, store, BROKER_CONFIG)
-        return RoquetBroker(folder, self.namesrv, store, find_free_port(-2, 1), {})
+            config = {**BROKER_CONFIG, **settings}
+            return start_broker(javabuild.build(), folder, self._namesrv, store, config, port=port)
+        port = find_free_port(-2, 1) if port is None else port
+        return RoquetBroker(folder, self.namesrv, store, port, settings)
 
     def restart_namesrv(self) -> None:
         """Kills the name server and starts it on the same port, knowing nothing."""
@@ -281,11 +288,26 @@ class Cluster:
 
         wait_until(is_registered, lambda: self.broker.error("did not register"))
 
+    def wait_other_registered(self, other: JavaBroker | RoquetBroker) -> None:
+        """Waits until the name server knows another broker."""
+
+        def is_registered() -> bool:
+            if self._knows(other.broker_name):
+                return True
+            if isinstance(other, JavaBroker):
+                _ask(other, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
+            return False
+
+        wait_until(is_registered, lambda: other.error("did not register"))
+
     def is_registered(self) -> bool:
         """Whether the name server knows the broker."""
+        return self._knows(self.broker_name)
+
+    def _knows(self, broker_name: str) -> bool:
         answer = _ask(self._namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
         info = decode_body(ClusterInfo, answer.body)
-        return self.broker_name in (info.broker_addr_table or {})
+        return broker_name in (info.broker_addr_table or {})
 
     def create_topic(self, agent: Agent, name: str, *, queues: int) -> str:
         """Makes a topic with the client's own call and waits until it can be routed."""
@@ -301,6 +323,24 @@ class Cluster:
 
         wait_until(is_created, lambda: self.broker.error(f"{topic} was not made"))
         return topic
+
+    def wait_taken(self, group: str, topic: str) -> None:
+        """Waits until the clients of a group count all messages of a topic as consumed.
+
+        Otherwise a Go client that is stopped does not commit what its listener has just taken.
+        """
+        answer = _ask(self.broker, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
+        queues = decode_body(TopicStatsTable, answer.body).offset_table
+        ends = {queue: found.max_offset for queue, found in queues.items() if found.max_offset}
+
+        def is_taken() -> bool:
+            code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+            answer = _ask(self.broker, code, group=group, topic=topic, clientAddr="")
+            clients = decode_body(GetConsumerStatusBody, answer.body).consumer_table.values()
+            counted = {queue: at for offsets in clients for queue, at in offsets.items()}
+            return counted.items() >= ends.items()
+
+        wait_until(is_taken, lambda: self.broker.error(f"{group} does not count all as consumed"))
 
     def is_routed(self, agent: Agent, topic: str) -> bool:
         """Whether the name server has a route of the topic."""
@@ -339,11 +379,13 @@ def _port_of(server: Listening) -> int:
     return int(server.address.rpartition(":")[2])
 
 
-def _ask(server: Listening, code: RequestCode, body: bytes = b"") -> RemotingCommand:
-    """What a server answers to a request without a header."""
+def _ask(server: Listening, code: RequestCode, body: bytes = b"", **fields: str) -> RemotingCommand:
+    """What a server answers to a request."""
     decoder = FrameDecoder()
-    with socket.create_connection(("127.0.0.1", _port_of(server)), timeout=10) as asking:
-        asking.sendall(encode_command(create_request(code, opaque=1, body=body)))
+    request = create_request(code, opaque=1, body=body)
+    request.ext_fields = fields or None
+    with socket.create_connection(("127.0.0.1", _port_of(server)), timeout=60) as asking:
+        asking.sendall(encode_command(request))
         while (frame := decoder.next_frame()) is None:
             received = asking.recv(1 << 16)
             assert received, f"no answer to {code!r}"

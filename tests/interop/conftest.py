@@ -111,15 +111,11 @@ def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """What the Python client is tried against: each scenario is the same on both sides."""
+    folder = tmp_path_factory.mktemp(f"python-client-{request.param}")
+    settings = {**HASTY_CONFIG, "traceTopicEnable": "true", "enablePropertyFilter": "true"}
     if request.param == APACHE:
         request.getfixturevalue("java_toolkit")
-    folder = tmp_path_factory.mktemp(f"python-client-{request.param}")
-    settings = {
-        **HASTY_CONFIG,
-        "traceTopicEnable": "true",
-        "enablePropertyFilter": "true",
-        "recallMessageEnable": "true",
-    }
+        settings["recallMessageEnable"] = "true"
     with Cluster(request.param, request.param, folder, broker_settings=settings) as started:
         yield started
 

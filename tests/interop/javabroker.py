@@ -21,7 +21,7 @@ from tests.interop.process import Listening, ProcessError, find_free_port
 
 NAMESRV_CLASS = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_CLASS = "org.apache.rocketmq.broker.BrokerStartup"
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 
 # Every flush looks at all of the timer wheel, which takes an eighth of a core of an idle broker.
 QUIET_BROKER = {"timerFlushIntervalMs": 60_000}

@@ -20,7 +20,7 @@ from tests.interop.javaprocess import JavaProcess
 from tests.interop.process import Listening
 
 MAIN_CLASS = "roquet.interop.Main"
-COMMAND_TIMEOUT_S = 60
+COMMAND_TIMEOUT_S = 120
 
 
 class JavaCommandError(Exception):

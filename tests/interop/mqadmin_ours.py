@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -17,6 +18,8 @@ from roquet.cli.mqadmin.tool import Tool
 from tests.interop.javaclient import AdminOutcome
 
 __all__ = ["OurTool"]
+
+JAVA_TEMPORARY = "/tmp"  # noqa: S108 - Java's folder for temporary files, whatever TMPDIR says
 
 
 async def _interrupted(_tool: Tool, _seconds: float) -> None:
@@ -53,7 +56,11 @@ class OurTool:
 
     def _run(self, words: Sequence[str], *, endless: bool = False) -> Result:
         pause = _interrupted if endless else Tool.pause
-        with chdir(self._folder), mock.patch.object(Tool, "pause", pause):
+        with (
+            chdir(self._folder),
+            mock.patch.object(Tool, "pause", pause),
+            mock.patch.object(tempfile, "tempdir", JAVA_TEMPORARY),
+        ):
             result = CliRunner().invoke(roquet, ["mqadmin", *words])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -60,6 +60,8 @@ def send_orders(side: Side) -> None:
     results = producer.send(TOPIC, messages, "queue")
     side.producers[PRODUCERS] = producer
     side.values |= {"id": results[1].message_id, "offset_id": results[1].offset_message_id}
+    # A producer is known from its first heartbeat on, a second after its start.
+    side.wait_printed(["producerConnection", "-g", PRODUCERS, "-t", TOPIC], " JAVA ")
 
 
 def send_trace(side: Side) -> None:
@@ -110,6 +112,12 @@ def fail_once(side: Side) -> None:
             side.cluster.namesrv, "ListedB", group, failures=failures, maxReconsumeTimes=1
         )
         consumer.wait(lambda messages: len(messages) == 2, "the message, and the message again")
+        # A consumer that stops right after its listener has returned may not commit that message.
+        side.wait_printed(
+            ["consumerProgress", "-g", group],
+            f"%RETRY%{group} {BROKER_NAME} 0 1 1",
+            f"ListedB {BROKER_NAME} 0 1 1",
+        )
         if group == DEAD_GROUP:
             side.wait_printed(["topicStatus", "-t", f"%DLQ%{group}"], f"{BROKER_NAME} 0 0 1")
         consumer.stop()
@@ -137,7 +145,12 @@ BROKER_NUMBERS: Sequence[Mask] = (
     (r"\bmsgGetTotalTodayNow *: [1-9]\d*", "msgGetTotalTodayNow : <some>"),
     (r"\b(timerReadBehind|remainHowManyDataToFlush) *: .*", r"\1 : <n>"),
 )
-CLUSTER_NUMBERS: Sequence[Mask] = ((r"\d+\.\d+", "<rate>"), (r"\b\d+ms", "<n>ms"))
+CLUSTER_NUMBERS: Sequence[Mask] = (
+    (r"\d+\.\d+", "<rate>"),
+    (r"\b\d+,\d+ms", "<n>,<n>ms"),
+    # How far Java's timer is behind, which a busy machine makes it for a moment.
+    (r" +\d+-\d+\(", " <n>-<n>("),
+)
 PERM_COUNT: Sequence[Mask] = ((r"OK, \d+", "OK, <n>"),)
 PATHS: Sequence[Mask] = ((r"^(\w*[pP]ath\w*|rocketmqHome|listenPort) =.*", r"\1 = <here>"),)
 

@@ -6,6 +6,7 @@ A process that the harness started is always ended by it: by `stop` or `kill`, a
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -14,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
@@ -21,8 +23,12 @@ from typing import IO, Protocol, Self
 LOG_TAIL_LINES = 40
 STOP_TIMEOUT_S = 60
 
-# Below the kernel's ephemeral range, so that no outgoing connection takes a port meanwhile.
-PORT_RANGE = range(20_000, 32_000)
+# Below the kernel's ephemeral range, so that no outgoing connection takes a port meanwhile. Each
+# test process has a share, so that no other one takes the port of a server which restarts.
+PORTS_EACH = 1_500
+PORT_SHARES = 8
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORT_RANGE = range(20_000, 32_000)[_worker % PORT_SHARES * PORTS_EACH :][:PORTS_EACH]
 
 
 class ProcessError(Exception):
@@ -50,6 +56,19 @@ def _can_bind(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+_launcher: ContextVar[tuple[str, ...]] = ContextVar("launcher", default=())
+
+
+@contextmanager
+def launched_by(*command: str) -> Iterator[None]:
+    """Have processes that start within the block launched by a program such as `prlimit`."""
+    token = _launcher.set(command)
+    try:
+        yield
+    finally:
+        _launcher.reset(token)
 
 
 class Listening(Protocol):
@@ -83,6 +102,7 @@ class ChildProcess:
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log_path = folder / f"{name}.log"
+        command = [*_launcher.get(), *command]
         setpriv = shutil.which("setpriv")
         if setpriv is not None:
             command = [setpriv, "--pdeathsig", "KILL", *command]

@@ -135,5 +135,43 @@ async def committed(
     """How far a group is in each of these queues, by what the broker knows."""
     async with opened(servers) as client:
         await client.routes.route(queues[0].topic)
+        return await committed_by(PullApi(client, group or group_of(queues[0].topic)), queues)
+
+
+async def committed_by(api: PullApi, queues: Sequence[MessageQueue]) -> list[int]:
+    """The same, asked by a client that knows the broker."""
+    return [await api.query_offset(queue) or 0 for queue in queues]
+
+
+async def wait_committed(
+    servers: Cluster, queues: Sequence[MessageQueue], *offsets: int, group: str | None = None
+) -> None:
+    """Wait until the broker knows that a group is so far in each of these queues.
+
+    A Java broker may take the commit of an older pull last. A consumer that runs repairs that with
+    its next commit; one that is closed at once does not.
+    """
+    async with opened(servers) as client:
+        await client.routes.route(queues[0].topic)
         api = PullApi(client, group or group_of(queues[0].topic))
-        return [await api.query_offset(queue) or 0 for queue in queues]
+        await wait_committed_by(api, queues, *offsets)
+
+
+async def wait_committed_by(api: PullApi, queues: Sequence[MessageQueue], *offsets: int) -> None:
+    """The same, asked by a client that knows the broker."""
+
+    async def is_committed() -> bool:
+        return await committed_by(api, queues) == list(offsets)
+
+    await eventually(is_committed)
+
+
+async def wait_stored(servers: Cluster, queue: MessageQueue, count: int) -> None:
+    """Wait until a queue has so many messages: a Java broker acknowledges them before that."""
+
+    async def is_stored() -> bool:
+        return await PullApi(client, group_of(queue.topic)).max_offset(queue) == count
+
+    async with opened(servers) as client:
+        await client.routes.route(queue.topic)
+        await eventually(is_stored)

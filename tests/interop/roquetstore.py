@@ -27,8 +27,9 @@ from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.inspect.report import Report
 from roquet.store.inspect.verify import verify
-from roquet.store.inspect.view import StoreView
+from roquet.store.queue_reader import ReadRequest
 from roquet.store.results import GetMessageStatus, PutMessageResult
+from roquet.storefiles.view import StoreView
 from tests.interop.oracle import SMALL_FILES
 
 BORN_TIMESTAMP_MS = 1_700_000_000_000
@@ -184,7 +185,7 @@ def read_queue(store: DefaultMessageStore, topic: str, queue_id: int) -> list[St
     messages: list[StoredMessage] = []
     offset = 0
     while True:
-        result = store.reader.get_message(topic, queue_id, offset, PULL_COUNT)
+        result = store.reader.get_message(ReadRequest(topic, queue_id, offset, PULL_COUNT))
         if result.status is GetMessageStatus.OFFSET_FOUND_NULL:
             offset = result.next_begin_offset
             continue

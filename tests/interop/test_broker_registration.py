@@ -14,9 +14,14 @@ from roquet.remoting.bodies.route import QueueData, TopicRouteData
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from tests.integration.broker.service.namesrv_kit import (
+    BROKER_ADDRESS,
+    registered_at,
+    registering,
+)
 from tests.interop.javabroker import JavaNamesrv
-from tests.unit.broker.service.namesrv_kit import BROKER_ADDRESS, registering
-from tests.unit.remoting.net_kit import PATIENT
+from tests.patience import PATIENT
+from tests.table_changes import put_topics
 
 pytestmark = pytest.mark.interop
 
@@ -49,12 +54,13 @@ async def test_topics_have_a_route_while_the_broker_runs(
     async with RemotingClient(config=PATIENT) as client:
         async with broker as (at, topics):
             await at.wait_registered(timeout_ms=60_000)
-            assert at.registered_at == [namesrv]
+            assert registered_at(at) == [namesrv]
             for queues, perm in ((4, 6), (7, 4)):
-                topics.update(
+                put_topics(
+                    topics,
                     TopicConfig(
                         topic_name="T", read_queue_nums=queues, write_queue_nums=queues, perm=perm
-                    )
+                    ),
                 )
                 await at.wait_registered(timeout_ms=60_000)
                 route = await route_of(client, namesrv, "T")

@@ -30,7 +30,8 @@ def servers(
 
 
 def call(servers: Cluster, *words: str, lines: str = "") -> Result:
-    return CliRunner().invoke(roquet, [*words, "-n", servers.namesrv], input=lines)
+    flags = ["-n", servers.namesrv, "--timeout", "60s"]
+    return CliRunner().invoke(roquet, [*words, *flags], input=lines)
 
 
 def done(servers: Cluster, *words: str, lines: str = "") -> str:
@@ -43,11 +44,20 @@ def bodies(servers: Cluster, *flags: str) -> list[str]:
     return sorted(done(servers, "tail", TOPIC, "--format", "%b", *flags).splitlines())
 
 
+def wait_stored(servers: Cluster, topic: str, count: int) -> None:
+    """Waits until a topic has so many messages: a Java broker acknowledges them before that."""
+    wait_until(
+        lambda: of_json(servers, "topic", "show", topic)["messages"] == count,
+        lambda: AssertionError(f"{topic} has not {count} messages"),
+    )
+
+
 def test_a_topic_from_its_making_to_its_end(servers: Cluster) -> None:
     done(servers, "topic", "create", TOPIC, "--queues", "2")
     assert call(servers, "topic", "create", TOPIC).exit_code == 1
     done(servers, "send", TOPIC, "-t", "x", "-k", "17", "-p", "a=b", lines="one\ntwo\n")
     done(servers, "send", TOPIC, "three", "-t", "y")
+    wait_stored(servers, TOPIC, 3)
     assert bodies(servers, "--from", "earliest") == ["one", "three", "two"]
     assert bodies(servers, "--from", "1h", "--filter", "x || z") == ["one", "two"]
     assert bodies(servers, "--from", "latest") == []
@@ -55,8 +65,8 @@ def test_a_topic_from_its_making_to_its_end(servers: Cluster) -> None:
     found = json.loads(out)
     assert (found["keys"], found["properties"]) == (["17"], {"a": "b"})
     done(servers, "send", TOPIC, "--jsonl", lines=out)
-    shown = json.loads(done(servers, "topic", "show", TOPIC, "--json"))
-    assert (shown["messages"], len(shown["queues"])) == (4, 2)
+    wait_stored(servers, TOPIC, 4)
+    assert len(of_json(servers, "topic", "show", TOPIC)["queues"]) == 2
     assert TOPIC in done(servers, "topic", "ls")
     assert "TOOLS_CONSUMER" in done(servers, "group", "ls")
     assert call(servers, "group", "show", "nobody").exit_code == 1
@@ -97,6 +107,7 @@ def test_offsets_and_messages(servers: Cluster) -> None:
     done(servers, "topic", "create", topic, "--queues", "2")
     done(servers, "group", "create", group)
     done(servers, "send", topic, "-k", "17", lines="".join(f"{each}\n" for each in range(8)))
+    wait_stored(servers, topic, 8)
     assert committed(servers, group, topic) == [None, None]
     reset = ("offset", "reset", group, topic, "--yes", "--to")
     plan = of_json(servers, *reset, "latest", "--dry-run")

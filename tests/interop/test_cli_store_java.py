@@ -11,7 +11,7 @@ from roquet.runtime.files import Files
 from roquet.store.inspect.rebuild import plan_rebuild, rebuild
 from roquet.store.inspect.report import Report
 from roquet.store.inspect.verify import verify
-from roquet.store.inspect.view import StoreView
+from roquet.storefiles.view import StoreView
 from tests.interop.javabroker import write_topics
 from tests.interop.javaclient import JavaSendResult
 from tests.interop.oracle import JavaOracle

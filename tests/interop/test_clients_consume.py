@@ -82,6 +82,7 @@ def test_a_group_goes_on_where_it_stopped(
         consumer = agent.push(cluster.namesrv, topic, group, listener=listener)
         received = consumer.wait_for(bodies(messages))
         assert sorted(message.body for message in received) == sorted(bodies(messages))
+        cluster.wait_taken(group, topic)
         consumer.stop()
     producer.stop()
 

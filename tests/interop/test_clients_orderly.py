@@ -59,7 +59,10 @@ def test_an_orderly_queue_waits_for_the_message_that_fails(
 def test_an_orderly_message_that_always_fails_becomes_a_dead_letter(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """Then the queue goes on. The Go client tries it once more than it is told."""
+    """Then the queue goes on. The Go client tries it once more than it is told.
+
+    All of them try it again when storing the dead letter takes longer than their time-out.
+    """
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "OrderlyDead", queues=1)
     group = f"{topic}_group"
@@ -71,8 +74,11 @@ def test_an_orderly_message_that_always_fails_becomes_a_dead_letter(
         failures=99, failing="fails", maxReconsumeTimes=1,
     )  # fmt: skip
     received = consumer.wait_for(["a2"])
-    failed = [("fails", times) for times in range(3 if kind == GO else 2)]
-    assert tries(received, 0) == [("a0", 0), *failed, ("a2", 0)]
+    came = tries(received, 0)
+    usual = 3 if kind == GO else 2
+    failed = [("fails", times) for times in range(len(came) - 2)]
+    assert came == [("a0", 0), *failed, ("a2", 0)]
+    assert len(failed) in {usual, usual + 1}
     dead = agents.get(JAVA).lite(
         cluster.namesrv,
         f"%DLQ%{group}",
@@ -80,10 +86,12 @@ def test_an_orderly_message_that_always_fails_becomes_a_dead_letter(
         seek={"0": "0"},
         broker=cluster.broker_name,
     )
-    (letter,) = dead.wait_for(["fails"])
-    assert letter.keys == "k"
-    assert letter.properties["RETRY_TOPIC"] == topic
-    assert letter.properties["UNIQ_KEY"] == results[1].message_id
+    letters = dead.wait_for(["fails"])
+    assert len(letters) <= 2
+    for letter in letters:
+        assert letter.keys == "k"
+        assert letter.properties["RETRY_TOPIC"] == topic
+        assert letter.properties["UNIQ_KEY"] == results[1].message_id
     dead.stop()
     consumer.stop()
     producer.stop()

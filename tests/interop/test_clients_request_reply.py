@@ -12,7 +12,7 @@ from tests.interop.request_reply import asking, reply, request
 pytestmark = pytest.mark.interop
 
 PATIENT_MS = 30_000
-SHORT_MS = 1_000
+SHORT_MS = 3_000
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
 # Java replies with header names of one letter (325), Go with the long ones (324).

@@ -220,5 +220,6 @@ def test_clients_that_use_the_fast_port(
             partial(agent.process.error, "not all messages came"),
         )
         assert sorted(consumer.bodies()) == sorted(4 * wanted)
+        cluster.wait_taken(group, topic)
         consumer.stop()
     producer.stop()

@@ -74,8 +74,14 @@ def test_groups_and_clients(cluster: Cluster, agents: AgentPool, admin: JavaClie
     assert rows(connections, topic) == [[topic, "TagA", "||", "TagB"]]
     producer = agent.producer(cluster.namesrv, "admin_producers")
     producer.send(topic, [Outgoing("x", tags="TagA")], "sync")
-    connections = admin.mqadmin("producerConnection", "-g", "admin_producers", "-t", topic)
-    assert [row[-2:] for row in rows(connections, "0001")] == [["JAVA", "V5_4_0"]]
+
+    def has_producer() -> bool:
+        nonlocal connections
+        connections = admin.mqadmin("producerConnection", "-g", "admin_producers", "-t", topic)
+        return [row[-2:] for row in rows(connections, "0001")] == [["JAVA", "V5_4_0"]]
+
+    # A producer is known from its first heartbeat on, a second after its start.
+    wait_until(has_producer, lambda: AssertionError(connections))
     producer.stop()
     consumer.stop()
     printed = admin.mqadmin("deleteSubGroup", "-b", address, "-g", group)

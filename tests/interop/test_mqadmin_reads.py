@@ -14,11 +14,12 @@ import pytest
 
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode
-from tests.interop.agent import Outgoing
+from tests.interop.agent import Consumer, Outgoing, Producer
 from tests.interop.asker import Ask, Asker, make_ask
 from tests.interop.cluster import APACHE, ROQUET
 from tests.interop.mqadmin_shape import shape_text
 from tests.interop.mqadmin_side import BROKER_NAME, Side
+from tests.patience import PATIENT
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
 
@@ -119,7 +120,7 @@ Pieces = Mapping[str, Mapping[str, list[str]]]
 
 async def ask_all(side: Side) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    async with RemotingClient() as client:
+    async with RemotingClient(config=PATIENT) as client:
         for address, requests in (
             (side.values["broker"], OF_BROKER),
             (side.values["namesrv"], OF_NAMESRV),
@@ -140,19 +141,9 @@ async def ask_all(side: Side) -> dict[str, list[str]]:
 def pieces(twins: Sequence[Side]) -> Pieces:
     """Both sides get a topic with messages and a live consumer, then all requests."""
     found: dict[str, dict[str, list[str]]] = {each.name: {} for each in READS}
-    for side in twins:
-        side.run(["updateTopic", "-b", "{broker}", "-t", TOPIC, "-r", "2", "-w", "2"])
-        side.run(["updateSubGroup", "-b", "{broker}", "-g", GROUP])
-        producer = side.agent.producer(side.cluster.namesrv, PRODUCERS)
-        bodies = [f"read {i}" for i in range(MESSAGES)]
-        messages = [
-            Outgoing(body, tags="TagA", queue=(BROKER_NAME, i % QUEUES))
-            for i, body in enumerate(bodies)
-        ]
-        producer.send(TOPIC, messages, "queue")
-        consumer = side.agent.push(side.cluster.namesrv, TOPIC, GROUP, expression="TagA")
-        consumer.wait_for(bodies)
-        asyncio.run(commit_all(side))
+    clients = [start_clients(side) for side in twins]
+    for side, (producer, consumer) in zip(twins, clients, strict=True):
+        wait_known(side)
         for name, texts in asyncio.run(ask_all(side)).items():
             found[name][side.kind] = texts
         consumer.stop()
@@ -160,21 +151,33 @@ def pieces(twins: Sequence[Side]) -> Pieces:
     return found
 
 
-async def commit_all(side: Side) -> None:
-    """The consumer would do so within ten seconds."""
-    async with RemotingClient() as client:
-        asker = Asker(await client.connect(side.values["broker"]))
-        for queue_id in range(QUEUES):
-            await asker.ask(
-                make_ask(
-                    RequestCode.UPDATE_CONSUMER_OFFSET,
-                    "",
-                    consumerGroup=GROUP,
-                    topic=TOPIC,
-                    queueId=queue_id,
-                    commitOffset=MESSAGES // QUEUES,
-                )
-            )
+def start_clients(side: Side) -> tuple[Producer, Consumer]:
+    """A producer whose messages a consumer has got."""
+    side.run(["updateTopic", "-b", "{broker}", "-t", TOPIC, "-r", "2", "-w", "2"])
+    side.run(["updateSubGroup", "-b", "{broker}", "-g", GROUP])
+    producer = side.agent.producer(side.cluster.namesrv, PRODUCERS)
+    bodies = [f"read {i}" for i in range(MESSAGES)]
+    messages = [
+        Outgoing(body, tags="TagA", queue=(BROKER_NAME, i % QUEUES))
+        for i, body in enumerate(bodies)
+    ]
+    producer.send(TOPIC, messages, "queue")
+    consumer = side.agent.push(side.cluster.namesrv, TOPIC, GROUP, expression="TagA")
+    consumer.wait_for(bodies)
+    return producer, consumer
+
+
+def wait_known(side: Side) -> None:
+    """The broker knows both clients, and the consumer has committed, ten seconds after its start.
+
+    Then no pull is on its way any more that commits less.
+    """
+    each = MESSAGES // QUEUES
+    side.wait_printed(["producerConnection", "-g", PRODUCERS, "-t", TOPIC], " JAVA ")
+    side.wait_printed(
+        ["consumerProgress", "-g", GROUP],
+        *(f"{TOPIC} {BROKER_NAME} {queue_id} {each} {each}" for queue_id in range(QUEUES)),
+    )
 
 
 @pytest.mark.parametrize("read", READS, ids=lambda each: each.name)

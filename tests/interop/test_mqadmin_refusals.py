@@ -18,6 +18,7 @@ from tests.interop.asker import Ask, Asker
 from tests.interop.cluster import APACHE, ROQUET
 from tests.interop.mqadmin_side import BROKER_NAME, Side
 from tests.interop.refusals import GROUP, MESSAGES, QUEUES, REFUSALS, SEND_BACK_BEYOND, TOPIC
+from tests.patience import PATIENT
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("mqadmin")]
 
@@ -50,7 +51,7 @@ async def tables(asker: Asker) -> dict[str, bytes]:
 async def ask_all(address: str) -> dict[str, Outcome]:
     """All outcomes at one broker."""
     outcomes: dict[str, Outcome] = {}
-    async with RemotingClient() as client:
+    async with RemotingClient(config=PATIENT) as client:
         asker = Asker(await client.connect(address))
         await asker.ask(SEND_BACK_BEYOND)
         before = await tables(asker)

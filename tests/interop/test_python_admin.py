@@ -71,10 +71,21 @@ async def group(admin: Admin) -> str:
 async def send(servers: Cluster, topic: str, *bodies: bytes, keys: str = "k") -> list[SendResult]:
     """Messages in the first queue."""
     queue = MessageQueue(topic, servers.broker_name, 0)
-    async with Producer(options_of(servers), group="python_admin_sales") as producer:
+    async with Producer(
+        options_of(servers), group="python_admin_sales", send_timeout_ms=TIMEOUT_MS
+    ) as producer:
         return [
             await producer.send(Message(topic, body, keys=keys), queue=queue) for body in bodies
         ]
+
+
+async def wait_stored(admin: Admin, queue: MessageQueue, count: int) -> None:
+    """Wait until a queue has so many messages: a Java broker acknowledges them before that."""
+
+    async def is_stored() -> bool:
+        return (await admin.offsets.bounds(queue)).max_offset == count
+
+    await eventually(is_stored)
 
 
 @asynccontextmanager
@@ -100,7 +111,7 @@ async def test_clusters(servers: Cluster, admin: Admin) -> None:
         return not (await admin.clusters.runtime()).failures
 
     await eventually(has_figures)
-    runtime = (await admin.clusters.runtime()).complete("Looking")[broker.name]
+    runtime = (await admin.clusters.runtime()).complete("Reading")[broker.name]
     assert {"brokerVersionDesc", "putTps", "commitLogMaxOffset"} <= runtime.keys()
     replication = (await admin.clusters.replication(broker=broker.address)).answers
     assert replication[broker.address].master
@@ -121,14 +132,14 @@ async def test_topics(servers: Cluster, admin: Admin, topic: str) -> None:
     (broker,) = await admin.clusters.brokers()
     assert topic in await admin.topics.names(cluster=broker.cluster)
     assert {"TBW102", name} <= set(await admin.topics.system_names())
-    config = (await admin.topics.config(topic)).complete("Looking")[name]
+    config = (await admin.topics.config(topic)).complete("Reading")[name]
     assert (config.read_queue_nums, config.perm, config.order) == (QUEUES, 6, False)
     config.perm, config.order = 4, True
     assert await admin.topics.put(config) == [name]
-    assert (await admin.topics.configs()).complete("Looking")[name][topic].perm == 4
+    assert (await admin.topics.configs()).complete("Reading")[name][topic].perm == 4
     assert await admin.kv.get("ORDER_TOPIC_CONFIG", topic) == f"{name}:{QUEUES}"
     assert await admin.topics.delete(topic) == [name]
-    assert topic not in (await admin.topics.configs()).complete("Looking")[name]
+    assert topic not in (await admin.topics.configs()).complete("Reading")[name]
     assert await admin.kv.get("ORDER_TOPIC_CONFIG", topic) is None
     with pytest.raises(NoRoute):
         await admin.topics.route(topic)
@@ -137,11 +148,11 @@ async def test_topics(servers: Cluster, admin: Admin, topic: str) -> None:
 async def test_groups(servers: Cluster, admin: Admin, topic: str, group: str) -> None:
     name = servers.broker_name
     assert group in await admin.groups.names()
-    config = (await admin.groups.config(group)).complete("Looking")[name]
+    config = (await admin.groups.config(group)).complete("Reading")[name]
     assert (config.group_name, config.retry_max_times) == (group, 5)
     config.consume_broadcast_enable = False
     await admin.groups.put(config)
-    found = (await admin.groups.configs()).complete("Looking")[name][group]
+    found = (await admin.groups.configs()).complete("Reading")[name][group]
     assert not found.consume_broadcast_enable
     assert (await admin.groups.readable(group, topic)).answers == {name: True}
     await admin.groups.set_readable(group, topic, readable=False)
@@ -152,12 +163,12 @@ async def test_groups(servers: Cluster, admin: Admin, topic: str, group: str) ->
 
 async def test_settings_and_values(servers: Cluster, admin: Admin) -> None:
     name = servers.broker_name
-    assert (await admin.settings.brokers()).complete("Looking")[name]["brokerName"] == name
+    assert (await admin.settings.brokers()).complete("Reading")[name]["brokerName"] == name
     await admin.settings.set_brokers({"fileReservedTime": "47"})
     assert (await admin.settings.brokers()).answers[name]["fileReservedTime"] == "47"
     with pytest.raises(BrokerRefused):
         await admin.settings.set_brokers({"brokerConfigPath": "elsewhere"})
-    found = (await admin.settings.name_servers()).complete("Looking")[servers.namesrv]
+    found = (await admin.settings.name_servers()).complete("Reading")[servers.namesrv]
     assert "kvConfigPath" in found
     with pytest.raises(BrokerRefused):
         await admin.settings.set_name_servers({"kvConfigPath": "elsewhere"})
@@ -203,11 +214,7 @@ async def test_offsets_of_a_group_without_clients(
 ) -> None:
     await send(servers, topic, b"1", b"2", b"3")
     first, other = (MessageQueue(topic, servers.broker_name, each) for each in range(QUEUES))
-
-    async def is_dispatched() -> bool:
-        return (await admin.offsets.bounds(first)).max_offset == 3
-
-    await eventually(is_dispatched)
+    await wait_stored(admin, first, 3)
     assert await admin.offsets.committed(group, first) is None
     plan = await admin.offsets.plan_reset(group, topic, "latest")
     assert [(each.queue, each.committed_offset, each.target_offset) for each in plan] == [
@@ -226,9 +233,9 @@ async def test_offsets_of_a_group_without_clients(
     assert await admin.offsets.committed(group, first) == 0
     assert (await admin.groups.topics(group)).answers == {servers.broker_name: [topic]}
     assert (await admin.topics.groups(topic)).answers == {servers.broker_name: [group]}
-    spans = (await admin.offsets.time_spans(group, topic)).complete("Looking")
+    spans = (await admin.offsets.time_spans(group, topic)).complete("Reading")
     assert len(spans[servers.broker_name]) == QUEUES
-    assert (await admin.offsets.all_progress()).complete("Looking")
+    assert (await admin.offsets.all_progress()).complete("Reading")
     await admin.groups.create(f"{group}_2")
     await admin.offsets.reset_queue(group, first, 2)
     await admin.offsets.clone(group, f"{group}_2", topic)
@@ -240,6 +247,7 @@ async def test_offsets_of_a_group_without_clients(
 async def test_clients_that_run(servers: Cluster, admin: Admin, topic: str, group: str) -> None:
     name = servers.broker_name
     await send(servers, topic, b"1")
+    await wait_stored(admin, MessageQueue(topic, name, 0), 1)
     await admin.settings.set_brokers({"useServerSideResetOffset": "false"})
     await admin.offsets.reset(group, topic, "latest")
     assert await admin.clients.consumer_ids(group) == []
@@ -258,7 +266,7 @@ async def test_clients_that_run(servers: Cluster, admin: Admin, topic: str, grou
         (track,) = await admin.messages.tracks(message)
         assert (track.group, track.type) == (group, TrackType.CONSUMED)
         consumer.offsets[MessageQueue(topic, name, 0)] = 7
-        found = (await admin.offsets.of_clients(group, topic)).complete("Looking")[name]
+        found = (await admin.offsets.of_clients(group, topic)).complete("Reading")[name]
         assert found == {client.client_id: {MessageQueue(topic, name, 0): 7}}
         await admin.offsets.reset(group, topic, "earliest")
         await until(lambda: bool(consumer.resets))
@@ -277,7 +285,7 @@ async def test_producers_and_counters(servers: Cluster, admin: Admin, topic: str
             return bool(found.connection_set)
 
         await eventually(is_seen)
-        everyone = (await admin.clients.all_producers()).complete("Looking")[name]
+        everyone = (await admin.clients.all_producers()).complete("Reading")[name]
         assert "python_admin_shop" in everyone
     assert (await admin.stats.topic_puts(topic)).failures == {}
     assert (await admin.stats.view(StatsName.TOPIC_PUT_SIZE, "Nothing")).failures == {}

@@ -38,7 +38,7 @@ from roquet.remoting.headers.offset import (
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from roquet.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from roquet.remoting.headers.send import SendMessageResponseHeader
 from tests.interop.cluster import APACHE, Cluster
 from tests.interop.python_client import (
     PATTERN_TOPIC,
@@ -48,6 +48,7 @@ from tests.interop.python_client import (
     opened,
     routed,
 )
+from tests.request_kit import send_header
 from tests.unit.client.client_kit import Consumer, Producer, until
 
 pytestmark = pytest.mark.interop
@@ -62,15 +63,11 @@ async def send(
     queue = publish.queues[0]
     address = client.routes.broker_address(queue.broker_name, master_only=True)
     assert address is not None
-    header = SendMessageRequestHeaderV2(
+    header = send_header(
+        queue.topic,
         producer_group="sales",
-        topic=queue.topic,
-        default_topic=PATTERN_TOPIC,
-        default_topic_queue_nums=4,
         queue_id=queue.queue_id,
-        sys_flag=0,
         born_timestamp_ms=client.clock.now_ms(),
-        flag=0,
         properties=f"UNIQ_KEY\x01{client.unique_ids.make()}\x02",
     )
     answer = await client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body=body)
@@ -232,15 +229,12 @@ async def test_a_broker_asks_after_a_transaction(servers: Cluster) -> None:
         client.register_producer("sales", producer)
         await client.heartbeat()
         unique_id = client.unique_ids.make()
-        header = SendMessageRequestHeaderV2(
+        header = send_header(
+            topic,
             producer_group="sales",
-            topic=topic,
-            default_topic=PATTERN_TOPIC,
-            default_topic_queue_nums=4,
             queue_id=1,
             sys_flag=4,
             born_timestamp_ms=client.clock.now_ms(),
-            flag=0,
             properties=f"UNIQ_KEY\x01{unique_id}\x02TRAN_MSG\x01true\x02PGROUP\x01sales\x02",
         )
         await client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body=b"half")

@@ -31,16 +31,20 @@ from tests.interop.cluster import BROKER_CONFIG, ROQUET, Cluster
 from tests.interop.python_client import (
     TIMEOUT_MS,
     committed,
+    committed_by,
     group_of,
     new_queues,
     numbered,
+    opened,
     options_of,
     producer_of,
     push_of,
     send,
+    wait_committed,
+    wait_committed_by,
 )
 from tests.unit.client.client_kit import until
-from tests.unit.client.push_kit import Seen
+from tests.unit.client.handler_kit import Seen
 
 pytestmark = pytest.mark.interop
 
@@ -181,8 +185,9 @@ async def test_where_a_new_group_begins(usual_servers: Cluster) -> None:
                 await stack.enter_async_context(consumer)
                 await until(lambda: consumer.assignment == [queue])  # noqa: B023
             await send(producer, [queue], [b"new"])
-            for seen in found.values():
+            for where, seen in found.items():
                 await seen.wait_for(b"new")
+                await wait_committed(servers, [queue], 4, group=f"{queue.topic}_{where.name}")
     assert {where: seen.bodies for where, seen in found.items()} == EXPECTED
     for where in EXPECTED:
         assert await committed(servers, [queue], group=f"{queue.topic}_{where.name}") == [4]
@@ -206,6 +211,7 @@ async def test_a_live_group_is_reset_by_its_broker(usual_servers: Cluster) -> No
         await send(producer, queues, [b"ends the pulls", b"that wait"])
         await until(lambda: all(seen.bodies.count(each) >= 2 for each in bodies))
         await seen.wait_for(b"ends the pulls", b"that wait")
+        await wait_committed(servers, queues, 6, 6)
     assert await committed(servers, queues) == [6, 6]
 
 
@@ -219,12 +225,13 @@ async def test_work_goes_on_without_a_name_server(
     servers = usual_servers
     queues = await new_queues(servers, 4)
     topic = queues[0].topic
-    quick = options_of(servers, poll_namesrv_ms=20, heartbeat_ms=20, request_timeout_ms=1_000)
+    often = {"poll_namesrv_ms": 20, "heartbeat_ms": 20, "persist_offsets_ms": 500}
+    patient = options_of(servers, **often)
     one, two = Seen(), Seen()
 
     def consumer_of(seen: Seen) -> PushConsumer:
         first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        made = PushConsumer(quick, group=group_of(topic), handler=seen, consume_from=first)
+        made = PushConsumer(patient, group=group_of(topic), handler=seen, consume_from=first)
         made.subscribe(topic)
         return made
 
@@ -240,7 +247,12 @@ async def test_work_goes_on_without_a_name_server(
         return told(f"There is no route for the topic {topic}")
 
     bodies = numbered(120)
-    async with Producer(quick, group=f"{topic}_producers", send_timeout_ms=TIMEOUT_MS) as producer:
+    async with (
+        # Gives up soon on a name server that is frozen; the others would wait half a minute.
+        opened(servers, **often, request_timeout_ms=1_000) as impatient,
+        Producer(patient, group=f"{topic}_producers", send_timeout_ms=TIMEOUT_MS) as producer,
+    ):
+        await impatient.routes.route(topic)
         async with consumer_of(one) as staying, consumer_of(two) as leaving:
             await until(lambda: len(staying.assignment) == len(leaving.assignment) == 2)
             await send(producer, queues, bodies[:20])
@@ -262,5 +274,7 @@ async def test_work_goes_on_without_a_name_server(
             await until(lambda: unknown() > seen)
             await send(producer, queues, bodies[80:])
             await until(lambda: set(bodies) <= {*one.bodies, *two.bodies})
-        api = PullApi(producer.client, group_of(topic))
-        assert [await api.query_offset(queue) for queue in queues] == [30] * 4
+            # A new client would not find the broker before it registers again.
+            api = PullApi(producer.client, group_of(topic))
+            await wait_committed_by(api, queues, 30, 30, 30, 30)
+        assert await committed_by(api, queues) == [30, 30, 30, 30]

@@ -31,9 +31,10 @@ from tests.interop.python_client import (
     producer_of,
     push_of,
     send,
+    wait_committed,
 )
 from tests.unit.client.client_kit import until
-from tests.unit.client.push_kit import Seen
+from tests.unit.client.handler_kit import Seen
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("python-client-old-broker")]
 
@@ -76,10 +77,14 @@ async def test_sends_and_pushes(old_servers: Cluster) -> None:
             await each.wait_for(*expected)
         await seen.wait(9)
         await wanted.wait_for(b"plain")
+
+        async def is_committed() -> bool:
+            return sum(await committed(old_servers, queues)) == len(expected)
+
+        await eventually(is_committed)
     assert sorted(seen.bodies) == sorted([*expected, b"again"])
     assert sorted(in_order.bodies) == sorted(expected)
     assert wanted.bodies == [b"plain"]
-    assert sum(await committed(old_servers, queues)) == len(expected)
 
 
 async def test_clients_share_queues_and_go_on_where_others_were(old_servers: Cluster) -> None:
@@ -99,11 +104,7 @@ async def test_clients_share_queues_and_go_on_where_others_were(old_servers: Clu
         await until(lambda: staying.assignment == queues)
         await send(producer, queues, numbered(40, "more "))
         await one.wait_for(*numbered(40, "more "))
-
-        async def is_committed() -> bool:
-            return await committed(old_servers, queues) == [20] * 4
-
-        await eventually(is_committed)
+        await wait_committed(old_servers, queues, 20, 20, 20, 20)
         await admin.offsets.reset(group_of(topic), topic, "earliest")
         await until(lambda: {*numbered(40), *numbered(40, "more ")} <= set(one.bodies))
         await one.wait(len({*two.bodies}) + 80)

@@ -213,8 +213,8 @@ async def test_a_message_is_called_back_before_it_is_due(servers: Cluster, java:
     consumer = java.push(servers.namesrv, topic, f"{topic}_group")
     async with python(servers) as producer:
         # The timer of the broker has to have taken both when one of them is called back.
-        gone = await producer.send(Message(topic, b"never", delay_ms=8_000))
-        due = await producer.send(Message(topic, b"late", delay_ms=10_000))
+        gone = await producer.send(Message(topic, b"never", delay_ms=20_000))
+        due = await producer.send(Message(topic, b"late", delay_ms=22_000))
         assert gone.recall_handle is not None
         assert due.recall_handle is not None
         called_back = await producer.recall_message(topic, gone.recall_handle)

@@ -9,13 +9,20 @@ from roquet.client import (
     LitePullConsumer,
     Message,
     MessageQueue,
-    Producer,
     SimplePull,
 )
 from roquet.client.lite_options import LitePullSettings
 from roquet.errors import OffsetOutOfRange
 from tests.interop.cluster import Cluster
-from tests.interop.python_client import create_topic, eventually, opened, routed
+from tests.interop.python_client import (
+    create_topic,
+    eventually,
+    opened,
+    options_of,
+    producer_of,
+    routed,
+    wait_stored,
+)
 from tests.unit.client.client_kit import until
 
 pytestmark = pytest.mark.interop
@@ -34,16 +41,17 @@ async def filled(servers: Cluster) -> list[MessageQueue]:
         (addresses,) = (await client.routes.route("TBW102")).brokers.values()
         topic = await create_topic(client, addresses[0])
         queues = await client.routes.subscribe_queues(topic)
-    async with Producer(servers.namesrv, group="python-pull-senders") as producer:
+    async with producer_of(servers) as producer:
         for each in range(COUNT):
             tags = "odd" if each % 2 else "even"
             await producer.send(Message(topic, b"%d" % each, tags=tags), queue=queues[0])
+    await wait_stored(servers, queues[0], COUNT)
     return queues
 
 
 async def test_one_queue(servers: Cluster) -> None:
     queue = (await filled(servers))[0]
-    async with SimplePull(servers.namesrv, queue, group="python-simple") as reader:
+    async with SimplePull(options_of(servers), queue, group="python-simple") as reader:
         assert (await reader.min_offset(), await reader.max_offset()) == (0, COUNT)
         found = [each async for each in reader.read(0, COUNT)]
         assert [int(each.body) for each in found] == list(range(COUNT))
@@ -59,7 +67,7 @@ async def test_polls_go_on_where_the_group_is(servers: Cluster) -> None:
     queue = (await filled(servers))[0]
     seen: list[int] = []
     for end in (19, COUNT - 1):
-        async with LitePullConsumer(servers.namesrv, group="python-lite", **FIRST) as consumer:
+        async with LitePullConsumer(options_of(servers), group="python-lite", **FIRST) as consumer:
             await consumer.subscribe(queue.topic, "odd")
             async for message in consumer:
                 seen.append(int(message.body))
@@ -70,9 +78,9 @@ async def test_polls_go_on_where_the_group_is(servers: Cluster) -> None:
 
 async def test_clients_share_queues_and_seek(servers: Cluster) -> None:
     queues = await filled(servers)
-    async with LitePullConsumer(servers.namesrv, group="python-share", **FIRST) as one:
+    async with LitePullConsumer(options_of(servers), group="python-share", **FIRST) as one:
         await one.subscribe(queues[0].topic)
-        async with LitePullConsumer(servers.namesrv, group="python-share", **FIRST) as other:
+        async with LitePullConsumer(options_of(servers), group="python-share", **FIRST) as other:
             await other.subscribe(queues[0].topic)
             await until(lambda: sorted(one.assignment + other.assignment) == queues)
             assert {len(one.assignment), len(other.assignment)} == {1, 2}

@@ -44,9 +44,10 @@ from tests.interop.python_client import (
     producer_of,
     push_of,
     send,
+    wait_committed,
 )
 from tests.unit.client.client_kit import until
-from tests.unit.client.push_kit import Seen
+from tests.unit.client.handler_kit import Seen
 
 pytestmark = pytest.mark.interop
 
@@ -70,6 +71,8 @@ async def test_coroutines_and_functions_get_every_message_once(servers: Cluster)
             await send(producer, queues, bodies[100:])
             await seen.wait(200)
             await until(lambda: len(in_threads) >= 200)
+            for group in (group_of(topic), f"{topic}_functions"):
+                await wait_committed(servers, queues, 50, 50, 50, 50, group=group)
     assert sorted(seen.bodies) == sorted(body for body, _ in in_threads) == sorted(bodies)
     assert threading.get_ident() not in {thread for _, thread in in_threads}
     for group in (group_of(topic), f"{topic}_functions"):
@@ -120,6 +123,7 @@ async def test_queues_keep_their_order_while_consumers_come_and_go(servers: Clus
                 await sending
             await feed(40, 60)
             await until(lambda: all(len(turns.in_order(each)) == 60 for each in expected))
+            await wait_committed(servers, queues, 60, 60, 60, 60)
     assert {each: turns.in_order(each) for each in expected} == expected
     assert not turns.is_disturbed
     # A message that failed came again at once, before its followers.
@@ -218,6 +222,7 @@ async def test_what_fails_comes_again_until_it_is_a_dead_letter(servers: Cluster
                 return bool((await admin.dead_letters.messages(group_of(topic))).messages)
 
             await eventually(is_dead)
+            await wait_committed(servers, [queue], 2)
         (dead,) = (await admin.dead_letters.messages(group_of(topic))).messages
         after = await admin.offsets.bounds(waiting)
     tries = [each for each in seen.messages if each.body == b"bad"]
@@ -248,6 +253,7 @@ async def test_in_order_what_fails_too_often_makes_way_as_a_dead_letter(servers:
                 return [each.body for each in found.messages] == [b"bad"]
 
             await eventually(is_dead)
+            await wait_committed(servers, [queue], 3)
     assert seen.bodies == [b"first", b"bad", b"bad", b"bad", b"last"]
     assert await committed(servers, [queue]) == [3]
 
@@ -262,7 +268,7 @@ async def test_batches_are_consumed_in_part(servers: Cluster) -> None:
         return ConsumeResult.first(2, delay_level=1) if len(batches) == 1 else ConsumeResult.SUCCESS
 
     consumer = PushConsumer(
-        options_of(servers),
+        options_of(servers, persist_offsets_ms=500),
         group=group_of(queue.topic),
         batch_handler=handler,
         consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -275,6 +281,7 @@ async def test_batches_are_consumed_in_part(servers: Cluster) -> None:
         await until(lambda: bool(batches))
         failed = batches[0][2:]
         await until(lambda: sum(map(len, batches)) >= 30 + len(failed))
+        await wait_committed(servers, [queue], 30)
     assert batches[0] == bodies[: len(batches[0])]
     assert sorted(body for batch in batches for body in batch) == sorted(bodies + failed)
     assert all(len(batch) <= 8 for batch in batches)
@@ -293,13 +300,10 @@ async def test_a_live_group_is_reset(servers: Cluster) -> None:
     ):
         await send(producer, queues, bodies)
         await seen.wait(10)
-
-        async def is_committed() -> bool:
-            return await committed(servers, queues) == [5, 5]
-
-        await eventually(is_committed)
+        await wait_committed(servers, queues, 5, 5)
         await admin.offsets.reset(group_of(topic), topic, "earliest")
         await seen.wait(20)
+        await wait_committed(servers, queues, 5, 5)
     assert sorted(seen.bodies) == sorted(bodies * 2)
     assert await committed(servers, queues) == [5, 5]
 
@@ -360,6 +364,7 @@ async def test_pauses_and_other_subscriptions(servers: Cluster) -> None:
         await witness.wait_for(b"unwanted")
         await send(producer, [other], [b"last"])
         await seen.wait_for(b"last")
+        await wait_committed(servers, [queue, other], 3, 2)
     assert b"unwanted" not in seen.bodies
     assert await committed(servers, [queue, other]) == [3, 2]
 
@@ -377,6 +382,7 @@ async def test_a_handler_that_hangs_is_passed_and_its_message_comes_again(server
         await send(producer, [queue], [b"hangs", b"fine"])
         async with push_of(servers, queue.topic, seen, consume_timeout_ms=100, stop_timeout_ms=0):
             await seen.wait(3)
+            await wait_committed(servers, [queue], 2)
     assert [each.reconsume_times for each in seen.messages if each.body == b"hangs"] == [0, 1]
     assert await committed(servers, [queue]) == [2]
 
@@ -448,7 +454,7 @@ async def test_nothing_is_consumed_in_order_while_another_client_has_the_lock(
         await seen.wait_for(b"mine")
         await lock(consumer.client.client_id, is_wanted=False)
         await lock("thief")
-        locks = consumer._parts.rebalancer
+        locks = consumer._started.rebalancer
         await locks.lock_all()  # which happens every 20 seconds
         assert not locks.queues[queue].is_locked
         await send(producer, [queue], [b"not mine"])
@@ -456,5 +462,6 @@ async def test_nothing_is_consumed_in_order_while_another_client_has_the_lock(
         assert seen.bodies == [b"mine"]
         await lock("thief", is_wanted=False)
         await seen.wait_for(b"not mine")
+        await wait_committed(servers, [queue], 2)
     assert seen.bodies == [b"mine", b"not mine"]
     assert await committed(servers, [queue]) == [2]

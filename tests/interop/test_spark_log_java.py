@@ -9,17 +9,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from roquet.spark.log.source import RocketMQLogSource
 from roquet.spark.schema import struct_type
-from tests.interop.agent import wait_until
 from tests.interop.javabroker import write_topics
 from tests.interop.javaclient import JavaSendResult
 from tests.interop.logwalk import walk_commit_log
 from tests.interop.oracle import JavaOracle
+from tests.interop.spark_log_kit import QUEUES, TOPIC, dispatched
 from tests.unit.spark.log.kit import Row, plain_rows, rows, stored_rows, without
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
-
-TOPIC = "SparkLog"
-QUEUES = 4
 
 
 def places(found: list[Row]) -> list[tuple[int, int]]:
@@ -28,18 +25,6 @@ def places(found: list[Row]) -> list[tuple[int, int]]:
 
 def sent_places(sent: list[JavaSendResult]) -> list[tuple[int, int]]:
     return sorted((each.queue_id, each.queue_offset) for each in sent)
-
-
-def dispatched(store: Path, count: int) -> list[Row]:
-    """The rows of the topic, once the broker has put the last of them into its queue."""
-    found: list[Row] = []
-
-    def is_enough() -> bool:
-        found[:] = rows(store, topics=TOPIC, checkCrc="true", maxSplitBytes="10k")
-        return len(found) >= count
-
-    wait_until(is_enough, lambda: AssertionError(f"{len(found)} of {count} are in the queues"))
-    return found
 
 
 def test_a_java_broker_may_run_meanwhile(java: JavaOracle, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from roquet.spark.jobs.archive import archive
 from roquet.spark.jobs.verify import verify
 from tests.interop.javabroker import JavaBroker, write_topics
 from tests.interop.oracle import JavaOracle
-from tests.interop.test_spark_log_java import QUEUES, TOPIC, dispatched
+from tests.interop.spark_log_kit import QUEUES, TOPIC, dispatched
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.test_archive import lake_rows, log_rows
+from tests.unit.spark.jobs.lake_kit import lake_rows, log_rows
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -21,7 +21,9 @@ from roquet.runtime.clock import ManualClock
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.default_message_store import DefaultMessageStore
+from roquet.store.index_mark import MARK_FILE
 from roquet.store.results import PutMessageResult
+from roquet.storefiles.layout import MANIFEST_FILE
 
 Bursts = list[tuple[list[BrokerMessage], int]]
 
@@ -30,8 +32,7 @@ class Way(Enum):
     """Who appends plain messages; all others take the reference path."""
 
     REFERENCE = "reference"
-    PLAIN = "plain"
-    LANE = "lane"
+    COMPILED = "compiled"
 
 
 CONFIG = MessageStoreConfig(
@@ -134,29 +135,37 @@ BURSTS = st.lists(
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """All files of a store by name; index files by their order, not by their time."""
+    """All files of a store by name; index files by their order, not by their time.
+
+    How far the index was synced before the store was closed is a matter of time.
+    """
     found: dict[str, bytes] = {}
     for number, path in enumerate(sorted(root.rglob("*"))):
-        if path.is_file() and path.name not in {"abort", "lock"}:
+        if path.is_file() and path.name not in {"abort", "lock", MARK_FILE}:
             name = f"index-{number}" if path.parent.name == "index" else path.relative_to(root)
             found[str(name)] = path.read_bytes()
+    for number, path in enumerate(sorted((root / "index").glob("*"))):
+        named = path.name.encode(), b"index-%d" % number
+        found[MANIFEST_FILE] = found[MANIFEST_FILE].replace(*named)
     return found
+
+
+def make_store(
+    root: Path, config: MessageStoreConfig, way: Way, clock: ManualClock
+) -> DefaultMessageStore:
+    """A store that appends in a given way, not loaded yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROQUET_PURE", "0" if way is Way.COMPILED else "1")
+        store = DefaultMessageStore(root, config, clock=clock)
+    assert (store.appender.compiled is not None) == (way is Way.COMPILED)
+    return store
 
 
 def open_store(
     root: Path, config: MessageStoreConfig, way: Way, clock: ManualClock
 ) -> DefaultMessageStore:
     """A store that appends in a given way."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROQUET_PURE", "0" if way is Way.LANE else "1")
-        store = DefaultMessageStore(root, config, clock=clock)
-    if way is Way.LANE:
-        assert store.lane is not None
-    else:
-        assert store.lane is None
-        assert store.plain is not None
-    if way is Way.REFERENCE:
-        store.plain = None
+    store = make_store(root, config, way, clock)
     store.load()
     store.start()
     return store

@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.broker.due_copy import DueCopies
-from roquet.broker.stored_copy import copied, real_place, records_in, stored_properties
+from roquet.broker.stored_copy import copied, real_queue, records_in, stored_properties
 from roquet.format.commit_log import encode_record
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
 from roquet.model.message import BrokerMessage
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from tests.campaign import examples
 
 NAMES = st.sampled_from(["REAL_TOPIC", "REAL_QID", "DELAY", "TAGS", "__CRC32#", "XREAL_TOPIC", ""])
 VALUES = st.sampled_from(["T", "U", "0", "12", "007", "1234567890", "", "a\x01b", "é", "-1", "12 "])
@@ -58,14 +59,14 @@ def records(draw: st.DrawFn) -> bytes:
 def whole(data: bytes) -> list[tuple[int, BrokerMessage | None]]:
     found: list[tuple[int, BrokerMessage | None]] = []
     for message in records_in(data):
-        place = real_place(message)
-        is_meant = place is not None and place[0] != TRANS_HALF_TOPIC
-        copy = copied(message, place, stored_properties(message)) if place and is_meant else None
+        queue = real_queue(message)
+        is_meant = queue is not None and queue[0] != TRANS_HALF_TOPIC
+        copy = copied(message, queue, stored_properties(message)) if queue and is_meant else None
         found.append((message.queue_offset, copy))
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(parts=st.lists(st.lists(records(), max_size=4).map(b"".join), max_size=4))
 def test_quick_copies_are_those_of_whole_messages(parts: list[bytes]) -> None:
     expected = [copy for part in parts for copy in whole(part)]

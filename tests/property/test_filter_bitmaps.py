@@ -18,6 +18,7 @@ from roquet.model.subscription import SubscriptionData
 from roquet.remoting.codes import ResponseCode
 from roquet.runtime.clock import ManualClock
 from roquet.store.default_message_store import DefaultMessageStore
+from tests.campaign import examples
 from tests.unit.broker.processor.pull_kit import TOPIC, PullBroker, bodies, pull
 from tests.unit.store.kit import NOW_MS, config, message, open_store
 
@@ -112,7 +113,7 @@ STALE_FILE: list[tuple[object, ...]] = [
 
 @given(steps=STEPS)
 @example(steps=STALE_FILE)
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_delivered_does_not_depend_on_bit_maps(
     steps: list[tuple[object, ...]],
 ) -> None:

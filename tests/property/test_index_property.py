@@ -18,6 +18,7 @@ from roquet.model.java_string import index_key_hash
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
 from roquet.store.index import IndexService
+from tests.campaign import examples
 
 SLOTS = 5
 ENTRIES = 8
@@ -234,4 +235,4 @@ class IndexAgainstModel(RuleBasedStateMachine):
 
 
 TestIndexAgainstModel = IndexAgainstModel.TestCase
-TestIndexAgainstModel.settings = settings(max_examples=150, stateful_step_count=40)
+TestIndexAgainstModel.settings = settings(max_examples=examples(150), stateful_step_count=40)

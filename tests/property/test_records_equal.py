@@ -1,4 +1,4 @@
-"""The compiled reader of records makes the messages that the reference path makes."""
+"""The compiled reader of records makes the messages that the reference makes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from roquet.client import pull_api
 from roquet.client.message import ReceivedMessage
-from roquet.client.pull_api import decode_messages
-from roquet.client.record_reader import IS_BUILT, make_reader
+from roquet.client.record_reader import decode_messages
 from roquet.errors import ProtocolError
 from roquet.format.commit_log import encode_record
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
 from roquet.model.message_queue import MessageQueue
+from roquet.runtime import compiled
 
 pytestmark = pytest.mark.skipif(
-    not IS_BUILT or make_reader() is None, reason="the lane is not built or not wanted"
+    not compiled.is_built("roquet.client._records"), reason="not compiled"
 )
 
 QUEUE = MessageQueue("Orders", "broker-a", 3)
@@ -49,8 +48,7 @@ RECORDS = st.builds(
 def decoded(data: bytes, *, is_compiled: bool) -> tuple[list[ReceivedMessage], bool] | None:
     """What a body holds; ``None`` if it begins with something else."""
     with pytest.MonkeyPatch.context() as patch:
-        if not is_compiled:
-            patch.setattr(pull_api, "_reader", None)
+        patch.setenv("ROQUET_PURE", "0" if is_compiled else "1")
         try:
             return decode_messages(data, QUEUE, offset_delta=5)
         except ProtocolError:

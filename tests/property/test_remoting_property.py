@@ -31,6 +31,7 @@ from roquet.remoting.frame import Frame, FrameDecoder, SerializeType, encode_fra
 from roquet.remoting.headers.base import Header, decode_header, encode_header, header_fields
 from roquet.remoting.headers.table import REQUEST_HEADERS, RESPONSE_HEADERS
 from roquet.remoting.json_header import decode_json_header, encode_json_header
+from tests.campaign import examples
 
 WIRE = Path(__file__).parents[1] / "golden" / "data" / "wire"
 
@@ -319,7 +320,7 @@ def decode_all(data: bytes) -> None:
     only_protocol_errors(lambda: decode_json_header(data))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.binary(max_size=400))
 def test_lies_about_lengths_reserve_nothing(data: bytes) -> None:
     """Whatever lengths the bytes claim, decoding them stays near their own size."""

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,8 +28,10 @@ from roquet.format import commit_log as fmt
 from roquet.model.message import StoredMessage
 from roquet.runtime.clock import ManualClock
 from roquet.store.config import MessageStoreConfig
+from roquet.store.queue_reader import ReadRequest
 from roquet.store.results import BoundaryType, GetMessageStatus
 from roquet.testing.files import RecordingFiles
+from tests.campaign import examples
 from tests.crash import harness
 from tests.crash.harness import ASYNC, SYNC, Driver, Sent, small_config
 
@@ -149,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
         if queue is None or not living:
             return
         offset = living[-1].queue_offset - back
-        result = self.driver.store.reader.get_message(*key, offset, 8)
+        result = self.driver.store.reader.get_message(ReadRequest(*key, offset, 8))
         end = living[-1].queue_offset + 1
         if offset > end:
             assert result.status is GetMessageStatus.OFFSET_OVERFLOW_BADLY
@@ -272,12 +275,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert [m.body for m in read] == [s.body for s in living], key
 
 
+@pytest.mark.hypothesis
 def test_the_store_does_what_the_model_does() -> None:
     rounds = int(os.environ.get("ROQUET_CRASH_ROUNDS", "1"))
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=150 * rounds,
+            max_examples=examples(150 * rounds),
             stateful_step_count=40,
             phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
         ),

@@ -1,4 +1,4 @@
-"""Requests as bytes for the tests of the lanes of the wire.
+"""Requests as bytes for the tests of the hot path.
 
 Frames are drawn so that plain and unusual ones meet: both codecs, other topics, queues, flags and
 properties, missing, repeated and unknown fields, batches, pulls with and without filters, commits,
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from roquet.format.batch import encode_batch
+from roquet.model.plain_send import RESERVED_NAMES, RESERVED_PREFIXES
 from roquet.remoting.codes import RequestCode
 
 UNIQUE_KEY = "7F00000171E15FFD2B2749B877600000"
@@ -69,10 +70,14 @@ def json_frame(
 
 # --------------------------------------------------------------------------------- strategies
 
+RESERVED = [
+    *RESERVED_NAMES,
+    *(f"{prefix}{end}" for prefix in RESERVED_PREFIXES for end in ("", "X")),
+]
 NAMES = st.sampled_from(
-    ["a", "key", "TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "TRAN_MSG", "POP_CK", "MSG_REGION",
-     "TRACE_ON", "CLUSTER", "INNER_NUM", "TIMER_DELAY_MS", "__SHARDINGKEY", "__CRC32#",
-     "REAL_TOPIC", "PGROUP", "_SYS_MSG_PRIORITY_", "ключ", "x y", "RECONSUME_TIME",
+    [*RESERVED, "a", "key", "TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "TRAN_MSG", "POP_CK",
+     "MSG_REGION", "TRACE_ON", "CLUSTER", "INNER_NUM", "TIMER_DELAY_MS", "__SHARDINGKEY",
+     "__CRC32#", "REAL_TOPIC", "PGROUP", "_SYS_MSG_PRIORITY_", "ключ", "x y", "RECONSUME_TIME",
      "1ST_POP_TIME", "Price"]
 )  # fmt: skip
 VALUES = st.sampled_from(
@@ -130,7 +135,7 @@ ODD: dict[str, list[str]] = {
     "commitOffset": ["3", "-1", "x"],
 }
 ODD["topic"] = ODD["b"]
-TOPIC_NAMES = st.sampled_from(["Orders", "Orders", "Other", "Narrow"])
+TOPIC_NAMES = st.sampled_from(["Orders", "Orders", "Other", "Narrow", "Batched"])
 QUEUE_IDS = st.sampled_from(["0", "0", "1", "2", "3"])
 
 
@@ -319,7 +324,7 @@ PRELUDE = [
     for queue_id in range(queues)
     for number in range(2)
 ]
-"""What makes both sides know their topics, and the lane approve of them."""
+"""What makes both sides know their topics, and the hot path approve of them."""
 
 SEND: Pairs = [
     ("a", "group"), ("b", "Orders"), ("c", "TBW102"), ("d", "4"), ("e", "0"), ("f", "0"),

@@ -1,6 +1,6 @@
 """A broker's processors over a real store, fed with bytes and without sockets.
 
-Two sides, one with a lane of the wire and one without, get the same bytes under the same
+Two sides, one compiled and one on the reference path, get the same bytes under the same
 clock; whatever they answer and write can then be compared.
 """
 
@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from enum import Enum
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import cast
+from tempfile import TemporaryDirectory
+from typing import Generic, NamedTuple, TypeVar, cast
 from unittest.mock import patch
 
+from msgspec import structs
+
 from roquet.broker.config import BrokerConfig
-from roquet.broker.expression_filter import make_filters
-from roquet.broker.lane import WireLane, make_wire_lane
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.hot.path import HotPath, make_hot_path
 from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.send_message import SendMessageProcessor
-from roquet.broker.pure_lane import PureLane, make_pure_lane
 from roquet.broker.service.flow_control import FlowControl
-from roquet.broker.service.pull_request_hold import PullRequestHoldService
-from roquet.broker.stats.broker_stats import BrokerStats
-from roquet.model.host import Host
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.codes import LanguageCode
 from roquet.remoting.connection import Connection
@@ -37,19 +30,25 @@ from roquet.remoting.frame import FrameDecoder, encode_frame
 from roquet.remoting.processor import Port, ProcessorRegistry
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
-from roquet.runtime.randomness import seeded
-from roquet.store.config import MessageStoreConfig
+from roquet.store.config import FlushDiskType, MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
+from tests.table_changes import put_topics
+from tests.unit.broker.components_kit import components_of
 
-STORE_HOST = Host.parse("127.0.0.1:10911")
 TOPICS = ("Orders", "Other", "Narrow")
+BATCHED = "Batched"
+"""A topic with batch consume queues, of which the hot path takes nothing."""
 
+CONFIG = MessageStoreConfig(
+    commit_log_file_bytes=1 << 13,
+    consume_queue_file_bytes=200,
+    index_slots=7,
+    index_entries=60,
+    max_message_bytes=1000,
+)
+SYNC = structs.replace(CONFIG, flush_disk_type=FlushDiskType.SYNC_FLUSH)
 
-class LaneKind(Enum):
-    """The lanes of the wire."""
-
-    COMPILED = "compiled"
-    PURE = "pure"
+T = TypeVar("T")
 
 
 class FakeTransport:
@@ -90,7 +89,7 @@ class FakeTransport:
 def bring(connection: Connection, data: bytes) -> None:
     """Bytes as reads bring them."""
     while data:
-        room = connection.get_buffer(-1)
+        room = connection.input.get_buffer(-1)
         count = min(len(room), len(data))
         room[:count] = data[:count]
         connection.buffer_updated(count)
@@ -103,63 +102,42 @@ class Side:
     Args:
         root: Where its store is.
         config: The store's settings.
-        lane: Which lane it has, if any.
+        is_hot: Whether it is compiled; otherwise everything takes the reference path.
+        files: The store's files; real ones if not given.
     """
 
-    def __init__(self, root: Path, config: MessageStoreConfig, *, lane: LaneKind | None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        config: MessageStoreConfig,
+        *,
+        is_hot: bool,
+        files: Files | None = None,
+    ) -> None:
         self.root = root
         self.clock = ManualClock()
         broker = self.broker_config = BrokerConfig(store_root=str(root))
         clock = self.clock
-        with patch.dict(os.environ, ROQUET_PURE="1" if lane is LaneKind.PURE else "0"):
-            self.store = DefaultMessageStore(root, config, clock=clock)
+        with patch.dict(os.environ, ROQUET_PURE="0" if is_hot else "1"):
+            self.store = DefaultMessageStore(root, config, clock=clock, files=files)
         self.store.load()
         self.store.start(threads=False)
-        self.topics = TopicConfigManager.at(broker, Files(), clock)
-        self.groups = SubscriptionGroupManager.at(broker, Files(), clock)
-        self.offsets = ConsumerOffsetManager.at(broker, Files(), clock)
-        consumers = self.consumers = ConsumerManager(
-            broker, clock, notify=lambda _group, _channels: None
-        )
-        self.flow = FlowControl(broker, clock, is_page_cache_busy=lambda: False)
-        filters = make_filters(broker, Files(), clock, store=self.store, consumers=consumers)
-        hold = PullRequestHoldService(
-            clock, max_offset=self.store.max_offset_in_queue, record_at=self.store.select_one
-        )
-        self.stats = BrokerStats(broker.cluster_name, clock)
-        self.store.dispatcher.arriving.append(hold.notify_arriving)
-        self.sends = SendMessageProcessor(
+        parts = self.parts = components_of(
             broker,
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            clock=clock,
-            store_host=STORE_HOST,
-            flow=self.flow,
-            random=seeded(1),
-            stats=self.stats,
+            self.store,
+            clock,
+            seed=1,
+            flow=FlowControl(broker, clock, is_page_cache_busy=lambda: False),
         )
-        pulls = self.pulls = PullMessageProcessor(
-            broker,
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=consumers,
-            filters=filters,
-            offsets=self.offsets,
-            hold=hold,
-            clock=clock,
-            flow=self.flow,
-            stats=self.stats,
-        )
-        commits = ConsumerManageProcessor(
-            broker,
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=consumers,
-            offsets=self.offsets,
-        )
+        self.topics = parts.topics
+        self.groups = parts.groups
+        self.offsets = parts.offsets
+        self.consumers = parts.consumers
+        self.flow = parts.flow
+        self.stats = parts.stats
+        self.sends = SendMessageProcessor(parts)
+        pulls = self.pulls = PullMessageProcessor(parts)
+        commits = ConsumerManageProcessor(parts)
         self.endpoint = Endpoint(
             ProcessorRegistry(self.sends, pulls, commits),
             RemotingLimits(),
@@ -170,46 +148,33 @@ class Side:
             reads_while_unwritten=False,
         )
         self.endpoint.burst_listeners.append(self._burst_ended)
-        self.lane: WireLane | PureLane | None = None
-        if lane is LaneKind.COMPILED:
-            self.lane = make_wire_lane(
-                broker,
-                store=self.store,
-                topics=self.topics,
-                groups=self.groups,
-                consumers=consumers,
-                offsets=self.offsets,
-                sends=self.sends,
-                pulls=pulls,
-                flow=self.flow,
-                stats=self.stats,
-                clock=clock,
-                store_host=STORE_HOST,
-            )
-            assert self.lane is not None, "the lane is built"
-        elif lane is LaneKind.PURE:
-            self.lane = make_pure_lane(
-                broker,
-                store=self.store,
-                topics=self.topics,
-                sends=self.sends,
-                flow=self.flow,
-                stats=self.stats,
-                clock=clock,
-                store_host=STORE_HOST,
-            )
-            assert self.lane is not None, "the store has its quick way"
-        self.endpoint.lane = self.lane
+        self.hot_path: HotPath | None = None
+        if is_hot:
+            self.hot_path = make_hot_path(parts, self.sends, pulls)
+            assert self.hot_path is not None, "the hot path is built"
+        self.endpoint.hot_path = self.hot_path
+        self._make_topics()
+        self.transports: list[FakeTransport] = []
+
+    def _make_topics(self) -> None:
         for name in TOPICS:
             queues = 1 if name == "Narrow" else 4
-            self.topics.update(
-                TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+            put_topics(
+                self.topics,
+                TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues),
             )
-        self.transports: list[FakeTransport] = []
+        self.store.queues.is_batch_topic = self.topics.has_batch_queues
+        batched = {"+queue.type": "BatchCQ"}
+        put_topics(self.topics, TopicConfig(topic_name=BATCHED, attributes=batched))
 
     def _burst_ended(self) -> None:
         self.store.finish_burst()
         self.flow.end_burst()
+
+    @property
+    def requests_taken(self) -> int:
+        """How many requests the hot path has taken; none without it."""
+        return 0 if self.hot_path is None else self.hot_path.requests_taken
 
     def connect(self, *, port: Port = Port.MAIN) -> Connection:
         """A new connection; the peers of both sides have the same addresses."""
@@ -226,8 +191,20 @@ class Side:
             if connection.is_closed:
                 connection = self.connect(port=port)
             bring(connection, chunk)
+            # Sends that make a topic wait for its file.
+            await self.topics.committed()
             for _ in range(3):
                 await asyncio.sleep(0)
+
+    async def play(
+        self, chunks: Sequence[bytes], *, port: Port = Port.MAIN, wait_ms: int = 0
+    ) -> None:
+        """Feed, flush after a while, and let those who wait for the flush go on."""
+        await self.feed(chunks, port=port)
+        self.clock.advance(wait_ms)
+        self.flush()
+        for _ in range(4):
+            await asyncio.sleep(0)
 
     def flush(self) -> None:
         """What the flush thread would do."""
@@ -247,6 +224,36 @@ class Side:
             for path in sorted((self.root / folder).rglob("*"))
             if path.is_file()
         }
+
+
+class Played(NamedTuple, Generic[T]):
+    """The result of what ran on a side, and the side's files after it was closed."""
+
+    result: T
+    files: dict[str, bytes]
+
+
+def on_both_sides(
+    config: MessageStoreConfig,
+    run: Callable[[Side], Awaitable[T]],
+    *,
+    files: Files | None = None,
+) -> tuple[Played[T], Played[T]]:
+    """Run the same on a side with the hot path, and then on one without."""
+
+    async def on_one(root: str, *, is_hot: bool) -> Played[T]:
+        side = Side(Path(root), config, is_hot=is_hot, files=files)
+        try:
+            result = await run(side)
+        finally:
+            files_left = side.close()
+        return Played(result, files_left)
+
+    with TemporaryDirectory() as first, TemporaryDirectory() as second:
+        return (
+            asyncio.run(on_one(first, is_hot=True)),
+            asyncio.run(on_one(second, is_hot=False)),
+        )
 
 
 def _frames(data: bytes) -> list[bytes]:

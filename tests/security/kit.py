@@ -14,6 +14,8 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from roquet.remoting.codec import decode_command, encode_command
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.command import RemotingCommand
@@ -30,6 +32,10 @@ MEMORY_GROWTH_MAX_BYTES = 160 << 20
 
 TRACES = ("Traceback", 'File "', "\n  at ", ".py", "roquet.", "/store", "site-packages")
 """What no peer may read about our inside."""
+
+at_broker = pytest.mark.parametrize("scene", ["broker"], indirect=True)
+
+_LIMITED = 'ulimit -n "$1" && shift && exec "$@"'
 
 
 class Victim:
@@ -50,10 +56,12 @@ class Victim:
         self._process = process
 
     @classmethod
-    async def start(cls, kind: str, folder: Path) -> Self:
+    async def start(cls, kind: str, folder: Path, *, open_files: int | None = None) -> Self:
+        """Start a process, if wanted with a limit of open files that it cannot raise."""
+        limited = () if open_files is None else ("sh", "-c", _LIMITED, "sh", str(open_files))
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.security.victim", kind, str(folder)),
+                *(*limited, sys.executable, "-m", "tests.security.victim", kind, str(folder)),
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
                 stdin=asyncio.subprocess.PIPE,
@@ -85,6 +93,10 @@ class Victim:
             with suppress(OSError):  # closed meanwhile
                 count += str(path.readlink()).startswith("socket:")
         return count
+
+    def descriptors(self) -> int:
+        """Descriptors of all kinds."""
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
 
     def anonymous_bytes(self) -> int:
         status = Path(f"/proc/{self._process.pid}/status").read_text()

@@ -83,12 +83,12 @@ async def test_absurd_requests_are_answered_and_forgotten(
         request = create_request(code, opaque=0, body=body, oneway=code in NOT_ANSWERED)
         request.ext_fields = dict(fields)
         if code in NOT_ANSWERED:
-            connection.invoke_oneway(request)
+            connection.sender.invoke_oneway(request)
         else:
-            await connection.invoke(request, timeout_ms=PATIENCE_MS)
+            await connection.sender.invoke(request, timeout_ms=PATIENCE_MS)
     probe = create_request(307, opaque=0)
     probe.ext_fields = {"consumerGroup": "any", "clientId": "c"}
-    assert (await connection.invoke(probe, timeout_ms=PATIENCE_MS)).code == 0
+    assert (await connection.sender.invoke(probe, timeout_ms=PATIENCE_MS)).code == 0
     assert client.remoting.statistics.processor_errors == 0
 
 
@@ -128,5 +128,6 @@ def test_a_body_that_swells_without_end_is_refused() -> None:
     bomb = b"".join(squeezed.compress(bytes(1 << 20)) for _ in range(300)) + squeezed.flush()
     message = ReceivedMessage(topic="T", raw_body=bomb, sys_flag=Compression.ZLIB.sys_flag)
     assert len(bomb) < 1 << 20 < BODY_BYTES_MAX
-    with pytest.raises(BadBody, match="cannot be decompressed"):
-        _ = message.body
+    for _ in range(2):
+        with pytest.raises(BadBody, match="cannot be decompressed"):
+            _ = message.body

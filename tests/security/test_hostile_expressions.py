@@ -13,12 +13,12 @@ from tests.security.kit import (
     Scene,
     Victim,
     assert_tells_nothing,
+    at_broker,
     peer_of,
     pull_fields,
     request,
     send_fields,
 )
-from tests.security.test_hostile_requests import at_broker
 
 EXPRESSIONS = (
     *(
@@ -40,10 +40,13 @@ EXPRESSIONS = (
     *("a > " + "9" * 5_000, "a > 1e99999", "a BETWEEN 6 AND 3", "a > 0x" + "F" * 5_000),
     *("a IN (" + "'x'," * 16_000 + "'x')", " OR ".join(f"a{i} = 1" for i in range(5_000))),
     *("a = 1" + " AND a = 1" * 7_000, "a = '" + "x" * 65_530, "'" * 65_536, "a" * 65_536),
+    *("a = 4" + " OR a = 4" * 511, "a CONTAINS '0x'" + " OR a CONTAINS '0x'" * 511),
+    *("+" * 60_000, "+(" * 30_000, "a = 4.5" + " OR a = 4.5" * 511),
 )
 
 VALUES = (
     *("", "9" * 5_000, "-" + "9" * 5_000, "1e999999", "NaN", "Infinity", "0x10", "1_000", "\u0663"),
+    *("0" * 30_000 + "5", "\u0660" * 10_000 + "5", "0." + "0" * 30_000 + "5"),
     *("5L", "5d", "+5", "5.", ".", " 5", "--5", "9223372036854775808", "1" + "0" * 309, "\x00"),
 )
 

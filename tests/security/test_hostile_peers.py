@@ -105,7 +105,7 @@ async def test_half_frames_wait_without_disturbing(scene: Scene) -> None:
 
 async def test_large_half_frames_of_many_peers_are_bounded(scene: Scene) -> None:
     """Each announces the longest frame, sends most of it and stops; a few are cut off at worst."""
-    scene.memory_max_bytes = 700 * MIB  # the server's own limit for all connections is 512 MiB
+    scene.memory_max_bytes = 190 * MIB  # the server's own limit for all connections is 80 MiB
     data = struct.pack(">iI", MAX_FRAME_BYTES - 4, 10) + bytes(14 * MIB)
     peers = [await Peer.connect(scene.victim) for _ in range(45)]
     await asyncio.gather(*(peer.push(data) for peer in peers))

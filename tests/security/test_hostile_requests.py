@@ -22,13 +22,12 @@ from tests.security.kit import (
     Scene,
     Victim,
     assert_tells_nothing,
+    at_broker,
     peer_of,
     pull_fields,
     request,
     send_fields,
 )
-
-at_broker = pytest.mark.parametrize("scene", ["broker"], indirect=True)
 
 MIB = 1 << 20
 

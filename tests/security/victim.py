@@ -23,14 +23,16 @@ from roquet.namesrv.config import NamesrvConfig
 from roquet.namesrv.namesrv import Namesrv
 from roquet.remoting.server import RemotingServer
 from roquet.runtime.log import LineFormatter
-from roquet.runtime.process import raise_open_files_limit
+from roquet.runtime.open_files import raise_open_files_limit
 from roquet.store.config import MessageStoreConfig
+from tests.patience import NEVER_MS
 from tests.unit.remoting.net_kit import LOOPBACK, serving
 
 STORE = MessageStoreConfig(
     commit_log_file_bytes=32 << 20,
     index_slots=10_000,
     index_entries=40_000,
+    os_page_cache_busy_timeout_ms=NEVER_MS,
 )
 
 
@@ -59,6 +61,7 @@ async def started(kind: str, folder: Path) -> AsyncIterator[tuple[int, RemotingS
                 bind_address=LOOPBACK,
                 store_root=str(folder / "store"),
                 property_filter=True,
+                wait_ms_in_send_queue=NEVER_MS,
             )
             async with Broker(settings, STORE) as broker:
                 yield broker.port, broker._server

@@ -36,7 +36,7 @@ class HeldLake(Lake):
 class HeldWorker(archive.ArchiveWorker):
     """Stops before a range is written, and before its manifest is."""
 
-    def __call__(self, task: ArchiveTask) -> archive.Done:
+    def __call__(self, task: ArchiveTask) -> archive.ArchiveTaskResult:
         HeldLake.stages = Stages(Path(os.environ[_STAGES]))
         HeldLake.stages.come(BEFORE_FILES, task.start)
         setattr(archive, "Lake", HeldLake)  # noqa: B010 - mypy would not have it

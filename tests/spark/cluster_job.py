@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from roquet.cli.spark import spark as spark_command
+from roquet.runtime import compiled
 from roquet.runtime.clock import ManualClock
 from roquet.spark.jobs.archive import archive
 from roquet.spark.jobs.audit import audit
@@ -55,8 +55,8 @@ SOUND = "nothing"
 """The name of the store without a fault."""
 
 MODULES = ["roquet", "roquet.spark.log.reading", "msgspec"]
-if find_spec("roquet._arrow"):
-    MODULES.append("roquet._arrow")
+if compiled.is_built("roquet.spark.log._decoder"):
+    MODULES.append("roquet.spark.log._decoder")
 
 Row = dict[str, Any]
 

@@ -20,6 +20,7 @@ SOURCE = HERE.parent.parent / "src"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -XX:-UsePerfData"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
@@ -48,7 +49,7 @@ def java_is_there() -> bool:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two threads that knows both sources."""
     if not java_is_there():
-        reason = "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
+        reason = "Spark needs Java 17 or newer: apt-get install default-jre-headless"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)

@@ -36,7 +36,7 @@ from tests.spark.broker_killed import (
 from tests.spark.broker_side import forget_commit, send_numbers
 from tests.spark.conftest import QUICK_START
 from tests.spark.stages import Driver, Stages, driver, wait_until
-from tests.unit.spark.jobs.test_archive import BROKER, lake_rows, log_rows
+from tests.unit.spark.jobs.lake_kit import BROKER, lake_rows, log_rows
 from tests.unit.spark.log.kit import mixed_messages, write_store
 
 pytestmark = pytest.mark.slow

@@ -194,7 +194,7 @@ def test_nothing_to_read_is_an_empty_frame(spark: SparkSession, broker: Backgrou
     ("options", "words"),
     [
         ({"startingOffset": "x"}, ["no option 'startingoffset'", "Did you mean 'startingOffsets'"]),
-        ({"startingOffsets": "{"}, ["'startingOffsets'", "no JSON"]),
+        ({"startingOffsets": "{"}, ["'startingOffsets'", "not JSON"]),
         ({"subscribe": "Nothing"}, ["no route for the topic Nothing", "HINT: Create the topic"]),
         ({"startingOffsets": '{"Orders":{"dev":{"7":1}}}'}, ["names queue 7", "They have queue 0"]),
         ({"startingOffsets": '{"Orders":{"dev":{"0":1}}}'}, ["does not name queue 1", "-2 is"]),
@@ -208,7 +208,7 @@ def test_nothing_to_read_is_an_empty_frame(spark: SparkSession, broker: Backgrou
         ),
         ({"subExpression": "n >", "subExpressionType": "SQL92"}, ["SUBSCRIPTION_PARSE_FAILED"]),
         ({"columns": "bdy"}, ["no column 'bdy'", "Did you mean 'body'"]),
-        ({"namesrv": "127.0.0.1:1"}, ["No name server answers", "Are the addresses right"]),
+        ({"namesrv": "127.0.0.1:1"}, ["No name server responds", "Are the addresses right"]),
     ],
 )
 def test_bad_input_is_a_sentence_and_a_hint(

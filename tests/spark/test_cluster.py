@@ -30,7 +30,7 @@ from tests.unit.spark.log.kit import stored_messages, stored_rows
 JOB_TIMEOUT_S = 500
 COUNT = 100
 
-pytestmark = pytest.mark.timeout(JOB_TIMEOUT_S + 100)
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(JOB_TIMEOUT_S + 100)]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Groups against the heads of their queues."""
 
-import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -11,10 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from roquet.admin import Admin
 from roquet.cli.main import roquet
-from roquet.client import PullApi
-from roquet.client.instance import ClientInstance
 from roquet.client.options import ClientOptions
 from roquet.errors import ClientError
 from roquet.model.message_queue import MessageQueue
@@ -23,7 +19,8 @@ from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.lag import lag
 from roquet.spark.jobs.store_config import read_group_offsets
 from roquet.testing.background import background_broker
-from tests.spark.broker_side import Servers, load, send_numbers
+from tests.spark.broker_side import send_numbers
+from tests.spark.lag_kit import check_live, commit
 from tests.unit.spark.log.kit import stored_messages
 
 STORE = Path(__file__).parents[1] / "golden" / "data" / "store-json-clean"
@@ -82,52 +79,6 @@ def test_offsets_that_cannot_be(spark: SparkSession, store: Path) -> None:
     ]
     assert lag(spark, str(store), groups=["nobody"]).numbers == {"queues": 0}
     assert lag(spark, str(store), is_dry_run=True).numbers == {"queues": 2}
-
-
-def commit(broker: Servers, group: str, offsets: dict[MessageQueue, int]) -> None:
-    async def committing() -> None:
-        async with Admin(broker.namesrv) as admin:
-            await admin.groups.create(group)
-        client = await ClientInstance.open(ClientOptions(namesrv=broker.namesrv))
-        try:
-            api = PullApi(client, group)
-            for queue, offset in offsets.items():
-                await api.update_offset(queue, offset)
-        finally:
-            await client.close()
-
-    asyncio.run(committing())
-
-
-def check_live(spark: SparkSession, broker: Servers, broker_name: str, topic: str) -> None:
-    """Two queues with ten messages each; one group has read some of them, and one all."""
-    queues = [MessageQueue(topic, broker_name, queue_id) for queue_id in range(2)]
-    for group, offsets in (("slow", (3, 10)), ("done", (10, 10))):
-        commit(broker, f"{topic}_{group}", dict(zip(queues, offsets, strict=True)))
-    rows = load(spark, broker, topic, columns="queueId,queueOffset,storeTimestamp").collect()
-    times = {
-        (row.queueId, row.queueOffset): round(row.storeTimestamp.timestamp() * 1000) for row in rows
-    }
-    now_ms = max(times.values()) + 60_000
-    age = round((now_ms - times[0, 3]) / 1000, 3)
-    cluster = ClientOptions(namesrv=broker.namesrv)
-    wanted = Wanted(topics=[topic], to_ms=now_ms)
-    report = lag(spark, cluster, wanted=wanted, messages_max=5, seconds_max=3600.0)
-    slow, done = f"{topic}_slow", f"{topic}_done"
-    assert report.table("Groups").rows == [[done, topic, 0, None], [slow, topic, 7, age]]
-    assert report.table("Queues").rows == [
-        [done, topic, broker_name, 0, 10, 10, 0, None],
-        [done, topic, broker_name, 1, 10, 10, 0, None],
-        [slow, topic, broker_name, 0, 3, 10, 7, age],
-        [slow, topic, broker_name, 1, 10, 10, 0, None],
-    ]
-    assert [(each.kind, each.where) for each in report.findings] == [
-        ("behind", f"{slow} at {topic}")
-    ]
-    now = lag(spark, cluster, wanted=Wanted(topics=[topic]), groups=[slow], seconds_max=0.0)
-    seconds = now.table("Groups").rows[0][3]
-    assert isinstance(seconds, float)
-    assert 0 <= seconds < 3600
 
 
 def test_a_live_cluster(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,13 @@ def test_a_running_broker_is_asked(
 
     monkeypatch.setattr(session, "open_session", shared)
     lake = tmp_path / "lake"
-    settings = {"mappedFileSizeCommitLog": 1 << 20, "cleanResourceInterval": 50}
+    # Segments go only after the queues of their messages have been synced.
+    settings = {
+        "mappedFileSizeCommitLog": 1 << 20,
+        "cleanResourceInterval": 50,
+        "flushConsumeQueueThoroughInterval": 50,
+        "archivedFileReservedTime": 0,
+    }
     with background_broker(settings) as broker:
         broker.create_topic("Big", 1)
         # Bodies that the client cannot compress fill segments.

@@ -5,6 +5,7 @@ The layers themselves are contracts of import-linter in pyproject.toml, which `m
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +14,40 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 MAX_FILE_LINES = 800
-MAX_FAST_LANE_LINES = 900
+MAX_COMPILED_LINES = 500
 MAX_FUNCTION_LINES = 100
 
 TEXT_FOLDERS = ("src", "tests", "benchmarks", "examples", "fuzz", "docs", "scripts", ".ci")
-TEXT_SUFFIXES = {"", ".h", ".java", ".md", ".py", ".pyi", ".pyx", ".sh", ".toml", ".xml", ".yaml"}
-TOP_LEVEL_FILES = ("CHANGELOG.md", "Makefile", "README.md", "pyproject.toml", "setup.py")
+TEXT_SUFFIXES = {
+    "",
+    ".h",
+    ".java",
+    ".md",
+    ".pxd",
+    ".py",
+    ".pyi",
+    ".pyx",
+    ".sh",
+    ".toml",
+    ".xml",
+    ".yaml",
+}
+TOP_LEVEL_FILES = (
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "pyproject.toml",
+    "setup.py",
+)
 
 # A path that exists on one machine only has no place in the project.
 MACHINE_PATH = re.compile(r"(?<![\w.$}/~-])/(?:home|root|tmp|work|Users|mnt)/\w")
 LEFT_OVER = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|HA" + r"CK|X" + r"XX)\b")
+
+CYTHON_IMPORT = re.compile(r"\s*(?:from|import|cimport)\s+(roquet(?:\.\w+)+)")
 
 # Where packages come from is the business of the machine that installs them, so an address is
 # either loopback or one of the places that the documents point to.
@@ -89,18 +114,13 @@ def test_no_file_is_too_long() -> None:
     assert too_long == []
 
 
-def test_the_fast_lanes_stay_readable() -> None:
-    lanes = source_files(".pyx")
-    assert sorted(path.name for path in lanes) == [
-        "_arrow.pyx",
-        "_counts.pyx",
-        "_fast.pyx",
-        "_frame.pyx",
-        "_records.pyx",
-        "_sends.pyx",
-        "_wire.pyx",
+def test_no_compiled_module_is_too_long() -> None:
+    too_long = [
+        f"{path.relative_to(ROOT)}: {line_count(path)} lines"
+        for path in source_files(".pyx", ".pxd")
+        if line_count(path) > MAX_COMPILED_LINES
     ]
-    assert all(line_count(path) <= MAX_FAST_LANE_LINES for path in lanes)
+    assert too_long == []
 
 
 def test_no_function_is_too_long() -> None:
@@ -112,6 +132,124 @@ def test_no_function_is_too_long() -> None:
         and (node.end_lineno or node.lineno) - node.lineno >= MAX_FUNCTION_LINES
     ]
     assert too_long == []
+
+
+TEST_MODULE = re.compile(r"(?:^|\.)test_\w+$")
+
+
+def imported_names(path: Path) -> Iterator[tuple[int, str]]:
+    """The line and the full name of every module, or name of a module, that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, each.name) for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.module or ""
+            yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
+
+
+def test_no_module_imports_a_test_module() -> None:
+    """What two test modules share is in a kit, so that either can be moved or deleted alone."""
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in source_files(".py")
+        for line, name in imported_names(path)
+        if TEST_MODULE.search(name)
+    ] == []
+
+
+SERVERS = (
+    "roquet.broker.broker",
+    "roquet.namesrv.namesrv",
+    "roquet.testing.background",
+    "roquet.testing.broker",
+    "tests.integration",
+)
+
+
+def test_unit_tests_start_no_servers() -> None:
+    """Whole brokers and name servers belong to tests/integration."""
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
+        for line, name in imported_names(path)
+        if any(is_below(name, server) for server in SERVERS)
+        and path.name != "test_package.py"  # looks at the function, and calls it nowhere
+    ] == []
+
+
+def package_of(module: str) -> str:
+    """The package, or module, directly below ``roquet`` that a module belongs to."""
+    return module.split(".")[1]
+
+
+def is_below(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
+class Contracts:
+    """What import-linter is told in pyproject.toml; it cannot read Cython."""
+
+    def __init__(self) -> None:
+        pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+        contracts = pyproject["tool"]["importlinter"]["contracts"]
+        layers = next(each for each in contracts if each["type"] == "layers")
+        self.level_of = {
+            name.strip(" ()"): level
+            for level, row in enumerate(reversed(layers["layers"]))
+            for name in row.split("|")
+        }
+        self.outside = set(layers["exhaustive_ignores"])
+        self.forbidden = [
+            (source, target)
+            for each in contracts
+            if each["type"] == "forbidden"
+            for source in each["source_modules"]
+            for target in each["forbidden_modules"]
+            if source != "roquet"
+        ]
+
+    def allow(self, importer: str, imported: str) -> bool:
+        if any(is_below(importer, a) and is_below(imported, b) for a, b in self.forbidden):
+            return False
+        above, below = package_of(importer), package_of(imported)
+        if above == below or {above, below} & self.outside:
+            return True
+        return self.level_of[above] > self.level_of[below]
+
+
+def cython_imports() -> list[tuple[str, str, str]]:
+    """Where, by which module and what of Roquet compiled modules import."""
+    return [
+        (
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()}",
+            ".".join(path.relative_to(ROOT / "src").with_suffix("").parts),
+            match[1],
+        )
+        for path in source_files(".pyx", ".pxd")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if (match := CYTHON_IMPORT.match(line))
+    ]
+
+
+def test_compiled_modules_import_only_downwards() -> None:
+    contracts = Contracts()
+    imports = cython_imports()
+    assert imports
+    assert [where for where, *names in imports if not contracts.allow(*names)] == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("roquet.store._append", "roquet.broker.hot"),
+        ("roquet.client._send", "roquet.broker.hot"),
+        ("roquet.remoting._frame", "roquet.format._record"),
+        ("roquet.spark.log._columns", "roquet.store._append"),
+    ],
+)
+def test_wrong_imports_are_recognised(importer: str, imported: str) -> None:
+    assert not Contracts().allow(importer, imported)
+    assert Contracts().allow(importer, "roquet.model.host")
 
 
 def test_no_path_of_one_machine() -> None:

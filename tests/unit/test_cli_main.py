@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from types import ModuleType
@@ -13,6 +14,7 @@ from roquet.cli.lazy import LazyCommand
 from roquet.cli.main import roquet
 from roquet.cli.output import json_option
 from roquet.errors import ConfigError, NotAStore, RoquetError
+from roquet.runtime import compiled
 
 FAILURE = NotAStore("Not a store.", detail="no commitlog", hint="Name another directory.")
 
@@ -42,14 +44,27 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_version() -> None:
     result = CliRunner().invoke(roquet, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"roquet {package.__version__}\n")
+    said = f"roquet {package.__version__} ({compiled.path_in_use()})\n"
+    assert (result.exit_code, result.output) == (0, said)
 
 
 def test_python_dash_m_is_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "roquet", "--version"], capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"roquet {package.__version__}\n"
+    assert done.stdout == f"roquet {package.__version__} ({compiled.path_in_use()})\n"
+
+
+def test_version_says_that_the_reference_path_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "roquet", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "ROQUET_PURE": "1"},
+    )
+    said = f"roquet {package.__version__} (reference path, slower: ROQUET_PURE is set)\n"
+    assert done.stdout == said
 
 
 def test_help_lists_commands_without_importing_them(monkeypatch: pytest.MonkeyPatch) -> None:

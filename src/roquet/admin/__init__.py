@@ -1,7 +1,9 @@
-"""Administration: what the command line and the dashboard ask of a cluster.
+"""The admin API, used by the command line and the dashboard.
 
 Imports ``roquet.client`` and what is below it; never server code.
 """
+
+from typing import TYPE_CHECKING
 
 from roquet.admin.admin import Admin
 from roquet.admin.clients import Clients
@@ -13,17 +15,18 @@ from roquet.admin.messages import Messages
 from roquet.admin.offsets import Offsets
 from roquet.admin.results import (
     BrokerInfo,
-    Gathered,
     GroupProgress,
     MessagesFound,
     QueueOffsets,
     QueueReset,
+    ServerResults,
     TopicStats,
 )
 from roquet.admin.settings import Settings
 from roquet.admin.stats import Stats, StatsName
 from roquet.admin.topics import Topics
 from roquet.admin.tracks import MessageTrack, TrackType
+from roquet.runtime.deprecation import deprecated_names
 
 __all__ = [
     "Admin",
@@ -31,7 +34,6 @@ __all__ = [
     "Clients",
     "Clusters",
     "DeadLetters",
-    "Gathered",
     "GroupProgress",
     "Groups",
     "KvValues",
@@ -41,6 +43,7 @@ __all__ = [
     "Offsets",
     "QueueOffsets",
     "QueueReset",
+    "ServerResults",
     "Settings",
     "Stats",
     "StatsName",
@@ -48,3 +51,6 @@ __all__ = [
     "Topics",
     "TrackType",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__, {"Gathered": "ServerResults"})

@@ -1,6 +1,6 @@
 """Administration of a cluster, Roquet's or Apache RocketMQ's.
 
-Owns :class:`Admin`, the one administration that the command line, the dashboard and tests share.
+Owns :class:`Admin`, the one admin API that the command line, the dashboard and tests share.
 Each of its areas is a module beside this one.
 """
 
@@ -19,7 +19,7 @@ from roquet.admin.offsets import Offsets
 from roquet.admin.settings import Settings
 from roquet.admin.stats import Stats
 from roquet.admin.topics import Topics
-from roquet.admin.tracks import Tracks
+from roquet.admin.tracks import MessageTracker
 from roquet.client import ClientInstance, ClientOptions
 from roquet.client.lifetime import Lifetime
 from roquet.runtime.clock import Clock
@@ -32,28 +32,28 @@ DEFAULT_TIMEOUT_MS = 5_000
 class Admin(Lifetime):
     """Administers a cluster.
 
-    A call that goes to several servers asks all of them at once. One that looks gives what was
-    found beside who failed; one that changes something raises
-    :class:`~roquet.errors.BrokersFailed`, which says who did it and who did not.
+    A call to several servers asks all of them at once. A query returns the results and the
+    failures; a change that fails somewhere raises :class:`~roquet.errors.BrokersFailed`, which says
+    which servers succeeded and which failed.
 
-    Topics and groups have the names that they have on the brokers, with their namespace.
+    Topics and groups go by their names on the brokers, including the namespace.
 
     Args:
-        client: The name servers (``host:port``, several with semicolons, or a sequence), or all
-            settings of the client, such as keys, TLS and how long a server may take.
-        clock: The time.
+        client: The name servers (``host:port``, separated by semicolons, or a sequence), or all
+            settings of the client, such as keys, TLS and timeouts.
+        clock: The clock.
 
     Attributes:
         clusters: Clusters and brokers.
         topics: Topics.
         groups: Consumer groups.
-        offsets: How far groups are, and moving them.
+        offsets: The progress of groups, and resetting it.
         clients: Connected producers and consumers.
-        messages: Messages by id, key, time and place.
+        messages: Messages by id, key, time and offset.
         dead_letters: Messages that groups could not consume.
         stats: Counters of brokers.
         settings: Settings of brokers and name servers.
-        kv: Values that name servers keep.
+        kv: The key-value config of name servers.
 
     Raises:
         ConfigError: A setting cannot be used.
@@ -82,14 +82,16 @@ class Admin(Lifetime):
         self.groups = Groups(self._calls, self.topics)
         self.offsets = Offsets(self._calls)
         self.clients = Clients(self._calls)
-        self.messages = Messages(self._calls, Tracks(self.topics, self.clients, self.offsets))
+        self.messages = Messages(
+            self._calls, MessageTracker(self.topics, self.clients, self.offsets)
+        )
         self.dead_letters = DeadLetters(self.topics, self.messages, self.clients)
         self.stats = Stats(self._calls)
         self.settings = Settings(self._calls)
 
     @property
     def calls(self) -> Calls:
-        """What asks single servers, for tools that need their answers as they are.
+        """Requests to single servers, for tools that need the raw responses.
 
         Example:
             info = await admin.calls.cluster_info()
@@ -97,7 +99,7 @@ class Admin(Lifetime):
         return self._calls
 
     async def start(self) -> None:
-        """Start; ``async with`` does it. Nothing is asked yet.
+        """Start; ``async with`` does it. No request is sent yet.
 
         Example:
             other = Admin(namesrv)

@@ -1,9 +1,9 @@
-"""Who is asked, and how: what all areas of administration share.
+"""Requests to brokers and name servers, shared by all areas of the admin API.
 
-Owns the choice of brokers and the gathering of their answers. Who is in the cluster is asked of a
-name server each time, so that a broker that came or left a moment ago counts.
+Chooses the brokers and gathers their responses. Each call asks a name server for the members of the
+cluster, so that brokers that just joined or left are taken into account.
 
-Names of topics and groups are those of the brokers, with their namespace: an administrator sees
+Topics and groups go by their names on the brokers, including the namespace: an administrator sees
 all of them.
 """
 
@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import NamedTuple, TypeVar
 
-from roquet.admin.results import BrokerInfo, Gathered
+from roquet.admin.results import BrokerInfo, ServerResults
 from roquet.client import ClientInstance, PullApi
-from roquet.client.answers import SUCCESS_ONLY, refused
 from roquet.client.names import TOOLS_GROUP
+from roquet.client.response_errors import SUCCESS_ONLY, refused
 from roquet.errors import ClientClosed, NoRoute, NotFound, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body
@@ -32,17 +32,17 @@ _T = TypeVar("_T")
 
 
 class Target(NamedTuple):
-    """A broker to ask; without an address it cannot be asked."""
+    """A broker to send requests to; without an address it is unreachable."""
 
     name: str
     address: str | None
 
 
 class Calls:
-    """Asks name servers and brokers.
+    """Sends requests to name servers and brokers.
 
     Args:
-        timeout_ms: How long each of them may take.
+        timeout_ms: The timeout of each request.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -64,11 +64,11 @@ class Calls:
 
     @property
     def is_attached(self) -> bool:
-        """Whether there is a client."""
+        """Whether a client is attached."""
         return self._client is not None
 
     def attach(self, client: ClientInstance | None) -> None:
-        """Take or drop the client."""
+        """Set or remove the client."""
         self._client = client
 
     # ------------------------------------------------------------------------- name servers
@@ -76,13 +76,13 @@ class Calls:
     async def name_server(
         self, code: RequestCode, header: Header | None = None, *, body: bytes = b""
     ) -> RemotingCommand:
-        """Ask one name server, whichever answers."""
+        """Send a request to the first name server that responds."""
         return await self.client.name_servers.ask(code, header, body=body)
 
     async def name_server_if_found(
         self, code: RequestCode, header: Header | None = None
     ) -> RemotingCommand | None:
-        """As :meth:`name_server`; ``None`` if it has nothing of that name."""
+        """As :meth:`name_server`; ``None`` if the name server has no such entry."""
         answer = await self.client.name_servers.invoke(code, header)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -92,20 +92,20 @@ class Calls:
 
     async def name_servers(
         self, code: RequestCode, header: Header | None = None, *, body: bytes = b""
-    ) -> Gathered[RemotingCommand]:
-        """Ask every name server: they do not tell each other."""
+    ) -> ServerResults[RemotingCommand]:
+        """Send a request to every name server: they do not share their state."""
         targets = [Target(address, address) for address in self.client.name_servers.addresses]
         return await self.gather(
             targets, lambda address: self.ask(address, code, header, body=body)
         )
 
     async def cluster_info(self) -> ClusterInfo:
-        """The clusters and their brokers."""
+        """Return the clusters and their brokers."""
         answer = await self.name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return decode_body(ClusterInfo, answer.body)
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Where a topic is now."""
+        """Return the current route of a topic."""
         return await self.client.routes.ask(topic)
 
     # ------------------------------------------------------------------------------ brokers
@@ -120,7 +120,7 @@ class Calls:
         accept: Container[int] = SUCCESS_ONLY,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """Ask one server."""
+        """Send a request to one server."""
         return await self.client.ask(
             address,
             code,
@@ -139,21 +139,21 @@ class Calls:
         *,
         timeout_ms: int | None = None,
     ) -> _T:
-        """Ask one server for a body."""
+        """Send a request to one server, and return the body of the response."""
         answer = await self.ask(address, code, header, timeout_ms=timeout_ms)
         return decode_body(kind, answer.body)
 
     async def gather(
         self, targets: Iterable[Target], call: Callable[[str], Awaitable[_T]]
-    ) -> Gathered[_T]:
-        """Ask several at once; what fails is noted, not raised."""
+    ) -> ServerResults[_T]:
+        """Send requests to several servers at once; failures are collected, not raised."""
         answers: dict[str, _T] = {}
         failures: dict[str, RoquetError] = {}
 
         async def one(target: Target) -> None:
             if target.address is None:
                 failures[target.name] = NoRoute(
-                    f"{target.name} has no master", hint="Start it, or look at its slaves."
+                    f"{target.name} has no master", hint="Start it, or query its slaves."
                 )
                 return
             try:
@@ -162,12 +162,12 @@ class Calls:
                 failures[target.name] = error
 
         await asyncio.gather(*(one(target) for target in targets))
-        return Gathered(
+        return ServerResults(
             answers=dict(sorted(answers.items())), failures=dict(sorted(failures.items()))
         )
 
     async def brokers(self) -> list[BrokerInfo]:
-        """Every broker process, sorted."""
+        """Return every broker process, sorted."""
         info = await self.cluster_info()
         clusters = {
             name: cluster
@@ -191,11 +191,11 @@ class Calls:
     async def masters(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[Target]:
-        """The masters of all clusters, of one, or one broker by its name or address.
+        """Return the masters of all clusters or of one, or one broker by its name or address.
 
         Raises:
             NotFound: There is no such cluster or broker, or no broker at all.
-            ConfigError: The address is none.
+            ConfigError: The address is invalid.
         """
         if broker is not None and ":" in broker:
             split_address(broker)
@@ -218,7 +218,7 @@ class Calls:
         return [Target(name, address) for name, address in masters.items()]
 
     async def brokers_of_topic(self, topic: str) -> list[Target]:
-        """The brokers of a topic: the master of each name, or a slave while there is none.
+        """Return the brokers of a topic: for each name the master, or a slave if there is none.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -226,11 +226,11 @@ class Calls:
         return targets_of(await self.route(topic))
 
     async def broker_of(self, topic: str, broker_name: str) -> str:
-        """The address of one of them.
+        """Return the address of one of the brokers of a topic.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That one does not have it.
+            NotFound: That broker does not have the topic.
         """
         targets = await self.brokers_of_topic(topic)
         check_known("broker", broker_name, [each.name for each in targets])
@@ -240,7 +240,7 @@ class Calls:
         return address
 
     async def topic_api(self, topic: str) -> PullApi:
-        """What asks about single queues of a topic; its route is known then.
+        """Return the API for single queues of a topic, after fetching its route.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -249,23 +249,23 @@ class Calls:
         return PullApi(self.client, TOOLS_GROUP)
 
     async def queue_api(self, queue: MessageQueue) -> PullApi:
-        """What asks about one queue.
+        """Return the API for one queue.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
         """
         await self.broker_of(queue.topic, queue.broker_name)
         return await self.topic_api(queue.topic)
 
 
 def targets_of(route: TopicRouteData) -> list[Target]:
-    """The brokers of a route: the master of each name, or a slave while there is none."""
+    """Return the brokers of a route: for each name the master, or a slave if there is none."""
     return [Target(each.broker_name or "", _readable(each)) for each in route.broker_datas]
 
 
 def queues_by_address(topic: str, route: TopicRouteData) -> dict[str, list[MessageQueue]]:
-    """The queues that can be read, by the address of :func:`targets_of`."""
+    """Return the readable queues, by the address of :func:`targets_of`."""
     counts = {each.broker_name: each.read_queue_nums for each in route.queue_datas}
     return {
         target.address: [
@@ -285,15 +285,15 @@ def _readable(data: BrokerData) -> str | None:
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not among the known ones.
+    """Check that a name is among the known ones.
 
     Raises:
-        NotFound: It is not; the error lists those that are.
+        NotFound: It is not; the error lists the known names.
     """
     names = sorted(set(known))
     if name not in names:
         raise NotFound(
             f"There is no {kind} {name}",
             detail=f"known: {', '.join(names) or 'none'}",
-            hint="Look at the name, and whether its brokers are registered.",
+            hint="Check the name, and that its brokers are registered.",
         )

@@ -1,4 +1,4 @@
-"""Clients that are connected: who they are, and what they say themselves.
+"""Connected clients: their ids, and what they report about themselves.
 
 Owns :class:`Clients`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from roquet.admin.calls import Calls
 from roquet.admin.offsets import CLIENT_TIMEOUT_MS
-from roquet.admin.results import Gathered
+from roquet.admin.results import ServerResults
 from roquet.client import ReceivedMessage
 from roquet.errors import BrokerRefused, NotFound, RoquetError
 from roquet.remoting.bodies.client import (
@@ -37,10 +37,10 @@ class Clients:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def consumers(self, group: str) -> Gathered[ConsumerConnection]:
-        """The clients of a consumer group and what they subscribe to, on each broker.
+    async def consumers(self, group: str) -> ServerResults[ConsumerConnection]:
+        """Return the clients and subscriptions of a consumer group, on each broker.
 
-        A broker to which none is connected gives an answer without connections.
+        A broker without connected clients returns no connections.
 
         Example:
             found = await admin.clients.consumers("billing")
@@ -57,10 +57,10 @@ class Clients:
 
         return await self._calls.gather(await self._calls.masters(), ask)
 
-    async def producers(self, group: str) -> Gathered[ProducerConnection]:
-        """The clients of a producer group, on each broker.
+    async def producers(self, group: str) -> ServerResults[ProducerConnection]:
+        """Return the clients of a producer group, on each broker.
 
-        A broker to which none is connected gives an answer without connections.
+        A broker without connected clients returns no connections.
 
         Example:
             found = await admin.clients.producers("shop")
@@ -72,7 +72,7 @@ class Clients:
             try:
                 return await self._calls.ask_body(ProducerConnection, address, code, header)
             except BrokerRefused as error:
-                # A group that is not there has no response code of its own.
+                # There is no response code of its own for an unknown group.
                 if "not exist" in error.remark:
                     return ProducerConnection()
                 raise
@@ -81,8 +81,8 @@ class Clients:
 
     async def all_producers(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[dict[str, list[ProducerInfo]]]:
-        """The clients of all producer groups, on each broker and by group.
+    ) -> ServerResults[dict[str, list[ProducerInfo]]]:
+        """Return the clients of all producer groups, by broker and group.
 
         Example:
             found = await admin.clients.all_producers()
@@ -97,15 +97,15 @@ class Clients:
         return await self._calls.gather(targets, ask)
 
     async def consumer_ids(self, group: str) -> list[str]:
-        """The ids of a consumer group's clients on all brokers that answer, sorted.
+        """Return the ids of a consumer group's clients on all brokers that respond, sorted.
 
         Raises:
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             ids = await admin.clients.consumer_ids("billing")
         """
-        found = (await self.consumers(group)).partial(f"Looking for clients of {group}")
+        found = (await self.consumers(group)).partial(f"Listing the clients of {group}")
         return sorted(
             {each.client_id or "" for part in found.values() for each in part.connection_set}
         )
@@ -113,16 +113,16 @@ class Clients:
     async def running_info(
         self, group: str, client_id: str, *, with_stacks: bool = False
     ) -> ConsumerRunningInfo:
-        """How a consumer is, in its own words: its settings, queues, rates.
+        """Return what a consumer reports about itself: settings, queues, rates.
 
         Args:
             group: Its group.
-            client_id: Which client.
-            with_stacks: Whether it shows what its threads do, which takes it some time.
+            client_id: The client.
+            with_stacks: Whether to include the stacks of its threads, which takes some time.
 
         Raises:
             NotFound: No such client is connected to any broker.
-            RoquetError: It does not answer.
+            RoquetError: It does not respond.
 
         Example:
             for client_id in await admin.clients.consumer_ids("billing"):
@@ -143,8 +143,8 @@ class Clients:
         raise failure or _not_connected(group, client_id)
 
     async def _where(self, group: str, client_id: str) -> list[str]:
-        """The addresses of the brokers that a client is connected to."""
-        found = (await self.consumers(group)).partial(f"Looking for clients of {group}")
+        """Return the addresses of the brokers that a client is connected to."""
+        found = (await self.consumers(group)).partial(f"Listing the clients of {group}")
         addresses = {each.name: each.address for each in await self._calls.masters()}
         return [
             address
@@ -156,17 +156,17 @@ class Clients:
     async def consume(
         self, group: str, message: ReceivedMessage, *, client_id: str | None = None
     ) -> ConsumeMessageDirectlyResult:
-        """Have a client of a group consume a message now, whatever its offsets say.
+        """Have a client of a group consume a message now, regardless of its offsets.
 
         Args:
             group: The group.
-            message: A message that an admin found.
-            client_id: Which client; by default the first one that is connected to the broker that
-                has the message.
+            message: A message found with this admin API.
+            client_id: The client; by default the first one connected to the broker that has the
+                message.
 
         Raises:
             NotFound: No such client is connected to the broker that has the message.
-            BrokerRefused: The client did not answer in time.
+            BrokerRefused: The client did not respond in time.
 
         Example:
             for message in (await admin.messages.by_key("Orders", "17")).messages:

@@ -1,4 +1,4 @@
-"""Clusters and brokers: who is there, how they are, and house-keeping.
+"""Clusters and brokers: membership, state, permissions and cleanup.
 
 Owns :class:`Clusters`.
 """
@@ -6,7 +6,7 @@ Owns :class:`Clusters`.
 from __future__ import annotations
 
 from roquet.admin.calls import Calls, check_known
-from roquet.admin.results import BrokerInfo, Gathered
+from roquet.admin.results import BrokerInfo, ServerResults
 from roquet.errors import ClientError
 from roquet.remoting.bodies.broker import EpochEntryCache, HARuntimeInfo, KVTable
 from roquet.remoting.bodies.codec import decode_body
@@ -22,8 +22,8 @@ __all__ = ["Clusters"]
 class Clusters:
     """Clusters and brokers; ``admin.clusters``.
 
-    Where ``cluster`` and ``broker`` can be given, the call goes to the masters of that cluster, or
-    to that broker (by its name, or as ``host:port``), and without both to all masters.
+    Calls with ``cluster`` or ``broker`` go to the masters of that cluster, or to that broker (by
+    its name, or as ``host:port``); without both, to all masters.
 
     Example:
         clusters = await admin.clusters.names()
@@ -33,7 +33,7 @@ class Clusters:
         self._calls = calls
 
     async def names(self) -> dict[str, list[str]]:
-        """By cluster: the names of its brokers, sorted.
+        """Return the names of the brokers of each cluster, sorted.
 
         Example:
             assert await admin.clusters.names() == {"DefaultCluster": ["dev"]}
@@ -44,7 +44,7 @@ class Clusters:
         return {cluster: sorted(names) for cluster, names in found.items()}
 
     async def brokers(self) -> list[BrokerInfo]:
-        """Every broker process, masters and slaves.
+        """Return every broker process, masters and slaves.
 
         Example:
             masters = [each for each in await admin.clusters.brokers() if each.is_master]
@@ -52,7 +52,7 @@ class Clusters:
         return await self._calls.brokers()
 
     async def members(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
-        """The brokers of one name, by id.
+        """Return the brokers with one name, by id.
 
         Example:
             group = await admin.clusters.members("DefaultCluster", "dev")
@@ -66,8 +66,8 @@ class Clusters:
 
     async def runtime(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[dict[str, str]]:
-        """How brokers are: version, rates, disk, queues, by upstream's names.
+    ) -> ServerResults[dict[str, str]]:
+        """Return the runtime info of brokers: version, rates, disk, queues, by upstream's names.
 
         Example:
             found = await admin.clusters.runtime(broker="dev")
@@ -82,8 +82,8 @@ class Clusters:
 
     async def replication(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[HARuntimeInfo]:
-        """How far slaves are behind their masters.
+    ) -> ServerResults[HARuntimeInfo]:
+        """Return how far slaves are behind their masters.
 
         Example:
             found = await admin.clusters.replication()
@@ -97,8 +97,8 @@ class Clusters:
 
     async def epochs(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[EpochEntryCache]:
-        """Which master wrote which part of a log, on brokers with a controller.
+    ) -> ServerResults[EpochEntryCache]:
+        """Return which master wrote which part of the log, on brokers with a controller.
 
         Example:
             found = await admin.clusters.epochs(broker="dev")
@@ -113,13 +113,13 @@ class Clusters:
     # ---------------------------------------------------------------------------- permission
 
     async def forbid_writes(self, broker_name: str) -> int:
-        """Have producers send to other brokers, before this one is stopped; how many topics.
+        """Stop producers from sending to a broker, before its shutdown; returns the topic count.
 
-        Every name server is told. A broker that registers anew is written to again.
+        Applies to every name server. A broker that registers again becomes writable again.
 
         Raises:
             NotFound: There is no such broker.
-            BrokersFailed: Some name servers were not told.
+            BrokersFailed: The request failed on some name servers.
 
         Example:
             count = await admin.clusters.forbid_writes("dev")
@@ -127,16 +127,16 @@ class Clusters:
         check_known("broker", broker_name, [each.name for each in await self.brokers()])
         code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
         header = headers.BrokerNameRequestHeader(broker_name=broker_name)
-        told = (await self._calls.name_servers(code, header)).complete("Taking the permission")
+        told = (await self._calls.name_servers(code, header)).complete("Forbidding writes")
         kind = headers.WipeWritePermOfBrokerResponseHeader
         return max(decode_header(kind, each.ext_fields).wipe_topic_count for each in told.values())
 
     async def allow_writes(self, broker_name: str) -> int:
-        """Have producers send to a broker again; how many topics.
+        """Let producers send to a broker again; returns the number of topics.
 
         Raises:
             NotFound: There is no such broker.
-            BrokersFailed: Some name servers were not told.
+            BrokersFailed: The request failed on some name servers.
 
         Example:
             count = await admin.clusters.allow_writes("dev")
@@ -144,7 +144,7 @@ class Clusters:
         check_known("broker", broker_name, [each.name for each in await self.brokers()])
         code = RequestCode.ADD_WRITE_PERM_OF_BROKER
         header = headers.BrokerNameRequestHeader(broker_name=broker_name)
-        told = (await self._calls.name_servers(code, header)).complete("Giving the permission")
+        told = (await self._calls.name_servers(code, header)).complete("Allowing writes")
         return max(
             decode_header(
                 headers.AddWritePermOfBrokerResponseHeader, each.ext_fields
@@ -152,15 +152,15 @@ class Clusters:
             for each in told.values()
         )
 
-    # ------------------------------------------------------------------------- house-keeping
+    # ------------------------------------------------------------------------------- cleanup
 
     async def clean_expired_queues(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Delete queue files whose messages are gone; the brokers that did.
+        """Delete queue files whose messages are gone; returns the brokers that did.
 
         Raises:
-            BrokersFailed: Some did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             brokers = await admin.clusters.clean_expired_queues()
@@ -170,10 +170,10 @@ class Clusters:
     async def clean_unused_topics(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Delete the queues of topics that are no more; the brokers that did.
+        """Delete the queues of topics that no longer exist; returns the brokers that did.
 
         Raises:
-            BrokersFailed: Some did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             brokers = await admin.clusters.clean_unused_topics(cluster="DefaultCluster")
@@ -187,17 +187,18 @@ class Clusters:
         broker: str | None = None,
         archived_offset: int | None = None,
     ) -> list[str]:
-        """Delete expired files of the log now, not at the set hour; the brokers that do.
+        """Delete expired log files now, not at the set hour; returns the brokers that do.
 
         Args:
             cluster: Only its brokers.
             broker: Only this one.
-            archived_offset: Delete what ends at or before this physical offset instead, however
-                young; only Roquet knows this, Apache RocketMQ deletes what is expired.
+            archived_offset: Instead delete files that end at or before this physical offset, as
+                soon as the broker's archivedFileReservedTime allows. Only Roquet supports this;
+                Apache RocketMQ deletes expired files.
 
         Raises:
-            BrokersFailed: Some do not.
-            ClientError: A broker knows nothing of ``archived_offset``; it deletes what is expired.
+            BrokersFailed: It failed on some brokers.
+            ClientError: A broker ignores ``archived_offset``; it deletes expired files.
 
         Example:
             brokers = await admin.clusters.delete_expired_log(broker="dev")
@@ -215,9 +216,9 @@ class Clusters:
             if decode_header(type(header), answer.ext_fields) != header:
                 raise ClientError(
                     f"The broker {name} deletes segments by their age only.",
-                    detail="it is one of Apache RocketMQ, and was asked to delete what is older "
+                    detail="it runs Apache RocketMQ, and was asked to delete files older "
                     "than its fileReservedTime",
-                    hint="Lower its fileReservedTime, or stop it to have them deleted.",
+                    hint="Lower its fileReservedTime, or stop it to delete them.",
                 )
         return list(answers)
 

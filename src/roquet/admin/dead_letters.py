@@ -1,6 +1,6 @@
-"""Dead letters: messages that a group could not consume, however often it tried.
+"""Dead letters: messages that a group failed to consume too many times.
 
-Owns :class:`DeadLetters`. They are in the topic ``%DLQ%`` with the name of the group.
+Owns :class:`DeadLetters`. They are in the topic ``%DLQ%`` plus the name of the group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DeadLetters:
         self._clients = clients
 
     async def groups(self) -> list[str]:
-        """The groups that have, or had, dead letters, sorted.
+        """Return the groups that have, or had, dead letters, sorted.
 
         Example:
             groups = await admin.dead_letters.groups()
@@ -43,11 +43,11 @@ class DeadLetters:
         ]
 
     async def stats(self, group: str) -> TopicStats:
-        """How many dead letters a group has, by queue.
+        """Return the number of a group's dead letters, by queue.
 
         Raises:
             BadName: No group can have this name.
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             count = (await admin.dead_letters.stats("billing")).messages
@@ -61,17 +61,17 @@ class DeadLetters:
     async def messages(
         self, group: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, max_messages: int = 1_000
     ) -> MessagesFound:
-        """The dead letters of a group, oldest first.
+        """Return the dead letters of a group, oldest first.
 
         Args:
             group: The group.
-            begin_ms: Put aside at or after this time, in milliseconds since the epoch.
-            end_ms: Put aside at or before this time.
+            begin_ms: Stored at or after this time, in milliseconds since the epoch.
+            end_ms: Stored at or before this time.
             max_messages: How many at most.
 
         Raises:
             BadName: No group can have this name.
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             found = await admin.dead_letters.messages("billing", max_messages=10)
@@ -89,7 +89,7 @@ class DeadLetters:
 
         Raises:
             NotFound: No such client is connected to the broker that has the message.
-            BrokerRefused: The client did not answer in time.
+            BrokerRefused: The client did not respond in time.
 
         Example:
             for message in (await admin.dead_letters.messages("billing")).messages:

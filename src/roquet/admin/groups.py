@@ -1,18 +1,20 @@
-"""Consumer groups: their names and settings; making, altering and dropping them.
+"""Consumer groups: their names and settings; creating, changing and deleting them.
 
-Owns :class:`Groups`. How far they are is the business of :mod:`roquet.admin.offsets`, who is
-connected that of :mod:`roquet.admin.clients`.
+Owns :class:`Groups`. Their progress is in :mod:`roquet.admin.offsets`, their connected clients in
+:mod:`roquet.admin.clients`.
 """
 
 from __future__ import annotations
 
 from roquet.admin.calls import Calls
-from roquet.admin.results import Gathered
+from roquet.admin.results import ServerResults
+from roquet.admin.table_pages import PAGE_ENTRIES, read_pages
 from roquet.admin.topics import Topics
 from roquet.client.names import check_group
+from roquet.model.data_version import DataVersion
 from roquet.model.subscription import SubscriptionData, SubscriptionGroupConfig
 from roquet.model.topic import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from roquet.remoting.bodies.codec import encode_body
+from roquet.remoting.bodies.codec import decode_body, encode_body
 from roquet.remoting.bodies.group import (
     GroupForbidden,
     QuerySubscriptionResponseBody,
@@ -20,6 +22,7 @@ from roquet.remoting.bodies.group import (
 )
 from roquet.remoting.bodies.topic import TopicList
 from roquet.remoting.codes import RequestCode
+from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers import admin as headers
 
 __all__ = ["Groups"]
@@ -28,8 +31,8 @@ __all__ = ["Groups"]
 class Groups:
     """Consumer groups; ``admin.groups``.
 
-    Where ``cluster`` and ``broker`` can be given, the call goes to the masters of that cluster, or
-    to that broker (by its name, or as ``host:port``), and without both to all masters.
+    Calls with ``cluster`` or ``broker`` go to the masters of that cluster, or to that broker (by
+    its name, or as ``host:port``); without both, to all masters.
 
     Example:
         names = await admin.groups.names()
@@ -39,13 +42,13 @@ class Groups:
         self._calls = calls
         self._topics = topics
 
-    # -------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------- queries
 
     async def names(self, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
-        """The groups that brokers know, sorted.
+        """Return the groups that brokers know, sorted.
 
         Raises:
-            BrokersFailed: Some brokers do not answer, so that groups may be missing.
+            BrokersFailed: Some brokers do not respond, so groups may be missing.
 
         Example:
             assert "billing" in await admin.groups.names()
@@ -55,8 +58,8 @@ class Groups:
 
     async def configs(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[dict[str, SubscriptionGroupConfig]]:
-        """The settings of all groups on each broker, by name.
+    ) -> ServerResults[dict[str, SubscriptionGroupConfig]]:
+        """Return the settings of all groups on each broker, by name.
 
         Example:
             found = await admin.groups.configs()
@@ -65,15 +68,23 @@ class Groups:
         return await self._calls.gather(targets, self._configs)
 
     async def _configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        found = await self._calls.ask_body(
-            SubscriptionGroupWrapper, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        )
-        return dict(sorted(found.subscription_group_table.items()))
+        async def ask(first: int, version: str) -> RemotingCommand:
+            header = headers.GetAllSubscriptionGroupRequestHeader(
+                group_seq=first, data_version=version, max_group_num=PAGE_ENTRIES
+            )
+            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            return await self._calls.ask(address, code, header)
+
+        def decode(body: bytes) -> tuple[DataVersion, dict[str, SubscriptionGroupConfig]]:
+            found = decode_body(SubscriptionGroupWrapper, body)
+            return found.data_version, found.subscription_group_table
+
+        return dict(sorted((await read_pages(ask, decode, "totalGroupNum")).items()))
 
     async def config(
         self, group: str, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[SubscriptionGroupConfig]:
-        """The settings of a group on each broker; those that do not have it are failures.
+    ) -> ServerResults[SubscriptionGroupConfig]:
+        """Return the settings of a group on each broker; brokers without it are failures.
 
         Example:
             found = await admin.groups.config("billing")
@@ -87,8 +98,8 @@ class Groups:
             lambda address: self._calls.ask_body(SubscriptionGroupConfig, address, code, header),
         )
 
-    async def topics(self, group: str) -> Gathered[list[str]]:
-        """The topics in which a group has committed offsets, on each broker.
+    async def topics(self, group: str) -> ServerResults[list[str]]:
+        """Return the topics in which a group has committed offsets, on each broker.
 
         Example:
             found = await admin.groups.topics("billing")
@@ -101,8 +112,8 @@ class Groups:
 
         return await self._calls.gather(await self._calls.masters(), ask)
 
-    async def subscription(self, group: str, topic: str) -> Gathered[SubscriptionData | None]:
-        """What the clients of a group subscribe to in a topic, on each of its brokers.
+    async def subscription(self, group: str, topic: str) -> ServerResults[SubscriptionData | None]:
+        """Return a group's subscription to a topic, on each broker of the topic.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -119,7 +130,7 @@ class Groups:
 
         return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
 
-    # ------------------------------------------------------------------------------- changing
+    # -------------------------------------------------------------------------------- changes
 
     async def create(
         self,
@@ -132,20 +143,20 @@ class Groups:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Make a group, or set all of its settings anew; the brokers that did.
+        """Create a group, or replace all its settings; returns the brokers that did.
 
         Args:
             group: The group.
             orderly: Whether it consumes in order.
             broadcast: Whether it may broadcast.
-            retry_max_times: How often a message is delivered again before it is put aside.
+            retry_max_times: How often a message is redelivered before it becomes a dead letter.
             retry_queues: How many queues its retry topic has.
-            cluster: The cluster that gets it.
-            broker: The one broker that gets it.
+            cluster: Create it only on this cluster's masters.
+            broker: Create it only on this broker.
 
         Raises:
             BadName: No group can have this name.
-            BrokersFailed: Some brokers did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             await admin.groups.create("shipping", retry_max_times=3)
@@ -166,11 +177,11 @@ class Groups:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Make a group with these settings, or alter it to them; the brokers that did.
+        """Create or update a group with these settings; returns the brokers that did.
 
         Raises:
             BadName: No group can have this name.
-            BrokersFailed: Some brokers did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             found = (await admin.groups.config("billing", broker="dev")).answers["dev"]
@@ -184,7 +195,7 @@ class Groups:
         told = await self._calls.gather(
             targets, lambda address: self._calls.ask(address, code, body=body)
         )
-        return list(told.complete(f"Making the group {config.group_name}"))
+        return list(told.complete(f"Creating the group {config.group_name}"))
 
     async def delete(
         self,
@@ -195,18 +206,19 @@ class Groups:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Drop a group; the brokers that did.
+        """Delete a group; returns the brokers that did.
 
         Args:
             group: The group.
-            clean_offsets: Whether its progress goes too.
-            with_topics: Whether its retries and dead letters go too, in the whole cluster.
-            cluster: The cluster where.
-            broker: The one broker where.
+            clean_offsets: Whether to delete its offsets too.
+            with_topics: Whether to delete its retry and dead-letter topics too, in the whole
+            cluster.
+            cluster: Delete it only on this cluster's masters.
+            broker: Delete it only on this broker.
 
         Raises:
             BadName: No group can have this name.
-            BrokersFailed: Some brokers did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             await admin.groups.create("short-lived")
@@ -221,14 +233,14 @@ class Groups:
         told = await self._calls.gather(
             targets, lambda address: self._calls.ask(address, code, header)
         )
-        names = list(told.complete(f"Dropping the group {group}"))
+        names = list(told.complete(f"Deleting the group {group}"))
         if with_topics:
             for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
                 await self._topics.delete(f"{prefix}{group}", cluster=cluster)
         return names
 
-    async def readable(self, group: str, topic: str) -> Gathered[bool]:
-        """Whether a group may read a topic, on each of its brokers.
+    async def readable(self, group: str, topic: str) -> ServerResults[bool]:
+        """Return whether a group may read a topic, on each broker of the topic.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -239,19 +251,21 @@ class Groups:
         return await self._forbidden(group, topic, readable=None)
 
     async def set_readable(self, group: str, topic: str, *, readable: bool) -> list[str]:
-        """Let a group read a topic, or forbid it; the brokers that do.
+        """Let a group read a topic, or forbid it; returns the brokers that did.
 
         Raises:
             NoRoute: No broker has the topic.
-            BrokersFailed: Some brokers did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             await admin.groups.set_readable("billing", "Orders", readable=True)
         """
         told = await self._forbidden(group, topic, readable=readable)
-        return list(told.complete(f"Setting what {group} may read"))
+        return list(told.complete(f"Setting the permission of {group}"))
 
-    async def _forbidden(self, group: str, topic: str, *, readable: bool | None) -> Gathered[bool]:
+    async def _forbidden(
+        self, group: str, topic: str, *, readable: bool | None
+    ) -> ServerResults[bool]:
         header = headers.UpdateGroupForbiddenRequestHeader(
             group=group, topic=topic, readable=readable
         )

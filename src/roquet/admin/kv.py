@@ -1,6 +1,6 @@
-"""Values that name servers keep for the cluster, by namespace and key.
+"""The key-value config that name servers keep for the cluster.
 
-Owns :class:`KvValues`. Name servers do not tell each other, so every one of them is told.
+Owns :class:`KvValues`. Name servers do not share their state, so changes go to all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from roquet.remoting.headers.base import decode_header
 __all__ = ["ORDER_NAMESPACE", "KvValues"]
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-"""Where the queues of ordered topics are listed, as ``broker:count`` with semicolons."""
+"""Lists the queues of ordered topics, as ``broker:count`` separated by semicolons."""
 
 
 class KvValues:
-    """Values that name servers keep; ``admin.kv``.
+    """The key-value config of name servers; ``admin.kv``.
 
     Example:
         values = await admin.kv.items("colours")
@@ -32,7 +32,7 @@ class KvValues:
         self._calls = calls
 
     async def get(self, namespace: str, key: str) -> str | None:
-        """A value; ``None`` if there is none.
+        """Return a value; ``None`` if there is none.
 
         Example:
             value = await admin.kv.get("colours", "sky")
@@ -44,7 +44,7 @@ class KvValues:
         return decode_header(headers.GetKVConfigResponseHeader, answer.ext_fields).value
 
     async def items(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace.
+        """Return all values of a namespace.
 
         Example:
             ordered = await admin.kv.items("ORDER_TOPIC_CONFIG")
@@ -58,39 +58,39 @@ class KvValues:
 
         Raises:
             BadName: The namespace, the key or the value is blank.
-            BrokersFailed: Some name servers were not told.
+            BrokersFailed: The request failed on some name servers.
 
         Example:
             await admin.kv.set("colours", "sky", "blue")
         """
         for name, text in (("namespace", namespace), ("key", key), ("value", value)):
             if not text.strip():
-                raise BadName(f"The {name} is blank", hint="Give all three.")
+                raise BadName(f"The {name} is blank", hint="Set namespace, key and value.")
         header = headers.PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         told = await self._calls.name_servers(RequestCode.PUT_KV_CONFIG, header)
         told.complete("Setting the value")
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Drop a value on every name server; nothing if there is none.
+        """Delete a value on every name server; does nothing if there is none.
 
         Raises:
-            BrokersFailed: Some name servers were not told.
+            BrokersFailed: The request failed on some name servers.
 
         Example:
             await admin.kv.delete("colours", "sky")
         """
         header = headers.KVKeyRequestHeader(namespace=namespace, key=key)
         told = await self._calls.name_servers(RequestCode.DELETE_KV_CONFIG, header)
-        told.complete("Dropping the value")
+        told.complete("Deleting the value")
 
     async def set_order(self, topic: str, queues: Mapping[str, int]) -> None:
-        """List the queues of an ordered topic; brokers that are not named stay as they are.
+        """List the queues of an ordered topic; entries of other brokers are kept.
 
-        Producers then see these queues even while their broker is away, so that messages of one
-        key never go to another queue.
+        Producers then see these queues even while their broker is unreachable, so that messages
+        with one key never go to another queue.
 
         Raises:
-            BrokersFailed: Some name servers were not told.
+            BrokersFailed: The request failed on some name servers.
 
         Example:
             await admin.kv.set_order("Orders", {"dev": 4})
@@ -101,7 +101,7 @@ class KvValues:
 
 
 def parse_order(text: str) -> dict[str, str]:
-    """The queues of an ordered topic.
+    """Parse the queue counts of an ordered topic.
 
     Example:
         >>> parse_order("broker-a:4;broker-b:8")

@@ -1,6 +1,6 @@
-"""Messages: by id, by key, by time, by place in a queue.
+"""Messages: by id, by key, by time, by offset in a queue.
 
-Owns :class:`Messages`. Nothing is consumed by looking.
+Owns :class:`Messages`. Queries consume nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from msgspec import field
 
 from roquet.admin.calls import Calls, queues_by_address, targets_of
 from roquet.admin.results import MessagesFound
-from roquet.admin.tracks import MessageTrack, Tracks
+from roquet.admin.tracks import MessageTrack, MessageTracker
 from roquet.client import PullApi, PullResult, ReceivedMessage, subscription_of
 from roquet.client.record_reader import read_message
 from roquet.errors import ConfigError, CorruptRecord, NotFound, ProtocolError
@@ -31,7 +31,7 @@ LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 UNIQUE_ID_MATCHES_MAX = 32
 PULL_MESSAGES_MAX = 32
 QUERY_TIMEOUT_FACTOR = 3
-"""A search by key may touch all of a broker's disk; Java's tools give it as much."""
+"""A search by key may read all of a broker's disk; Java's tools allow the same time."""
 
 _OR_NOT_FOUND = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
 
@@ -49,19 +49,19 @@ class Messages:
         found = await admin.messages.by_key("Orders", "17")
     """
 
-    def __init__(self, calls: Calls, tracks: Tracks) -> None:
+    def __init__(self, calls: Calls, tracks: MessageTracker) -> None:
         self._calls = calls
         self._tracks = tracks
 
     # ----------------------------------------------------------------------------------- ids
 
     async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
-        """The message that has an id: the one its producer gave it, or where it is stored.
+        """Return a message by the unique id from its producer, or by its offset message id.
 
         Raises:
             NotFound: There is none.
             NoRoute: No broker has the topic.
-            BrokersFailed: It was not found, and some brokers do not answer.
+            BrokersFailed: It was not found, and some brokers do not respond.
 
         Example:
             message = await admin.messages.by_id("Orders", message_id)
@@ -80,20 +80,20 @@ class Messages:
         try:
             return await self.by_offset_id(message_id)
         except (NotFound, ProtocolError):
-            found.check_complete(f"Looking for {message_id}")
+            found.check_complete(f"Searching for {message_id}")
             raise NotFound(
                 f"There is no message {message_id} in {topic}",
                 hint="It may have expired, or be in another topic.",
             ) from None
 
     async def by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
-        """The message at the place that an id says.
+        """Return the message that an offset message id points to.
 
-        The id names a broker's address; one that is not of the cluster is not asked.
+        The id contains a broker's address; no request goes to one outside the cluster.
 
         Raises:
-            ProtocolError: It is no such id.
-            NotFound: No broker of the cluster has that address, or has nothing there.
+            ProtocolError: The id is invalid.
+            NotFound: No broker of the cluster has that address, or there is no such message.
 
         Example:
             message = await admin.messages.by_offset_id(offset_message_id)
@@ -103,7 +103,7 @@ class Messages:
         brokers = {each.address: each.name for each in await self._calls.brokers()}
         if address not in brokers:
             raise NotFound(
-                f"No broker of the cluster is at {address}, which the id names",
+                f"No broker of the cluster has the address {address} of the id",
                 detail=f"known: {', '.join(brokers)}",
             )
         header = ViewMessageRequestHeader(physical_offset=place.physical_offset)
@@ -130,18 +130,18 @@ class Messages:
         begin_ms: int = 0,
         end_ms: int = LONG_MAX,
     ) -> MessagesFound:
-        """Messages of a topic that have a key, oldest first.
+        """Return the messages of a topic that have a key, oldest first.
 
         Args:
             topic: The topic.
             key: One of the keys of the messages.
-            max_messages: How many each broker may give.
+            max_messages: How many each broker may return.
             begin_ms: Stored at or after this time, in milliseconds since the epoch.
             end_ms: Stored at or before this time.
 
         Raises:
             NoRoute: No broker has the topic.
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             found = await admin.messages.by_key("Orders", "17", max_messages=10)
@@ -155,7 +155,7 @@ class Messages:
             end_timestamp_ms=end_ms,
         )
         found = await self._query(topic, header)
-        # The index knows hashes only, and two keys may share one.
+        # The index stores only hashes, and two keys may share one.
         messages = [each for each in found.messages if each.topic == topic and key in each.keys]
         return MessagesFound(messages=messages, failures=found.failures)
 
@@ -178,31 +178,33 @@ class Messages:
         found = await self._calls.gather(targets_of(route), ask)
         return MessagesFound.of(found.partial(f"Searching {topic}").values(), found.failures)
 
-    # --------------------------------------------------------------------------- time, place
+    # -------------------------------------------------------------------------- time, offset
 
     async def by_time(
         self, topic: str, begin_ms: int, end_ms: int, *, max_messages: int = 1_000
     ) -> MessagesFound:
-        """Messages of a topic that were stored in a span of time, oldest first.
+        """Return the messages of a topic stored in a time range, oldest first.
 
         Args:
             topic: The topic.
             begin_ms: Stored at or after this time, in milliseconds since the epoch.
             end_ms: Stored at or before this time.
-            max_messages: How many at most; when there are more, ``is_cut`` says so, and each queue
-                gives its oldest ones.
+            max_messages: How many at most; if there are more, ``is_cut`` is set, and each queue
+                returns its oldest ones.
 
         Raises:
             ConfigError: The end is before the beginning.
             NoRoute: No broker has the topic.
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             found = await admin.messages.by_time("Orders", 0, 4_102_444_800_000, max_messages=10)
         """
         limit = _checked(max_messages)
         if end_ms < begin_ms:
-            raise ConfigError("The time ends before it begins", detail=f"{begin_ms} to {end_ms}")
+            raise ConfigError(
+                "The time range ends before it begins", detail=f"{begin_ms} to {end_ms}"
+            )
         route = await self._calls.route(topic)
         api = await self._calls.topic_api(topic)
         queues = queues_by_address(topic, route)
@@ -214,17 +216,17 @@ class Messages:
             return messages
 
         found = await self._calls.gather(targets_of(route), look)
-        parts = found.partial(f"Looking through {topic}").values()
+        parts = found.partial(f"Searching {topic}").values()
         return MessagesFound.of(parts, found.failures, max_messages=limit)
 
     async def at(
         self, queue: MessageQueue, queue_offset: int, *, max_messages: int = 1
     ) -> list[ReceivedMessage]:
-        """The messages of a queue from an offset on; fewer, or none, if there are no more.
+        """Return the messages of a queue from an offset on; fewer, or none, at the end.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
 
         Example:
             messages = await admin.messages.at(MessageQueue("Orders", "dev", 0), 0, max_messages=5)
@@ -243,11 +245,11 @@ class Messages:
     async def queue_entries(
         self, queue: MessageQueue, queue_offset: int, *, count: int = 10, group: str | None = None
     ) -> QueryConsumeQueueResponseBody:
-        """The entries of a queue as they are on disk, and whether a group's filter takes them.
+        """Return the entries of a queue as stored, and whether a group's filter matches them.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it, or the queue has no such offset.
+            NotFound: That broker does not have the topic, or the queue has no such offset.
 
         Example:
             entries = await admin.messages.queue_entries(MessageQueue("Orders", "dev", 0), 0)
@@ -266,11 +268,11 @@ class Messages:
         return decode_body(QueryConsumeQueueResponseBody, answer.body)
 
     async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """What became of a message in each group that consumes its topic.
+        """Return whether each group of the topic has consumed a message.
 
         Raises:
             NoRoute: No broker has the topic.
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             message = await admin.messages.by_id("Orders", message_id)
@@ -279,14 +281,14 @@ class Messages:
         return await self._tracks.of(message)
 
     async def resume_check(self, message: ReceivedMessage) -> None:
-        """Have a broker ask again about a half message of which it had given up.
+        """Have a broker resume the transaction checks of a half message that it had given up.
 
         Args:
             message: A message of the topic ``TRANS_CHECK_MAX_TIME_TOPIC``.
 
         Raises:
             NotFound: Its broker is not in the cluster.
-            BrokerRefused: It is no half message.
+            BrokerRefused: It is not a half message.
 
         Example:
             given_up = await admin.messages.by_time("TRANS_CHECK_MAX_TIME_TOPIC", 0, 1)
@@ -306,12 +308,12 @@ class Messages:
 
 def _checked(count: int) -> int:
     if count < 1:
-        raise ConfigError(f"{count} messages are asked for", hint="Ask for one or more.")
+        raise ConfigError(f"{count} messages were requested", hint="Request at least one.")
     return count
 
 
 def received_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
-    """The messages of an answer, one record after the other."""
+    """Decode the messages of a response, one record after the other."""
     found: list[ReceivedMessage] = []
     position = 0
     while position < len(data):
@@ -319,7 +321,8 @@ def received_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
             message = read_message(data, position, broker_name)
         except CorruptRecord as error:
             raise ProtocolError(
-                f"{broker_name} answered with bytes that are no message", detail=error.detail
+                f"A response of {broker_name} contains bytes that are not a message",
+                detail=error.detail,
             ) from error
         found.append(message)
         position += message.store_size
@@ -343,7 +346,7 @@ async def _of_queue(
     messages: list[ReceivedMessage] = []
     while queue_offset < end_offset and len(messages) < limit:
         result = await _pull(api, queue, queue_offset, limit - len(messages))
-        # The search gives the nearest message, which may be a little before the time.
+        # The search returns the nearest message, which may be a little before the time.
         messages += [
             each for each in result.messages if begin_ms <= each.store_timestamp_ms <= end_ms
         ]

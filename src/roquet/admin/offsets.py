@@ -1,8 +1,8 @@
-"""Offsets: how far groups are in their queues, and moving them.
+"""Offsets: the progress of groups in their queues, and resetting it.
 
-Owns :class:`Offsets`. A group is moved by the broker, which tells the group's clients; if they are
-not there, its committed offsets are set. An offset that is merely set while clients run would be
-overwritten by what they commit next, so that is refused.
+Owns :class:`Offsets`. The broker resets a group by notifying its clients; if none is connected, it
+sets the committed offsets. Setting an offset while clients run is refused, because their next
+commit would overwrite it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from roquet.admin.calls import Calls, queues_by_address, targets_of
-from roquet.admin.results import Gathered, GroupProgress, QueueOffsets, QueueReset
+from roquet.admin.results import GroupProgress, QueueOffsets, QueueReset, ServerResults
 from roquet.client import PullApi
 from roquet.errors import BrokerRefused, ConfigError, NotFound
 from roquet.model.message_queue import MessageQueue
@@ -36,16 +36,16 @@ from roquet.remoting.headers.admin import (
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.client import GetConsumerConnectionListRequestHeader
 
-__all__ = ["Offsets", "Place"]
+__all__ = ["Offsets", "ResetTarget"]
 
-Place: TypeAlias = int | Literal["earliest", "latest"]
-"""Where a group is to go on: a time in milliseconds since the epoch, or one of the ends."""
+ResetTarget: TypeAlias = int | Literal["earliest", "latest"]
+"""Where a group continues: a time in milliseconds since the epoch, or one of the ends."""
 
 END_OF_QUEUE_MS = -1
 NOT_COMMITTED = -1
 SERVER_SIDE_RESET = "useServerSideResetOffset"
 CLIENT_TIMEOUT_MS = 15_000
-"""Brokers wait up to ten seconds for clients that they ask."""
+"""Brokers wait up to ten seconds for responses of clients."""
 
 _NOBODY_TO_TELL = frozenset({int(ResponseCode.CONSUMER_NOT_ONLINE), int(ResponseCode.SYSTEM_ERROR)})
 _OR_NOT_FOUND = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
@@ -65,11 +65,11 @@ class Offsets:
     # --------------------------------------------------------------------------------- queues
 
     async def bounds(self, queue: MessageQueue) -> QueueOffsets:
-        """The first and the next offset of a queue.
+        """Return the first and the next offset of a queue.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
 
         Example:
             bounds = await admin.offsets.bounds(MessageQueue("Orders", "dev", 0))
@@ -77,16 +77,16 @@ class Offsets:
         return await _bounds(await self._calls.queue_api(queue), queue)
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
-        """The offset of the message that was stored at a time, or of the next one.
+        """Return the offset of the message stored at a time, or of the next one.
 
         Args:
             queue: The queue.
             timestamp_ms: The time, in milliseconds since the epoch.
-            upper: Of several messages of one time, the last one rather than the first.
+            upper: Whether to return the last rather than the first of several messages of one time.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
 
         Example:
             queue_offset = await admin.offsets.at_time(MessageQueue("Orders", "dev", 0), 0)
@@ -96,11 +96,11 @@ class Offsets:
         return await api.search_offset(queue, timestamp_ms, boundary=boundary)
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
-        """When the first message of a queue was stored; -1 if it has none.
+        """Return when the first message of a queue was stored; -1 if it has none.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
 
         Example:
             queue = MessageQueue("Orders", "dev", 0)
@@ -111,10 +111,10 @@ class Offsets:
     # ------------------------------------------------------------------------------- progress
 
     async def progress(self, group: str, topic: str | None = None) -> GroupProgress:
-        """How far a group is, in one topic or in all of which it committed offsets.
+        """Return a group's progress, in one topic or in all with committed offsets.
 
         Raises:
-            BrokersFailed: No broker answers.
+            BrokersFailed: No broker responds.
 
         Example:
             progress = await admin.offsets.progress("billing", "Orders")
@@ -130,7 +130,7 @@ class Offsets:
         found = await self._calls.gather(
             targets, lambda address: self._calls.ask_body(ConsumeStats, address, code, header)
         )
-        stats = found.partial(f"Looking at the group {group}").values()
+        stats = found.partial(f"Querying the group {group}").values()
         queues = {queue: each for part in stats for queue, each in part.offset_table.items()}
         return GroupProgress(
             group=group,
@@ -141,8 +141,8 @@ class Offsets:
 
     async def all_progress(
         self, *, ordered_only: bool = False, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[ConsumeStatsList]:
-        """How far all groups are, on each broker.
+    ) -> ServerResults[ConsumeStatsList]:
+        """Return the progress of all groups, on each broker.
 
         Example:
             found = await admin.offsets.all_progress()
@@ -155,8 +155,8 @@ class Offsets:
             targets, lambda address: self._calls.ask_body(ConsumeStatsList, address, code, header)
         )
 
-    async def time_spans(self, group: str, topic: str) -> Gathered[list[QueueTimeSpan]]:
-        """When the first, the last and the next message to consume were stored, by queue.
+    async def time_spans(self, group: str, topic: str) -> ServerResults[list[QueueTimeSpan]]:
+        """Return when the first, the last and the next message to consume were stored, by queue.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -175,8 +175,8 @@ class Offsets:
 
     async def of_clients(
         self, group: str, topic: str, *, client_id: str | None = None
-    ) -> Gathered[dict[str, dict[MessageQueue, int]]]:
-        """Offsets as the clients of a group have them in memory: by broker and client id.
+    ) -> ServerResults[dict[str, dict[MessageQueue, int]]]:
+        """Return the offsets that the clients of a group have in memory, by broker and client id.
 
         A broker to which no client of the group is connected is a failure.
 
@@ -200,11 +200,11 @@ class Offsets:
         return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """The committed offset of a group; ``None`` if it has committed nothing there.
+        """Return the committed offset of a group; ``None`` if it has committed nothing there.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
 
         Example:
             queue = MessageQueue("Orders", "dev", 0)
@@ -229,8 +229,8 @@ class Offsets:
 
     async def least_of_others(
         self, topic: str, compare_group: str, *, without: Sequence[str] = ()
-    ) -> Gathered[dict[int, int]]:
-        """The least offsets that other groups committed, by queue id, on each broker.
+    ) -> ServerResults[dict[int, int]]:
+        """Return the lowest offsets that other groups committed, by queue id, on each broker.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -249,15 +249,15 @@ class Offsets:
 
         return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
 
-    # --------------------------------------------------------------------------------- moving
+    # --------------------------------------------------------------------------------- resets
 
-    async def plan_reset(self, group: str, topic: str, to: Place) -> list[QueueReset]:
-        """What :meth:`reset` would do now, without doing it.
+    async def plan_reset(self, group: str, topic: str, to: ResetTarget) -> list[QueueReset]:
+        """Return what :meth:`reset` would do now, without doing it.
 
         Raises:
-            ConfigError: The place is none.
+            ConfigError: ``to`` is invalid.
             NoRoute: No broker has the topic.
-            BrokersFailed: Some brokers do not answer.
+            BrokersFailed: Some brokers do not respond.
 
         Example:
             moves = await admin.offsets.plan_reset("billing", "Orders", "earliest")
@@ -274,7 +274,7 @@ class Offsets:
         return [each for part in found.complete("Planning").values() for each in part]
 
     async def _plan(
-        self, api: PullApi, address: str, group: str, queue: MessageQueue, to: Place
+        self, api: PullApi, address: str, group: str, queue: MessageQueue, to: ResetTarget
     ) -> QueueReset:
         if to == "earliest":
             target = await api.min_offset(queue)
@@ -285,10 +285,10 @@ class Offsets:
         committed = await self._committed(address, group, queue)
         return QueueReset(queue=queue, committed_offset=committed, target_offset=target)
 
-    async def reset(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
-        """Have a group go on somewhere else in a topic; where it does, by queue.
+    async def reset(self, group: str, topic: str, to: ResetTarget) -> dict[MessageQueue, int]:
+        """Reset the offsets of a group in a topic; returns the new offset of each queue.
 
-        Its clients are told if they are there; otherwise what they committed is set.
+        Connected clients are notified; if there are none, the committed offsets are set.
 
         Args:
             group: The group.
@@ -296,10 +296,10 @@ class Offsets:
             to: A time in milliseconds since the epoch, ``"earliest"`` or ``"latest"``.
 
         Raises:
-            ConfigError: The place is none.
+            ConfigError: ``to`` is invalid.
             NoRoute: No broker has the topic.
-            BrokerRefused: The only broker refused, because the group does not exist for instance.
-            BrokersFailed: Some brokers did not; on the others the group has moved.
+            BrokerRefused: The only broker refused, for instance because the group does not exist.
+            BrokersFailed: It failed on some brokers; on the others the group is reset.
 
         Example:
             moved = await admin.offsets.reset("billing", "Orders", "earliest")
@@ -316,7 +316,7 @@ class Offsets:
             try:
                 found = await self._calls.ask(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
             except BrokerRefused as error:
-                # Two refusals mean that there is no client to be told; only one has its own code.
+                # Two refusals mean that no client is connected; only one has its own code.
                 if error.response_code not in _NOBODY_TO_TELL:
                     raise
                 if await self._is_online(address, group):
@@ -330,18 +330,18 @@ class Offsets:
 
         told = await self._calls.gather(targets_of(route), move)
         moved: dict[MessageQueue, int] = {}
-        for table in told.complete(f"Moving the group {group}").values():
+        for table in told.complete(f"Resetting the group {group}").values():
             moved |= table
         return {queue: moved[queue] for queue in sorted(moved)}
 
     async def reset_queue(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Have a group go on at an offset of one queue.
+        """Reset a group to an offset of one queue.
 
         Raises:
-            ConfigError: The queue has no such offset, or clients of the group run and the broker
-                does not tell them of a single queue.
+            ConfigError: The queue has no such offset, or clients of the group are connected and the
+                broker cannot notify them about a single queue.
             NoRoute: No broker has the topic.
-            NotFound: That broker does not have it.
+            NotFound: That broker does not have the topic.
             BrokerRefused: The broker refused.
 
         Example:
@@ -367,10 +367,10 @@ class Offsets:
             )
             await self._calls.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
             return
-        # Such a broker takes the request above as one for all queues.
+        # Such a broker treats the request above as one for all queues.
         if await self._is_online(address, group):
             raise ConfigError(
-                f"Clients of the group {group} run, and would commit their own offset again",
+                f"Clients of the group {group} are running and would overwrite the offset",
                 hint=f"Stop them, set {SERVER_SIDE_RESET} on the broker, or reset the whole topic.",
             )
         await self._commit(address, group, queue, queue_offset)
@@ -395,18 +395,18 @@ class Offsets:
     async def clone(
         self, source_group: str, target_group: str, topic: str, *, offline: bool = True
     ) -> list[str]:
-        """Let a group go on where another one is; the brokers that did.
+        """Copy the offsets of one group to another; returns the brokers that did.
 
         Args:
-            source_group: The group that is followed.
-            target_group: The group that is moved; its clients should not run.
+            source_group: The group to copy from.
+            target_group: The group to copy to; its clients should not run.
             topic: The topic.
             offline: Whether the topic counts even if no client of the source subscribes to it.
 
         Raises:
             NoRoute: No broker has the topic.
-            NotFound: Nothing was committed by the source.
-            BrokersFailed: Some brokers did not.
+            NotFound: The source group has committed nothing.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             await admin.offsets.reset("billing", "Orders", "earliest")
@@ -415,11 +415,11 @@ class Offsets:
         progress = await self._calls.gather(
             await self._calls.masters(), lambda address: self._topics_of(address, source_group)
         )
-        committed = progress.complete(f"Looking at the group {source_group}")
+        committed = progress.complete(f"Querying the group {source_group}")
         if not any(topic in topics for topics in committed.values()):
             raise NotFound(
                 f"The group {source_group} has committed nothing in {topic}",
-                hint="Look at the names of both.",
+                hint="Check both names.",
             )
         header = headers.CloneGroupOffsetRequestHeader(
             source_group=source_group,
@@ -446,7 +446,7 @@ async def _bounds(api: PullApi, queue: MessageQueue) -> QueueOffsets:
     return QueueOffsets(min_offset=first, max_offset=await api.max_offset(queue))
 
 
-def _timestamp_of(to: Place) -> int:
+def _timestamp_of(to: ResetTarget) -> int:
     match to:
         case "earliest":
             return 0
@@ -455,6 +455,6 @@ def _timestamp_of(to: Place) -> int:
         case int() if to >= 0:
             return to
     raise ConfigError(
-        f"{to!r} is no place to go on from",
+        f"Cannot reset to {to!r}",
         hint='Give milliseconds since the epoch, "earliest" or "latest".',
     )

@@ -1,8 +1,8 @@
-"""What administration finds out that no body of the protocol says.
+"""Results of the admin API that are not bodies of the protocol.
 
-Owns :class:`Gathered`, the answers of several servers, and the small structs of the areas. The rest
-of what :class:`~roquet.admin.Admin` gives are bodies of :mod:`roquet.remoting.bodies` and settings
-of :mod:`roquet.model`.
+Owns :class:`ServerResults`, the responses of several servers, and the small structs of the areas.
+Anything else that :class:`~roquet.admin.Admin` returns is a body of :mod:`roquet.remoting.bodies`
+or a setting of :mod:`roquet.model`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from roquet.remoting.bodies.topic import TopicOffset
 
 __all__ = [
     "BrokerInfo",
-    "Gathered",
     "GroupProgress",
     "MessagesFound",
     "QueueOffsets",
     "QueueReset",
+    "ServerResults",
     "TopicStats",
 ]
 
 T = TypeVar("T")
 
 
-class Gathered(Struct, Generic[T], frozen=True, kw_only=True):
-    """What several servers answered, and which did not.
+class ServerResults(Struct, Generic[T], frozen=True, kw_only=True):
+    """The results of several servers, and the failures.
 
     Attributes:
-        answers: By name of the broker, or address of the name server.
-        failures: What went wrong with the others.
+        answers: The results by broker name or name server address.
+        failures: The errors of the other servers.
 
     Example:
-        >>> Gathered(answers={"broker-a": 3, "broker-b": 4}, failures={}).complete("Counting")
+        >>> ServerResults(answers={"broker-a": 3, "broker-b": 4}, failures={}).complete("Counting")
         {'broker-a': 3, 'broker-b': 4}
     """
 
@@ -47,18 +47,18 @@ class Gathered(Struct, Generic[T], frozen=True, kw_only=True):
     failures: dict[str, RoquetError]
 
     def complete(self, what: str) -> dict[str, T]:
-        """The answers, if none is missing.
+        """Return the results if no server failed.
 
         Args:
-            what: What was asked, as the error is to say it.
+            what: The operation, for the error message.
 
         Raises:
-            RoquetError: Only one was asked, and it failed.
+            RoquetError: There was only one server, and it failed.
             BrokersFailed: Some failed.
 
         Example:
             >>> from roquet.errors import ConnectFailed
-            >>> found = Gathered(answers={"a": 3}, failures={"b": ConnectFailed("b is away")})
+            >>> found = ServerResults(answers={"a": 3}, failures={"b": ConnectFailed("b is away")})
             >>> try:
             ...     found.complete("Counting")
             ... except BrokersFailed as error:
@@ -80,18 +80,18 @@ class Gathered(Struct, Generic[T], frozen=True, kw_only=True):
         )
 
     def partial(self, what: str) -> dict[str, T]:
-        """The answers, if there is any; who failed stays in :attr:`failures`.
+        """Return the results if there are any; the rest stays in :attr:`failures`.
 
         Args:
-            what: What was asked, as the error is to say it.
+            what: The operation, for the error message.
 
         Raises:
-            RoquetError: Only one was asked, and it failed.
+            RoquetError: There was only one server, and it failed.
             BrokersFailed: All failed.
 
         Example:
             >>> from roquet.errors import ConnectFailed
-            >>> found = Gathered(answers={"a": 3}, failures={"b": ConnectFailed("b is away")})
+            >>> found = ServerResults(answers={"a": 3}, failures={"b": ConnectFailed("b is away")})
             >>> found.partial("Counting")
             {'a': 3}
         """
@@ -110,7 +110,7 @@ class BrokerInfo(Struct, frozen=True, kw_only=True):
         cluster: Its cluster.
         name: Its name, which its slaves have too.
         broker_id: 0 for a master.
-        address: Where it is.
+        address: Its address.
 
     Example:
         >>> BrokerInfo(cluster="c", name="broker-a", broker_id=0, address="h:1").is_master
@@ -139,7 +139,7 @@ class TopicStats(Struct, frozen=True, kw_only=True):
     Attributes:
         topic: The topic.
         queues: First and next offset of each queue, sorted.
-        put_tps: Messages a second that come in.
+        put_tps: Messages stored per second.
         failures: Brokers whose queues are missing, and why.
 
     Example:
@@ -157,7 +157,7 @@ class TopicStats(Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> int:
-        """How many messages are there to be read.
+        """The number of messages that can be read.
 
         Example:
             stats = await admin.topics.stats("Orders")
@@ -170,7 +170,7 @@ class QueueOffsets(Struct, frozen=True, kw_only=True):
     """The ends of a queue.
 
     Attributes:
-        min_offset: The offset of the first message that is still there.
+        min_offset: The offset of the first message that still exists.
         max_offset: The offset that the next message gets.
 
     Example:
@@ -183,12 +183,12 @@ class QueueOffsets(Struct, frozen=True, kw_only=True):
 
 
 class GroupProgress(Struct, frozen=True, kw_only=True):
-    """How far a group is.
+    """The progress of a group.
 
     Attributes:
         group: The group.
-        queues: By queue, sorted: the offsets of the broker and of the group.
-        consume_tps: Messages a second that go out.
+        queues: The offsets of the broker and of the group by queue, sorted.
+        consume_tps: Messages consumed per second.
         failures: Brokers whose queues are missing, and why.
 
     Example:
@@ -206,7 +206,7 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are not yet consumed.
+        """The number of messages not yet consumed.
 
         Example:
             progress = await admin.offsets.progress("billing")
@@ -216,7 +216,7 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
 
     @property
     def in_flight(self) -> int:
-        """How many of them clients have pulled already.
+        """The number of these that clients have already pulled.
 
         Example:
             progress = await admin.offsets.progress("billing")
@@ -236,12 +236,12 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
 
 
 class QueueReset(Struct, frozen=True, kw_only=True):
-    """Where a group goes on in a queue.
+    """The reset of a group's offset in a queue.
 
     Attributes:
         queue: The queue.
-        committed_offset: Where it was; -1 if it had committed nothing.
-        target_offset: Where it goes on.
+        committed_offset: The old offset; -1 if the group had committed nothing.
+        target_offset: The new offset.
 
     Example:
         >>> reset = QueueReset(queue=MessageQueue("Orders", "broker-a", 0), committed_offset=9,
@@ -256,7 +256,7 @@ class QueueReset(Struct, frozen=True, kw_only=True):
 
     @property
     def is_move(self) -> bool:
-        """Whether that is another place.
+        """Whether the offset changes.
 
         Example:
             plan = await admin.offsets.plan_reset("billing", "Orders", "earliest")
@@ -269,9 +269,9 @@ class MessagesFound(Struct, frozen=True, kw_only=True):
     """Messages that a search found.
 
     Attributes:
-        messages: The messages, by the time at which they were stored.
+        messages: The messages, sorted by store time.
         failures: Brokers whose messages are missing, and why.
-        is_cut: Whether there are more than were asked for.
+        is_cut: Whether there are more than the limit.
 
     Example:
         >>> late = ReceivedMessage(topic="T", raw_body=b"2", store_timestamp_ms=9)
@@ -293,7 +293,7 @@ class MessagesFound(Struct, frozen=True, kw_only=True):
         *,
         max_messages: int | None = None,
     ) -> MessagesFound:
-        """Sort what brokers gave, and cut what is too much.
+        """Merge and sort the messages of brokers, up to the limit.
 
         Example:
             >>> MessagesFound.of([], {}).messages
@@ -307,10 +307,10 @@ class MessagesFound(Struct, frozen=True, kw_only=True):
         return cls(messages=messages[:max_messages], failures=failures, is_cut=is_cut)
 
     def check_complete(self, what: str) -> None:
-        """Raise if some brokers did not answer.
+        """Raise if some brokers did not respond.
 
         Args:
-            what: What was asked, as the error is to say it.
+            what: The operation, for the error message.
 
         Raises:
             RoquetError: One failed.
@@ -319,4 +319,4 @@ class MessagesFound(Struct, frozen=True, kw_only=True):
         Example:
             >>> MessagesFound(messages=[]).check_complete("Searching")
         """
-        Gathered[None](answers={}, failures=self.failures).complete(what)
+        ServerResults[None](answers={}, failures=self.failures).complete(what)

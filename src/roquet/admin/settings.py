@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from roquet.admin.calls import Calls
-from roquet.admin.results import Gathered
+from roquet.admin.results import ServerResults
 from roquet.errors import ConfigError
 from roquet.model.properties_text import format_properties, parse_properties
 from roquet.remoting.codes import RequestCode
@@ -29,8 +29,8 @@ class Settings:
 
     async def brokers(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[dict[str, str]]:
-        """The settings of brokers, by key.
+    ) -> ServerResults[dict[str, str]]:
+        """Return the settings of brokers, by key.
 
         Example:
             found = await admin.settings.brokers(broker="dev")
@@ -49,10 +49,10 @@ class Settings:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change settings of brokers, all of the given ones or none; the brokers that did.
+        """Change settings of brokers, all or none of them; returns the brokers that did.
 
         Raises:
-            ConfigError: No setting is given, or one cannot be written.
+            ConfigError: No setting is given, or one cannot be encoded.
             PermissionRefused: The setting may not be changed while the broker runs.
             BrokersFailed: Some brokers refused; the others have changed theirs.
 
@@ -67,21 +67,21 @@ class Settings:
         )
         return list(told.complete("Changing settings"))
 
-    async def name_servers(self) -> Gathered[dict[str, str]]:
-        """The settings of all name servers, by key.
+    async def name_servers(self) -> ServerResults[dict[str, str]]:
+        """Return the settings of all name servers, by key.
 
         Example:
             found = await admin.settings.name_servers()
         """
         found = await self._calls.name_servers(RequestCode.GET_NAMESRV_CONFIG)
         answers = {name: _settings(answer) for name, answer in found.answers.items()}
-        return Gathered(answers=answers, failures=found.failures)
+        return ServerResults(answers=answers, failures=found.failures)
 
     async def set_name_servers(self, settings: Mapping[str, str]) -> list[str]:
-        """Change settings of all name servers; those that did.
+        """Change settings of all name servers; returns those that did.
 
         Raises:
-            ConfigError: No setting is given, or one cannot be written.
+            ConfigError: No setting is given, or one cannot be encoded.
             PermissionRefused: The setting may not be changed while the name server runs.
             BrokersFailed: Some refused; the others have changed theirs.
 
@@ -99,7 +99,7 @@ def _settings(answer: RemotingCommand) -> dict[str, str]:
 
 def _text(settings: Mapping[str, str]) -> bytes:
     if not settings:
-        raise ConfigError("No setting is given", hint="Name a key and its value.")
+        raise ConfigError("No setting is given", hint="Give at least one key and its value.")
     for key, value in settings.items():
         if not key.strip() or any(mark in key for mark in "=:\\\r\n \t") or "\n" in value:
             raise ConfigError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from roquet.admin.calls import Calls
-from roquet.admin.results import Gathered
+from roquet.admin.results import ServerResults
 from roquet.errors import BrokerRefused
 from roquet.remoting.bodies.broker import BrokerStatsData
 from roquet.remoting.codes import RequestCode
@@ -18,10 +18,10 @@ __all__ = ["Stats", "StatsName"]
 
 
 class StatsName(Enum):
-    """Counters that brokers have; the value is the name on the wire.
+    """The counters of brokers; the value is the name on the wire.
 
-    Those of topics have the topic as key, those of groups ``topic@group``, those of brokers the
-    name of the cluster.
+    The key of a topic counter is the topic, of a group counter ``topic@group``, of a broker counter
+    the name of the cluster.
 
     Example:
         found = await admin.stats.view(StatsName.TOPIC_PUT_SIZE, "Orders")
@@ -40,7 +40,7 @@ class StatsName(Enum):
 class Stats:
     """Counters of brokers; ``admin.stats``.
 
-    A broker that has not counted anything yet under a name gives an answer without values.
+    A broker that has not counted anything under a name yet returns no values.
 
     Example:
         found = await admin.stats.topic_puts("Orders")
@@ -56,8 +56,8 @@ class Stats:
         *,
         cluster: str | None = None,
         broker: str | None = None,
-    ) -> Gathered[BrokerStatsData]:
-        """One counter, on each broker.
+    ) -> ServerResults[BrokerStatsData]:
+        """Return one counter, on each broker.
 
         Example:
             found = await admin.stats.view("BROKER_PUT_NUMS", "DefaultCluster")
@@ -71,7 +71,7 @@ class Stats:
             try:
                 return await self._calls.ask_body(BrokerStatsData, address, code, header)
             except BrokerRefused as error:
-                # A counter that is not there has no response code of its own.
+                # There is no response code of its own for an unknown counter.
                 if "not exist" in error.remark:
                     return BrokerStatsData()
                 raise
@@ -79,8 +79,8 @@ class Stats:
         targets = await self._calls.masters(cluster=cluster, broker=broker)
         return await self._calls.gather(targets, ask)
 
-    async def topic_puts(self, topic: str) -> Gathered[BrokerStatsData]:
-        """Messages that came in, on each broker.
+    async def topic_puts(self, topic: str) -> ServerResults[BrokerStatsData]:
+        """Return the counter of stored messages, on each broker.
 
         Example:
             found = await admin.stats.topic_puts("Orders")
@@ -88,8 +88,8 @@ class Stats:
         """
         return await self.view(StatsName.TOPIC_PUT_NUMS, topic)
 
-    async def group_gets(self, group: str, topic: str) -> Gathered[BrokerStatsData]:
-        """Messages of a topic that a group got, on each broker.
+    async def group_gets(self, group: str, topic: str) -> ServerResults[BrokerStatsData]:
+        """Return the counter of messages of a topic that a group got, on each broker.
 
         Example:
             found = await admin.stats.group_gets("billing", "Orders")

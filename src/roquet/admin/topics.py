@@ -1,4 +1,4 @@
-"""Topics: their names, queues and settings; making, altering and dropping them.
+"""Topics: their names, queues and settings; creating, changing and deleting them.
 
 Owns :class:`Topics`.
 """
@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from roquet.admin.calls import Calls, Target
 from roquet.admin.kv import ORDER_NAMESPACE, KvValues
-from roquet.admin.results import Gathered, TopicStats
+from roquet.admin.results import ServerResults, TopicStats
+from roquet.admin.table_pages import PAGE_ENTRIES, read_pages
 from roquet.client.names import check_topic
 from roquet.errors import ConfigError, NoRoute
+from roquet.model.data_version import DataVersion
 from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from roquet.remoting.bodies.codec import decode_body
@@ -25,6 +27,7 @@ from roquet.remoting.bodies.topic import (
     TopicStatsTable,
 )
 from roquet.remoting.codes import RequestCode
+from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers import admin as headers
 from roquet.remoting.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
@@ -40,8 +43,8 @@ ROUTE_POLL_MS = 50
 class Topics:
     """Topics; ``admin.topics``.
 
-    Where ``cluster`` and ``broker`` can be given, the call goes to the masters of that cluster, or
-    to that broker (by its name, or as ``host:port``), and without both to all masters.
+    Calls with ``cluster`` or ``broker`` go to the masters of that cluster, or to that broker (by
+    its name, or as ``host:port``); without both, to all masters.
 
     Example:
         names = await admin.topics.names()
@@ -51,10 +54,10 @@ class Topics:
         self._calls = calls
         self._kv = kv
 
-    # -------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------- queries
 
     async def names(self, *, cluster: str | None = None) -> list[str]:
-        """The topics that have a route, sorted; retry and dead-letter topics among them.
+        """Return the topics that have a route, sorted, including retry and dead-letter topics.
 
         Example:
             assert "Orders" in await admin.topics.names(cluster="DefaultCluster")
@@ -67,7 +70,7 @@ class Topics:
         return sorted(decode_body(TopicList, answer.body).topic_list)
 
     async def system_names(self) -> list[str]:
-        """The topics that belong to name servers and brokers, sorted.
+        """Return the system topics of name servers and brokers, sorted.
 
         Example:
             own = set(await admin.topics.names()) - set(await admin.topics.system_names())
@@ -84,7 +87,7 @@ class Topics:
         return sorted(names)
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Which brokers have a topic, and how many queues each.
+        """Return the route of a topic: its brokers, and the number of queues on each.
 
         Raises:
             NoRoute: No broker has it.
@@ -96,8 +99,8 @@ class Topics:
 
     async def config(
         self, topic: str, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[TopicConfig]:
-        """The settings of a topic on each broker; those that do not have it are failures.
+    ) -> ServerResults[TopicConfig]:
+        """Return the settings of a topic on each broker; brokers without it are failures.
 
         Example:
             found = await admin.topics.config("Orders")
@@ -114,8 +117,8 @@ class Topics:
 
     async def configs(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Gathered[dict[str, TopicConfig]]:
-        """The settings of all topics on each broker, by name.
+    ) -> ServerResults[dict[str, TopicConfig]]:
+        """Return the settings of all topics on each broker, by name.
 
         Example:
             found = await admin.topics.configs()
@@ -125,17 +128,24 @@ class Topics:
         return await self._calls.gather(targets, self._configs)
 
     async def _configs(self, address: str) -> dict[str, TopicConfig]:
-        found = await self._calls.ask_body(
-            TopicConfigAndMappingSerializeWrapper, address, RequestCode.GET_ALL_TOPIC_CONFIG
-        )
-        return dict(sorted(found.topic_config_table.items()))
+        async def ask(first: int, version: str) -> RemotingCommand:
+            header = headers.GetAllTopicConfigRequestHeader(
+                topic_seq=first, data_version=version, max_topic_num=PAGE_ENTRIES
+            )
+            return await self._calls.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, header)
+
+        def decode(body: bytes) -> tuple[DataVersion, dict[str, TopicConfig]]:
+            found = decode_body(TopicConfigAndMappingSerializeWrapper, body)
+            return found.data_version, found.topic_config_table
+
+        return dict(sorted((await read_pages(ask, decode, "totalTopicNum")).items()))
 
     async def stats(self, topic: str) -> TopicStats:
-        """First and next offset of each queue, and when its last message was stored.
+        """Return the first and next offset of each queue, and when its last message was stored.
 
         Raises:
             NoRoute: No broker has the topic.
-            BrokersFailed: None of its brokers answers.
+            BrokersFailed: None of its brokers responds.
 
         Example:
             stats = await admin.topics.stats("Orders")
@@ -147,7 +157,7 @@ class Topics:
             await self._calls.brokers_of_topic(topic),
             lambda address: self._calls.ask_body(TopicStatsTable, address, code, header),
         )
-        tables = found.partial(f"Looking at {topic}").values()
+        tables = found.partial(f"Querying {topic}").values()
         queues = {queue: each for table in tables for queue, each in table.offset_table.items()}
         return TopicStats(
             topic=topic,
@@ -156,8 +166,8 @@ class Topics:
             failures=found.failures,
         )
 
-    async def groups(self, topic: str) -> Gathered[list[str]]:
-        """The groups that consume a topic, on each of its brokers.
+    async def groups(self, topic: str) -> ServerResults[list[str]]:
+        """Return the groups that consume a topic, on each of its brokers.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -175,7 +185,7 @@ class Topics:
 
         return await self._calls.gather(await self._calls.brokers_of_topic(topic), ask)
 
-    # ------------------------------------------------------------------------------- changing
+    # -------------------------------------------------------------------------------- changes
 
     async def create(
         self,
@@ -188,22 +198,22 @@ class Topics:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Make a topic, or set all of its settings anew; the brokers that did.
+        """Create a topic, or replace all its settings; returns the brokers that did.
 
         Args:
             topic: The topic.
             queues: How many queues it gets on each broker.
             perm: 4 read, 2 write, or their sum.
-            order: Whether producers keep to its queues even while a broker is away; the name
-                servers get the list of them.
+            order: Whether producers keep using its queues even while a broker is unreachable; the
+                name servers get a list of the queues.
             attributes: Attributes of version 5, such as ``{"message.type": "FIFO"}``.
-            cluster: The cluster that gets it.
-            broker: The one broker that gets it.
+            cluster: Create it only on this cluster's masters.
+            broker: Create it only on this broker.
 
         Raises:
             BadName: No topic can have this name.
             ConfigError: The number of queues or the permission cannot be used.
-            BrokersFailed: Some brokers did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             await admin.topics.create("Invoices", queues=2)
@@ -219,17 +229,29 @@ class Topics:
         return await self.put(config, cluster=cluster, broker=broker)
 
     async def put(
-        self, config: TopicConfig, *, cluster: str | None = None, broker: str | None = None
+        self,
+        config: TopicConfig,
+        *,
+        removed_attributes: Iterable[str] = (),
+        cluster: str | None = None,
+        broker: str | None = None,
     ) -> list[str]:
-        """Make a topic with these settings, or alter it to them; the brokers that did.
+        """Create or update a topic with these settings; returns the brokers that did.
 
         The name servers know it when this returns, unless they take longer than the admin's
-        time-out. Attributes that the topic has already stay unless they are named.
+        timeout. Existing attributes of the topic are kept unless they are named.
+
+        Args:
+            config: The settings.
+            removed_attributes: Attributes to remove; brokers refuse names that the topic does not
+            have.
+            cluster: Only its masters.
+            broker: Only this broker.
 
         Raises:
             BadName: No topic can have this name.
             ConfigError: The number of queues or the permission cannot be used.
-            BrokersFailed: Some brokers did not.
+            BrokersFailed: It failed on some brokers.
 
         Example:
             found = (await admin.topics.config("Orders", broker="dev")).answers["dev"]
@@ -248,7 +270,12 @@ class Topics:
             topic_filter_type=config.topic_filter_type,
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
-            attributes=",".join(f"+{key}={value}" for key, value in config.attributes.items())
+            attributes=",".join(
+                [
+                    *(f"+{key}={value}" for key, value in config.attributes.items()),
+                    *(f"-{key}" for key in removed_attributes),
+                ]
+            )
             or None,
         )
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
@@ -256,9 +283,9 @@ class Topics:
         told = await self._calls.gather(
             targets, lambda address: self._calls.ask(address, code, header)
         )
-        names = list(told.complete(f"Making {topic}"))
+        names = list(told.complete(f"Creating {topic}"))
         if config.order:
-            # A broker that was given by its address is listed by its name, which routes carry.
+            # A broker that was given by its address is listed by its name, as in routes.
             known = {each.address: each.name for each in await self._calls.brokers()}
             queues = {known.get(name, name): config.write_queue_nums for name in names}
             await self._kv.set_order(topic, queues)
@@ -266,7 +293,7 @@ class Topics:
         return names
 
     async def _wait_routed(self, topic: str, targets: Iterable[Target]) -> None:
-        """Brokers of Apache RocketMQ answer before the name servers know."""
+        """Wait for the route: Apache RocketMQ's brokers respond before the name servers know."""
         wanted = {target.address for target in targets}
         clock = self._calls.client.clock
         deadline_ns = clock.monotonic_ns() + self._calls.timeout_ms * 1_000_000
@@ -284,17 +311,17 @@ class Topics:
             await asyncio.sleep(ROUTE_POLL_MS / 1000)
 
     async def delete(self, topic: str, *, cluster: str | None = None) -> list[str]:
-        """Drop a topic with its messages and offsets; the brokers that did.
+        """Delete a topic with its messages and offsets; returns the brokers that did.
 
-        The name servers are told last, when all brokers did.
+        The name servers follow last, once all brokers have deleted it.
 
         Args:
             topic: The topic.
-            cluster: The cluster where; without it, all of them.
+            cluster: Only this cluster; by default all clusters.
 
         Raises:
             BadName: No topic can have this name.
-            BrokersFailed: Some did not; those keep the topic, and it keeps its route.
+            BrokersFailed: It failed on some; these keep the topic, and it keeps its route.
 
         Example:
             await admin.topics.create("Short-lived", queues=1)
@@ -307,12 +334,12 @@ class Topics:
             await self._calls.masters(cluster=cluster),
             lambda address: self._calls.ask(address, code, header),
         )
-        names = list(told.complete(f"Dropping {topic}"))
+        names = list(told.complete(f"Deleting {topic}"))
         forgotten = await self._calls.name_servers(
             RequestCode.DELETE_TOPIC_IN_NAMESRV,
             DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
         )
-        forgotten.complete(f"Forgetting the route of {topic}")
+        forgotten.complete(f"Deleting the route of {topic}")
         if cluster is None:
             await self._kv.delete(ORDER_NAMESPACE, topic)
         return names
@@ -321,7 +348,7 @@ class Topics:
 def _check_numbers(config: TopicConfig) -> None:
     if config.read_queue_nums < 1 or config.write_queue_nums < 1:
         raise ConfigError(
-            "A topic has at least one queue",
+            "A topic needs at least one queue",
             detail=f"{config.read_queue_nums} to read, {config.write_queue_nums} to write",
         )
     if not 0 <= config.perm <= 7:

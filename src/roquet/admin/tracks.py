@@ -1,7 +1,7 @@
-"""What became of a message: which groups have consumed it.
+"""Message tracks: which groups have consumed a message.
 
-Owns the judgement, which is that of upstream's tools: a group that is connected and has committed
-an offset behind the message has consumed it.
+Applies the rule of upstream's tools: a connected group that has committed an offset after the
+message has consumed it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from roquet.errors import RoquetError
 from roquet.model.subscription import SUBSCRIBE_ALL
 from roquet.remoting.bodies.client import ConsumerConnection, ConsumeType, MessageModel
 
-__all__ = ["MessageTrack", "TrackType", "Tracks"]
+__all__ = ["MessageTrack", "MessageTracker", "TrackType"]
 
 
 class TrackType(Enum):
-    """What a group did with a message; the values are upstream's.
+    """The status of a message in a group; the values are upstream's.
 
     Example:
         >>> TrackType("NOT_CONSUME_YET").name
@@ -31,13 +31,13 @@ class TrackType(Enum):
     """
 
     CONSUMED = "CONSUMED"
-    """Its committed offset is behind the message."""
+    """Its committed offset is after the message."""
 
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
-    """The same, but it does not want the message's tag."""
+    """The same, but it does not subscribe to the message's tag."""
 
     PULL = "PULL"
-    """It pulls by itself, so that brokers do not know."""
+    """It is a pull consumer, so brokers do not know."""
 
     NOT_CONSUMED_YET = "NOT_CONSUME_YET"
     """Its committed offset is before the message."""
@@ -49,16 +49,16 @@ class TrackType(Enum):
     """Its clients keep their offsets to themselves."""
 
     UNKNOWN = "UNKNOWN"
-    """The broker did not say."""
+    """The broker gave no information."""
 
 
 class MessageTrack(Struct, frozen=True, kw_only=True):
-    """What became of a message in a group.
+    """The status of a message in a group.
 
     Attributes:
         group: The group.
-        type: What it did.
-        failure: Why that is not known.
+        type: The status.
+        failure: Why the status is not known.
 
     Example:
         >>> MessageTrack(group="billing", type=TrackType.CONSUMED).failure is None
@@ -70,13 +70,13 @@ class MessageTrack(Struct, frozen=True, kw_only=True):
     failure: RoquetError | None = None
 
 
-class Tracks:
-    """Finds out what became of messages.
+class MessageTracker:
+    """Finds out which groups have consumed a message.
 
     Args:
-        topics: Which groups consume a topic.
-        clients: Who is connected.
-        offsets: How far they are.
+        topics: Finds the groups of a topic.
+        clients: Finds the connected clients.
+        offsets: Finds the progress of groups.
     """
 
     def __init__(self, topics: Topics, clients: Clients, offsets: Offsets) -> None:
@@ -85,8 +85,8 @@ class Tracks:
         self._offsets = offsets
 
     async def of(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """What became of a message, by group."""
-        found = (await self._topics.groups(message.topic)).partial("Looking for groups")
+        """Return the status of a message in each group."""
+        found = (await self._topics.groups(message.topic)).partial("Listing the groups")
         groups = sorted({group for part in found.values() for group in part})
         return list(await asyncio.gather(*(self._track(message, group) for group in groups)))
 
@@ -97,7 +97,7 @@ class Tracks:
             return MessageTrack(group=group, type=TrackType.UNKNOWN, failure=error)
 
     async def _type(self, message: ReceivedMessage, group: str) -> TrackType:
-        found = (await self._clients.consumers(group)).partial(f"Looking for clients of {group}")
+        found = (await self._clients.consumers(group)).partial(f"Listing the clients of {group}")
         online = [each for each in found.values() if each.connection_set]
         if not online:
             return TrackType.NOT_ONLINE

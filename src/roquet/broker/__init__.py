@@ -1,5 +1,5 @@
-"""The broker: processors that answer requests, managers that own tables, services that keep time.
+"""The broker: processors handle requests, managers own tables, services run on timers.
 
 Requests come in through :mod:`roquet.remoting`, messages go to :mod:`roquet.store`; everything in
-between runs on one event loop. :class:`~roquet.broker.broker.Broker` joins the parts.
+between runs on one event loop. :class:`~roquet.broker.broker.Broker` connects them.
 """

@@ -1,52 +1,62 @@
 """Settings of the broker, under RocketMQ's own keys.
 
-Owns :class:`BrokerConfig`: who the broker is and what it allows. The settings of its files are
-those of :class:`~roquet.store.config.MessageStoreConfig`. Python names carry units, file keys are
-upstream's, so a ``broker.conf`` is read unchanged.
+Owns :class:`BrokerConfig`: the broker's identity and limits. The settings of its files are in
+:class:`~roquet.store.config.MessageStoreConfig`. Python names carry units, file keys are
+upstream's, so a ``broker.conf`` works unchanged.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from roquet.model.host import Host
 from roquet.model.topic import TRACE_TOPIC
-from roquet.model.topic_config import PERM_READ, PERM_WRITE
+from roquet.model.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE
 from roquet.remoting.bodies.route import MASTER_ID
+from roquet.runtime.settings import (
+    NonNegative,
+    NonNegativeLong,
+    NonNegativeMs,
+    Port,
+    Positive,
+    PositiveLong,
+    PositiveMs,
+)
 
-__all__ = ["BrokerConfig", "broker_ip", "replace"]
+__all__ = ["BrokerConfig", "replace"]
 
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
+Permission = Annotated[int, Meta(ge=0, le=PERM_READ | PERM_WRITE | PERM_INHERIT)]
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The broker's settings; defaults are upstream's unless ``docs/differences.md`` says why not.
 
     Attributes:
-        namesrv_address: Name servers, with semicolons between; empty for none.
+        namesrv_address: Name servers, separated by semicolons; empty for none.
         bind_address: Where the ports listen.
-        broker_ip1: The address that clients are told; empty for the one that is listened on.
-        broker_ip2: The address that slaves are told.
-        broker_permission: 4 read, 2 write; what clients may do at all.
+        broker_ip1: The advertised address for clients; empty for the listening one.
+        broker_ip2: The advertised address for slaves.
+        broker_permission: 4 read, 2 write; applies to all clients.
+        write_high_bytes: With more unsent bytes than this a connection is not read; both marks are
+            Netty's unless both are set.
+        write_low_bytes: With at most this many it is read again.
+        write_stall_ms: How long a peer may leave unsent bytes unread.
+        max_held_bytes: Half-read and unsent bytes of all connections together.
         address_server_domain: Host, and port if it is not 8080, of the server that lists the name
             servers, for ``fetchNamesrvAddrByAddressServer``.
         address_server_subgroup: The last part of the path of that list.
-        region_id: What messages and answers carry as MSG_REGION.
-        send_message_hooks: Names of plug-ins with commas between, as the two below; see
+        region_id: MSG_REGION in messages and responses.
+        send_message_hooks: Names of plug-ins, separated by commas, like the two below; see
             :mod:`roquet.broker.plugins`.
     """
 
     # Identity
     cluster_name: str = field(default="DefaultCluster", name="brokerClusterName")
     broker_name: str = field(default="DEFAULT_BROKER", name="brokerName")
-    broker_id: NonNegative = field(default=MASTER_ID, name="brokerId")
+    broker_id: NonNegativeLong = field(default=MASTER_ID, name="brokerId")
     broker_ip1: str = field(default="", name="brokerIP1")
     broker_ip2: str = field(default="", name="brokerIP2")
 
@@ -55,6 +65,11 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bind_address: str = field(default="127.0.0.1", name="bindAddress")
     listen_port: Port = field(default=10911, name="listenPort")
     channel_idle_seconds_max: Positive = field(default=120, name="serverChannelMaxIdleTimeSeconds")
+    connections_max: Positive = field(default=20_000, name="maxConnections")
+    write_high_bytes: NonNegative = field(default=0, name="writeBufferHighWaterMark")
+    write_low_bytes: NonNegative = field(default=0, name="writeBufferLowWaterMark")
+    write_stall_ms: PositiveMs = field(default=30_000, name="slowReaderTimeoutMillis")
+    max_held_bytes: Positive = field(default=80 << 20, name="maxHeldBytes")
     fetch_namesrv_address_by_address_server: bool = field(
         default=False, name="fetchNamesrvAddrByAddressServer"
     )
@@ -70,8 +85,12 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     register_broker_timeout_ms: Positive = field(default=24_000, name="registerBrokerTimeoutMills")
     force_register: bool = field(default=True, name="forceRegister")
     compressed_register: bool = field(default=False, name="compressedRegister")
+    split_registration: bool = field(default=False, name="enableSplitRegistration")
+    split_registration_topics: Positive = field(default=800, name="splitRegistrationSize")
+    single_topic_register: bool = field(default=False, name="enableSingleTopicRegister")
+    forward_timeout_ms: Positive = field(default=3_000, name="forwardTimeout")
     slave_acting_master: bool = field(default=False, name="enableSlaveActingMaster")
-    broker_not_active_timeout_ms: Positive = field(
+    broker_not_active_timeout_ms: PositiveMs = field(
         default=10_000, name="brokerNotActiveTimeoutMillis"
     )
 
@@ -84,7 +103,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
     # Topics and groups
-    broker_permission: NonNegative = field(default=PERM_READ | PERM_WRITE, name="brokerPermission")
+    broker_permission: Permission = field(default=PERM_READ | PERM_WRITE, name="brokerPermission")
     default_topic_queue_nums: Positive = field(default=8, name="defaultTopicQueueNums")
     auto_create_topic: bool = field(default=True, name="autoCreateTopicEnable")
     cluster_topic: bool = field(default=True, name="clusterTopicEnable")
@@ -101,13 +120,15 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     # Sending
     region_id: str = field(default="DefaultRegion", name="regionId")
     trace_on: bool = field(default=True, name="traceOn")
-    start_accept_send_timestamp_ms: NonNegative = field(
+    start_accept_send_timestamp_ms: NonNegativeLong = field(
         default=0, name="startAcceptSendRequestTimeStamp"
     )
     reject_transaction_message: bool = field(default=False, name="rejectTransactionMessage")
-    transaction_timeout_ms: Positive = field(default=6_000, name="transactionTimeOut")
+    transaction_timeout_ms: PositiveMs = field(default=6_000, name="transactionTimeOut")
     transaction_check_max: Positive = field(default=15, name="transactionCheckMax")
-    transaction_check_interval_ms: Positive = field(default=30_000, name="transactionCheckInterval")
+    transaction_check_interval_ms: PositiveMs = field(
+        default=30_000, name="transactionCheckInterval"
+    )
     transaction_op_message_bytes_max: Positive = field(
         default=4_096, name="transactionOpMsgMaxSize"
     )
@@ -119,7 +140,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     # Pulling
     long_polling: bool = field(default=True, name="longPollingEnable")
-    short_polling_ms: Positive = field(default=1_000, name="shortPollingTimeMills")
+    short_polling_ms: PositiveMs = field(default=1_000, name="shortPollingTimeMills")
     lite_pull_message: bool = field(default=True, name="litePullMessageEnable")
     slave_read: bool = field(default=False, name="slaveReadEnable")
     property_filter: bool = field(default=False, name="enablePropertyFilter")
@@ -131,16 +152,16 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bloom_filter_error_percent: Annotated[int, Meta(ge=1, le=99)] = field(
         default=20, name="maxErrorRateOfBloomFilter"
     )
-    filter_data_clean_ms: NonNegative = field(default=86_400_000, name="filterDataCleanTimeSpan")
+    filter_data_clean_ms: NonNegativeMs = field(default=86_400_000, name="filterDataCleanTimeSpan")
     disable_consume_if_consumer_read_slowly: bool = field(
         default=False, name="disableConsumeIfConsumerReadSlowly"
     )
-    consumer_fallbehind_threshold_bytes: NonNegative = field(
+    consumer_fallbehind_threshold_bytes: NonNegativeLong = field(
         default=16 << 30, name="consumerFallbehindThreshold"
     )
     reject_pull_consumer: bool = field(default=False, name="rejectPullConsumerEnable")
     use_server_side_reset_offset: bool = field(default=True, name="useServerSideResetOffset")
-    consumer_offset_update_version_step: Positive = field(
+    consumer_offset_update_version_step: PositiveLong = field(
         default=500, name="consumerOffsetUpdateVersionStep"
     )
 
@@ -149,8 +170,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     real_time_notify_consumer_change: bool = field(
         default=True, name="realTimeNotifyConsumerChange"
     )
-    channel_expired_timeout_ms: Positive = field(default=120_000, name="channelExpiredTimeout")
-    subscription_expired_timeout_ms: Positive = field(
+    channel_expired_timeout_ms: PositiveMs = field(default=120_000, name="channelExpiredTimeout")
+    subscription_expired_timeout_ms: PositiveMs = field(
         default=600_000, name="subscriptionExpiredTimeout"
     )
     register_producer: bool = field(default=True, name="enableRegisterProducer")
@@ -158,12 +179,18 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     # Flow control
     fast_failure: bool = field(default=True, name="brokerFastFailureEnable")
-    wait_ms_in_send_queue: Positive = field(default=200, name="waitTimeMillsInSendQueue")
-    wait_ms_in_pull_queue: Positive = field(default=5_000, name="waitTimeMillsInPullQueue")
-    wait_ms_in_admin_queue: Positive = field(default=5_000, name="waitTimeMillsInAdminBrokerQueue")
+    wait_ms_in_send_queue: PositiveMs = field(default=200, name="waitTimeMillsInSendQueue")
+    wait_ms_in_pull_queue: PositiveMs = field(default=5_000, name="waitTimeMillsInPullQueue")
+    wait_ms_in_admin_queue: PositiveMs = field(
+        default=5_000, name="waitTimeMillsInAdminBrokerQueue"
+    )
     send_queue_capacity: Positive = field(default=10_000, name="sendThreadPoolQueueCapacity")
     pull_queue_capacity: Positive = field(default=100_000, name="pullThreadPoolQueueCapacity")
     query_queue_capacity: Positive = field(default=20_000, name="queryThreadPoolQueueCapacity")
+    admin_queue_capacity: Positive = field(
+        default=10_000, name="adminBrokerThreadPoolQueueCapacity"
+    )
+    admin_workers: Positive = field(default=16, name="adminBrokerThreadPoolNums")
 
     # Plug-ins
     send_message_hooks: str = field(default="", name="sendMessageHooks")
@@ -172,15 +199,10 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_master(self) -> bool:
-        """Whether the broker takes writes."""
+        """Whether the broker accepts writes."""
         return self.broker_id == MASTER_ID
 
 
-def broker_ip(config: BrokerConfig, store_host: Host) -> str:
-    """The address that remarks name: the one that clients are told, or that of the records."""
-    return config.broker_ip1 or str(ipaddress.ip_address(store_host.ip))
-
-
 def replace(config: BrokerConfig, **changes: object) -> BrokerConfig:
-    """A copy of ``config`` with some settings changed, checked like a new one."""
+    """Return a copy of ``config`` with some settings changed, validated like a new one."""
     return msgspec.structs.replace(config, **changes)

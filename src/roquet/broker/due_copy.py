@@ -1,33 +1,22 @@
-"""Delayed messages whose time has come, as messages for the queues for which they are meant.
+"""Turns due delayed messages into messages for their target queues.
 
-Owns nothing but a memory of hosts and queues that come again and again. Deliveries are many at
-once, so an ordinary record is copied with a few looks at its bytes, by the layout of
-:mod:`roquet.format.commit_log`; the first 88 bytes of a record with IPv4 hosts are:
-
-==== =========================== ===== ==== =========================== =====
-#    field                       bytes #    field                       bytes
-==== =========================== ===== ==== =========================== =====
-1    totalSize                   4     9    bornTimestamp               8
-2    magic                       4     10   bornHost                    8
-3    bodyCRC                     4     11   storeTimestamp              8
-4    queueId                     4     12   storeHost                   8
-5    flag                        4     13   reconsumeTimes              4
-6    queueOffset                 8     14   preparedTransactionOffset   8
-7    physicalOffset              8     15   bodyLength                  4
-8    sysFlag                     4
-==== =========================== ===== ==== =========================== =====
-
-Behind them come body, topic with a length of one byte, properties with a length of two. Any other
-record is read as every record is.
+Keeps only a cache of recurring hosts and queues. Many messages are delivered at once, so a plain
+record (IPv4 hosts, topic length in one byte) is copied by :mod:`roquet.format.record_layout` with a
+few reads of its bytes. Any other record is decoded as usual.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 
-from roquet.broker.stored_copy import Place, copied, place_in, stored_properties
-from roquet.format.commit_log import MAGIC_V1, decode_record
+from roquet.broker.stored_copy import TopicQueue, copied, queue_in, stored_properties
+from roquet.format.commit_log import decode_record
+from roquet.format.record_layout import (
+    MAGIC_V1,
+    PROPERTIES_LENGTH_BYTES,
+    RECORD,
+    TOPIC_LENGTH_BYTES_V1,
+)
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
@@ -37,7 +26,18 @@ from roquet.store.results import Bytes
 
 __all__ = ["DueCopies"]
 
-_HEAD = struct.Struct(">iI8xiq8xiq8s8x8si8xi")
+_HEAD = RECORD.only(
+    "totalSize",
+    "magic",
+    "flag",
+    "queueOffset",
+    "sysFlag",
+    "bornTimestamp",
+    "bornHost",
+    "storeHost",
+    "reconsumeTimes",
+    "bodyLength",
+)
 _HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 _CRC_NAME = prop.CRC32.encode()
 _PAIR_END = b"\x02"
@@ -53,16 +53,16 @@ class DueCopies:
 
     def __init__(self) -> None:
         self._hosts: dict[bytes, Host] = {}
-        self._places: dict[_QueueName, Place] = {}
+        self._queues: dict[_QueueName, TopicQueue] = {}
 
     def of(self, slices: Iterable[Bytes]) -> Iterator[tuple[int, BrokerMessage | None]]:
-        """The offsets of records in their queue, each with the message that is to be stored.
+        """Yield the queue offset of each record, with the message to store.
 
         Args:
-            slices: Whole records that were checked, as a read gives them.
+            slices: Complete records that were checked, as a read returns them.
 
         Yields:
-            ``None`` for the message where a record does not say for which queue it is.
+            ``None`` as the message if a record names no target queue.
         """
         for part in slices:
             position, end = 0, len(part)
@@ -78,7 +78,7 @@ class DueCopies:
                     position += size_bytes
 
     def _plain(self, part: Bytes, position: int) -> tuple[int, int, BrokerMessage] | None:
-        """Size, place and copy of a record that is ordinary."""
+        """Return size, queue offset and copy of a plain record."""
         (
             size_bytes,
             magic,
@@ -95,14 +95,15 @@ class DueCopies:
             return None
         body_at = position + _HEAD.size
         topic_at = body_at + body_bytes
-        properties_at = topic_at + 1 + part[topic_at] + 2
+        topic_end = topic_at + TOPIC_LENGTH_BYTES_V1 + part[topic_at]
+        properties_at = topic_end + PROPERTIES_LENGTH_BYTES
         properties = bytes(part[properties_at : position + size_bytes])
-        place = self._place(properties)
-        if place is None or _CRC_NAME in properties:
+        queue = self._queue(properties)
+        if queue is None or _CRC_NAME in properties:
             return None
         due = BrokerMessage(
-            place[0],
-            place[1],
+            queue[0],
+            queue[1],
             bytes(part[body_at:topic_at]),
             properties,
             flag,
@@ -112,12 +113,12 @@ class DueCopies:
             self._hosts.get(store_host) or self._host(store_host),
             reconsume_times,
             0,
-            False,  # noqa: FBT003 - wait_store_ok; by place, because there are so many
+            False,  # noqa: FBT003 - wait_store_ok; positional, because there are so many
         )
         return size_bytes, queue_offset, due
 
-    def _place(self, properties: bytes) -> Place | None:
-        """The queue that properties name, if they name it in the ordinary way."""
+    def _queue(self, properties: bytes) -> TopicQueue | None:
+        """Return the queue named in properties, if they have the usual form."""
         pairs = b"\x02%b\x02" % properties
         topic_at = pairs.rfind(_REAL_TOPIC)
         queue_at = pairs.rfind(_REAL_QUEUE_ID)
@@ -127,18 +128,18 @@ class DueCopies:
         queue_at += len(_REAL_QUEUE_ID)
         topic = pairs[topic_at : pairs.find(_PAIR_END, topic_at)]
         queue_id = pairs[queue_at : pairs.find(_PAIR_END, queue_at)]
-        return self._places.get((topic, queue_id)) or self._new_place(topic, queue_id, properties)
+        return self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id, properties)
 
-    def _new_place(self, topic: bytes, queue_id: bytes, properties: bytes) -> Place | None:
-        """Read properties as all are read, and remember where that finds what was found."""
-        place = place_in(prop.decode_properties(properties))
-        if place is None or place[0] == TRANS_HALF_TOPIC:
+    def _new_queue(self, topic: bytes, queue_id: bytes, properties: bytes) -> TopicQueue | None:
+        """Parse properties in full, and cache the queue that they name."""
+        queue = queue_in(prop.decode_properties(properties))
+        if queue is None or queue[0] == TRANS_HALF_TOPIC:
             return None
-        if (place[0].encode(), b"%d" % place[1]) == (topic, queue_id):
-            if len(self._places) >= _KNOWN_MAX:
-                self._places.clear()
-            self._places[topic, queue_id] = place
-        return place
+        if (queue[0].encode(), b"%d" % queue[1]) == (topic, queue_id):
+            if len(self._queues) >= _KNOWN_MAX:
+                self._queues.clear()
+            self._queues[topic, queue_id] = queue
+        return queue
 
     def _host(self, packed: bytes) -> Host:
         if len(self._hosts) >= _KNOWN_MAX:
@@ -148,7 +149,7 @@ class DueCopies:
 
 
 def _due(message: StoredMessage) -> BrokerMessage | None:
-    place = place_in(message.properties)
-    if place is None or place[0] == TRANS_HALF_TOPIC:
+    queue = queue_in(message.properties)
+    if queue is None or queue[0] == TRANS_HALF_TOPIC:
         return None
-    return copied(message, place, stored_properties(message))
+    return copied(message, queue, stored_properties(message))

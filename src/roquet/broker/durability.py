@@ -1,8 +1,7 @@
-"""What an acknowledged message survives, in words.
+"""Describes what an acknowledged message survives.
 
-Owns the sentences that the start-up screen shows, so that what is said never differs from the
-settings in force. The promises themselves, each with its test, are in
-``docs/internals/durability.md``.
+Owns the sentences of the startup banner, so that they always match the settings in force. The
+promises themselves, each with its test, are in ``docs/internals/durability.md``.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ __all__ = ["Durability", "durability_of"]
 
 
 class Durability(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is promised of a message once its send was acknowledged.
+    """What is guaranteed for a message once its send was acknowledged.
 
     Attributes:
         flush_disk_type: The setting that decides it.
-        process_end: What is left when the process ends at any moment.
-        power_cut: What is left when the machine loses power or its system crashes.
-        disk_loss: What is left when the disk is lost.
+        process_end: What survives if the process ends at any moment.
+        power_cut: What survives if the machine loses power or its system crashes.
+        disk_loss: What survives if the disk is lost.
     """
 
     flush_disk_type: str
@@ -31,13 +30,13 @@ class Durability(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def durability_of(store: MessageStoreConfig) -> Durability:
-    """What the settings of a store promise."""
+    """Return what the settings of a store guarantee."""
     kind = store.flush_disk_type.value
     if store.is_sync_flush:
         return Durability(
             flush_disk_type=kind,
             process_end="nothing acknowledged is lost",
-            power_cut="nothing acknowledged is lost: it was on disk before the answer",
+            power_cut="nothing acknowledged is lost: it was on disk before the response",
         )
     window = (
         f"the last {_seconds(store.flush_commit_log_interval_ms)} may be lost "

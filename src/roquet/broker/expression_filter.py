@@ -1,15 +1,15 @@
-"""From the expression of a group to what its pulls are given.
+"""Applies a group's filter expression to its pulls.
 
 Upstream's ExpressionMessageFilter, ExpressionForRetryMessageFilter and
-CommitLogDispatcherCalcBitMap. A message is judged twice at most: by the bit map of its queue entry,
-which was made when it was stored and may let too much through, and by its own properties.
+CommitLogDispatcherCalcBitMap. A message is matched twice at most: by the bit map of its queue
+entry, which was computed when it was stored and may have false positives, and by its properties.
 
 Invariants:
 
-* A bit map that is missing, of another length, or older than the filter lets everything through.
-* A message for which an expression has no value is not wanted, as with upstream.
-* How much one read judges is bounded by the length of the expression: it is done on the event
-  loop.
+* A bit map that is missing, of another length, or older than the filter matches everything.
+* A message for which an expression has no value does not match, as in upstream.
+* The number of messages that one read matches is bounded by the length of the expression, since
+  this runs on the event loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 256
 CHARACTERS_MAX = 128 << 10
-"""Characters of an expression times messages that one read judges."""
+"""Limit on the length of an expression times the messages that one read matches."""
+
+RECORD_BYTES = 512
+"""The same for longer messages: parsing their properties, which may be long, takes more time."""
 
 
 def make_filters(
@@ -55,7 +58,7 @@ def make_filters(
     store: DefaultMessageStore,
     consumers: ConsumerManager,
 ) -> ConsumerFilterManager:
-    """The filters of a broker: told of its consumers and, if that is on, asked by its store."""
+    """Create a broker's filters, fed by its consumers and, if enabled, used by its store."""
     filters = ConsumerFilterManager.at(
         config, files, clock, latest_store_time_ms=lambda: store.commit_log.store_timestamp_ms
     )
@@ -70,7 +73,7 @@ def make_filters(
 
 
 def bitmap_filter(found: ConsumerFilter, filters: ConsumerFilterManager) -> QueueFilter:
-    """What tells by the bit map of a queue entry whether a group may want the message."""
+    """Match a group's filter against the bit map of a queue entry, with false positives."""
     bits, bloom = found.data.bloom_filter_data, filters.bloom
     judged_from_ms = found.judged_from_ms
 
@@ -86,21 +89,21 @@ def bitmap_filter(found: ConsumerFilter, filters: ConsumerFilterManager) -> Queu
 def expression_filter(
     expression: Sql92Expression, by_queue: QueueFilter | None = None
 ) -> MessageFilter:
-    """Messages for which an expression is true."""
+    """Match messages for which an expression is true."""
     matches = expression.matches
 
     def is_wanted(record: memoryview) -> bool:
         return matches(record_properties(record))
 
-    return MessageFilter(by_queue, is_wanted, _entries_max(expression))
+    return MessageFilter(by_queue, is_wanted, *_limits(expression))
 
 
 def retry_filter(
     topic: str, expression: Sql92Expression, filters: ConsumerFilterManager
 ) -> MessageFilter:
-    """Messages of a retry topic for which the expression of their own topic is true.
+    """Match messages of a retry topic for which the expression of their own topic is true.
 
-    Those whose own topic the group does not filter are all wanted.
+    If the group does not filter their own topic, all match.
     """
     group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
 
@@ -109,19 +112,21 @@ def retry_filter(
         found = filters.find(properties.get(prop.RETRY_TOPIC, ""), group)
         return found is None or found.expression.matches(properties)
 
-    return MessageFilter(None, is_wanted, _entries_max(expression))
+    return MessageFilter(None, is_wanted, *_limits(expression))
 
 
-def _entries_max(expression: Sql92Expression) -> int:
-    return max(1, min(ENTRIES_MAX, CHARACTERS_MAX // max(1, len(expression.text))))
+def _limits(expression: Sql92Expression) -> tuple[int, int]:
+    """How many entries, and how many bytes of records, one read matches."""
+    messages = CHARACTERS_MAX // max(1, len(expression.text))
+    return max(1, min(ENTRIES_MAX, messages)), max(1, messages * RECORD_BYTES)
 
 
 def dispatch_bitmap(filters: ConsumerFilterManager, request: DispatchRequest) -> bytes | None:
-    """The bit map of a message that is being dispatched."""
+    """Return the bit map of a message that is being dispatched."""
     judges = filters.of_topic(request.topic)
     try:
         return filter_bitmap(judges, filters.bloom.bit_count, request.properties)
     except Exception:
-        # Without a bit map the message is judged when it is pulled; dispatch goes on.
+        # Without a bit map the message is matched when it is pulled; dispatch continues.
         log.exception("no bit map for the message at %d", request.physical_offset)
         return None

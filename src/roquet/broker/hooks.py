@@ -1,9 +1,9 @@
-"""Hooks around messages: what others may see of a send or a pull, before and after.
+"""Message hooks, which run before and after a send or a pull.
 
 Owns the contexts and the protocols, upstream's SendMessageHook and ConsumeMessageHook. Hooks run on
-the event loop and never wait. One that raises :class:`~roquet.remoting.hooks.RequestRefused` in
-``before`` ends the request with that code and remark; whatever else a hook raises is logged and
-changes nothing, because a hook must not lose a message.
+the event loop and never wait. If ``before`` raises :class:`~roquet.remoting.hooks.RequestRefused`,
+the request ends with that code and remark; any other exception is logged and changes nothing,
+because a hook must not lose a message.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MessageType(Enum):
 
 
 class StatsType(Enum):
-    """What became of a request, in the words of upstream's accounts."""
+    """The outcome of a request, in upstream's accounting terms."""
 
     SEND_SUCCESS = "SEND_SUCCESS"
     SEND_FAILURE = "SEND_FAILURE"
@@ -64,18 +64,18 @@ class StatsType(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class SendMessageContext:
-    """A send, as hooks see it; what is below ``ext_fields`` is known afterwards.
+    """A send, as hooks see it; the fields after ``ext_fields`` are set afterwards.
 
     Attributes:
         namespace: The namespace of the topic, empty for none.
-        queue_id: The queue that was asked for, afterwards the one that the answer names.
+        queue_id: The requested queue, afterwards the one in the response.
         born_host: The producer, as ``host:port``.
         properties: The message's properties in one string, as the producer sent them.
         unique_key: The producer's id of the message, empty for none.
         ext_fields: All fields of the request, such as those of accounts.
-        msg_id: The offset message id; several with commas between.
-        wrote_bytes: Bytes in the log; the body's when nothing was stored.
-        trace: Whatever a hook wants to find again.
+        msg_id: The offset message id; several are separated by commas.
+        wrote_bytes: Bytes in the log; the body's if nothing was stored.
+        trace: Free for use by hooks.
     """
 
     namespace: str
@@ -105,14 +105,14 @@ class SendMessageContext:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumeMessageContext:
-    """A pull, or a message that a consumer gives back, as hooks see it.
+    """A pull, or a message that a consumer sends back, as hooks see it.
 
     Attributes:
         namespace: The namespace of the group, empty for none.
         message_ids: Offset message ids with their queue offsets.
-        status: What the consumer said, if it said anything.
-        filtered_count: How many messages a filter left out.
-        trace: Whatever a hook wants to find again.
+        status: The consumer's status, if it sent one.
+        filtered_count: How many messages a filter skipped.
+        trace: Free for use by hooks.
     """
 
     namespace: str = ""
@@ -134,26 +134,26 @@ class ConsumeMessageContext:
 
 
 class SendMessageHook(Protocol):
-    """What runs around sends."""
+    """A hook around sends."""
 
     def before(self, context: SendMessageContext) -> None:
         """Called before a message is checked; may refuse it."""
         ...
 
     def after(self, context: SendMessageContext) -> None:
-        """Called when the answer is known; not for a message that its checks refused."""
+        """Called when the response is known; not for a message that the checks refused."""
         ...
 
 
 class ConsumeMessageHook(Protocol):
-    """What runs around pulls."""
+    """A hook around pulls."""
 
     def before(self, context: ConsumeMessageContext) -> None:
-        """Called before messages are handed out; may refuse that."""
+        """Called before messages are returned; may refuse that."""
         ...
 
     def after(self, context: ConsumeMessageContext) -> None:
-        """Called when they were."""
+        """Called afterwards."""
         ...
 
 
@@ -180,12 +180,12 @@ def run_before(hooks: Iterable[_Hook[_C]], context: _C) -> None:
 
 
 def run_after(hooks: Iterable[_Hook[_C]], context: _C) -> None:
-    """Call every hook's ``after``; nothing that one raises gets out."""
+    """Call every hook's ``after``; exceptions are logged."""
     for hook in hooks:
         try:
             _run(hook.after, context)
         except RequestRefused as error:
-            log.warning("%s refuses what is done: %s", hook, error.message)
+            log.warning("%s refused a completed request: %s", hook, error.message)
 
 
 def _run(call: Callable[[_C], None], context: _C) -> None:
@@ -198,7 +198,7 @@ def _run(call: Callable[[_C], None], context: _C) -> None:
 
 
 def message_type(properties: Mapping[str, str]) -> MessageType:
-    """The kind of a message that is sent, by its properties.
+    """Return the type of a message, by its properties.
 
     Example:
         >>> message_type({"DELAY": "3"})
@@ -214,7 +214,7 @@ def message_type(properties: Mapping[str, str]) -> MessageType:
 
 
 def namespace_of(resource: str) -> str:
-    """The namespace in the name of a topic or group, empty for none.
+    """Return the namespace in the name of a topic or group, empty for none.
 
     Example:
         >>> namespace_of("%RETRY%team%group")

@@ -1,8 +1,8 @@
-"""Single records by their place in the log, on the loop where that cannot wait for the disk.
+"""Reads single records by physical offset, on the loop if that cannot block on the disk.
 
-Owns the guess whether it can: what this process appended lately is in memory, everything else is
-read by a thread. Consumers give back and producers end what was stored moments ago, so a thread is
-the exception.
+Owns the guess whether it can: what this process appended recently is in memory, everything else is
+read in a thread. Messages that consumers send back and producers commit were mostly stored moments
+ago, so a thread is the exception.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from roquet.store.message_store import MessageStore
 __all__ = ["LogLookup"]
 
 RECENT_BYTES = 16 << 20
-"""What was appended within so much of the end of the log counts as in memory."""
+"""Records within this distance of the end of the log count as in memory."""
 
 
 class LogLookup:
@@ -33,19 +33,19 @@ class LogLookup:
         self._own_offset = store.max_physical_offset
 
     def is_recent(self, physical_offset: int) -> bool:
-        """Whether :meth:`now` will not wait for the disk."""
+        """Whether :meth:`now` does not wait for the disk."""
         recent_offset = self._store.max_physical_offset - RECENT_BYTES
         return physical_offset >= max(recent_offset, self._own_offset)
 
     def now(self, physical_offset: int) -> StoredMessage | None:
-        """The message at an offset, read here; ``None`` if no good record begins there."""
+        """Return the message at an offset, read here; ``None`` if no valid record starts there."""
         return self._store.look_message(physical_offset)
 
     async def later(self, physical_offset: int) -> StoredMessage | None:
-        """The message at an offset, read by a thread.
+        """Return the message at an offset, read in a thread.
 
         Raises:
-            RequestRefused: Too many reads wait.
+            RequestRefused: Too many reads are waiting.
         """
         return await self._flow.run(
             RequestClass.PULL, partial(self._store.look_message, physical_offset)

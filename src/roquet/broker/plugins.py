@@ -1,17 +1,17 @@
-"""Hooks of users: which there are, and where they come from.
+"""Users' hooks: how they are named and loaded.
 
-Owns the three settings that name hooks, with the groups of their entry points:
+Owns the three settings that name hooks, with their entry point groups:
 
 =================== ===================================================== ======================
-setting             what it names                                         group of entry points
+setting             hook type                                             entry point group
 =================== ===================================================== ======================
 sendMessageHooks    :class:`~roquet.broker.hooks.SendMessageHook`         roquet.send_hooks
 consumeMessageHooks :class:`~roquet.broker.hooks.ConsumeMessageHook`      roquet.consume_hooks
 rpcHooks            :class:`~roquet.remoting.hooks.RpcHook`               roquet.rpc_hooks
 =================== ===================================================== ======================
 
-A name leads to a class, or to a function, that is called with the broker's settings and gives the
-hook. Hooks are called in the order of their names. Nothing is loaded that no setting names.
+A name refers to a class or function that is called with the broker's settings and returns the
+hook. Hooks are called in the order of their names. Only hooks named in a setting are loaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BrokerHooks(Struct, kw_only=True):
 
     Attributes:
         send: Around sends and replies.
-        consume: Around pulls and returns.
+        consume: Around pulls and messages sent back.
         rpc: Around every request.
     """
 
@@ -58,14 +58,14 @@ class BrokerHooks(Struct, kw_only=True):
 
 
 def load_hooks(config: BrokerConfig, also: BrokerHooks | None = None) -> BrokerHooks:
-    """Make the hooks that settings name.
+    """Create the hooks that the settings name.
 
     Args:
-        config: The settings, which the hooks get too.
-        also: Hooks that are called behind those.
+        config: The settings, which are passed to the hooks.
+        also: Hooks that are called after those.
 
     Raises:
-        ConfigError: A name leads to no hook, or to one that fails.
+        ConfigError: A name refers to no hook, or to one that fails.
     """
     also = also or BrokerHooks()
     send = _hooks(config, config.send_message_hooks, "sendMessageHooks", SEND_HOOKS_GROUP)

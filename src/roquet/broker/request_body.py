@@ -1,13 +1,13 @@
-"""The JSON bodies of requests, read within limits.
+"""The JSON bodies of requests, decoded within limits.
 
-Owns the limits: reading JSON costs time on the event loop that all clients share.
+Owns the limits: decoding JSON takes time on the event loop that all clients share.
 
-* A body that is longer than its family ever needs is refused before it is looked at.
+* A body that is longer than its family ever needs is refused without decoding it.
 * A body longer than :data:`DIALECT_BYTES_MAX` must be standard JSON, which all clients write: the
-  reader of fastjson's dialect takes microseconds a byte, and a megabyte of brackets would stop the
-  broker for seconds.
+  decoder of fastjson's dialect takes microseconds per byte, and a megabyte of brackets would stop
+  the broker for seconds.
 * A body longer than :data:`NULLS_BYTES_MAX` must not have null where a value belongs. In shorter
-  ones such a member counts as missing, as upstream has it.
+  ones such a member counts as missing, as in upstream.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from roquet.remoting.processor import RequestContext
 __all__ = ["ADMIN_BODY_BYTES_MAX", "CLIENT_BODY_BYTES_MAX", "DIALECT_BYTES_MAX", "read_body"]
 
 CLIENT_BODY_BYTES_MAX = 1 << 20
-"""What a client says of itself: heartbeats, locks, expressions. Some thousand subscriptions."""
+"""Bodies of clients: heartbeats, locks, expressions. Enough for some thousand subscriptions."""
 
 ADMIN_BODY_BYTES_MAX = 4 << 20
-"""Lists of topics and groups to create. Some ten thousand."""
+"""Lists of topics and groups to create. Enough for some ten thousand."""
 
 DIALECT_BYTES_MAX = 4 << 10
 NULLS_BYTES_MAX = 128 << 10
@@ -37,22 +37,31 @@ NULLS_BYTES_MAX = 128 << 10
 _T = TypeVar("_T")
 
 
-def read_body(context: RequestContext, body_type: type[_T], *, max_bytes: int) -> _T:
-    """Read the body of a request.
+def read_body(
+    context: RequestContext, body_type: type[_T], *, max_bytes: int, has_bare_keys: bool = False
+) -> _T:
+    """Decode the body of a request.
+
+    Args:
+        context: The request.
+        body_type: The type of the body.
+        max_bytes: Its maximum length.
+        has_bare_keys: Whether it has maps from numbers, whose keys fastjson writes without quotes.
+            These do not count as dialect up to 1 MiB.
 
     Raises:
         RequestRefused: It is too long.
-        ProtocolError: It is missing, no JSON, or not of this shape.
+        ProtocolError: It is missing, not JSON, or does not have this type.
     """
     body = context.request.body
     if len(body) > max_bytes:
         raise RequestRefused(
             f"the body of {context.request.code_name} has {len(body)} bytes, "
-            f"more than {max_bytes} are not read",
+            f"the limit is {max_bytes}",
             response_code=ResponseCode.INVALID_PARAMETER,
         )
-    if len(body) <= DIALECT_BYTES_MAX:
-        return decode_body(body_type, body)
+    if has_bare_keys or len(body) <= DIALECT_BYTES_MAX:
+        return decode_body(body_type, body, dialect_bytes_max=DIALECT_BYTES_MAX)
     try:
         return msgspec.json.decode(body, type=body_type)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

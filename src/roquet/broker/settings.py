@@ -1,13 +1,13 @@
 """The settings of a broker: from its file, the environment and the command line.
 
-Owns the order in which the places are asked, and the checks that upstream makes at the start. Of
-the name servers' addresses:
+Owns their order of precedence, and the checks that upstream makes at startup. The addresses of the
+name servers come from:
 
 .. code-block:: text
 
     -n flag  >  namesrvAddr in the file  >  $NAMESRV_ADDR  >  rocketmq.namesrv.addr
 
-Everything else comes from a flag, or else the file, or else the default.
+Everything else comes from a flag, else the file, else the default.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ BROKER_SETTINGS = SettingsTable(
     without_effect=[*WITHOUT_EFFECT, *TLS_WITHOUT_EFFECT],
     unsupported=[*UNSUPPORTED, *TLS_UNSUPPORTED],
 )
-"""What is known of the keys of a broker's file."""
+"""The known keys of a broker's file."""
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):
-    """All that a broker is started with.
+    """All settings that a broker is started with.
 
     Attributes:
         config: Its own settings.
-        store: Those of its files.
-        tls: How it speaks TLS.
+        store: The settings of its files.
+        tls: The TLS settings.
         tls_settings: The same under upstream's keys.
-        warnings: Keys that nobody knows, and values that were not taken as they are.
-        without_effect: Keys that change nothing.
+        warnings: Unknown keys, and values that were adjusted.
+        without_effect: Keys that have no effect.
     """
 
     config: BrokerConfig
@@ -97,19 +97,19 @@ def load_broker_settings(
     store_base: MessageStoreConfig | None = None,
     files: Files | None = None,
 ) -> BrokerSettings:
-    """Read and check the settings of a broker.
+    """Load and validate the settings of a broker.
 
     Args:
         path: The file; ``None`` for the defaults.
-        overrides: What flags say, by upstream's keys.
-        origin: Who says it, in words.
-        environment: Variables of the environment.
-        base: The defaults, where they are others than upstream's.
+        overrides: The values of flags, by upstream's keys.
+        origin: The origin of those, for messages.
+        environment: The environment variables.
+        base: The defaults, if they differ from upstream's.
         store_base: The same for the store.
-        files: The door to the file system.
+        files: The file system.
 
     Raises:
-        ConfigError: The file cannot be read, or a value cannot be used.
+        ConfigError: The file cannot be read, or a value is invalid.
     """
     files = files or Files()
     settings = {} if path is None else read_settings_file(path, files)
@@ -144,13 +144,13 @@ def broker_properties(
     *,
     only_important: bool = False,
 ) -> dict[str, str]:
-    """Settings by upstream's keys, without secrets.
+    """Return settings by upstream's keys, without secrets.
 
     Args:
         config: The broker's own settings.
-        store: Those of its files.
-        tls: Those of TLS.
-        only_important: Whether only what upstream marks as important is wanted.
+        store: The settings of its files.
+        tls: The TLS settings.
+        only_important: Whether to return only those that upstream marks as important.
     """
     shown = to_properties(config) | to_properties(store)
     if tls is not None:
@@ -207,7 +207,7 @@ def _with_role(
     known: Mapping[str, Setting],
     warnings: list[ConfigError],
 ) -> BrokerConfig:
-    """Let role and id agree as upstream does: a master's id is 0, a slave's is not."""
+    """Reconcile role and id as upstream does: a master's id is 0, a slave's is not."""
     role = store.broker_role
     if role is BrokerRole.SLAVE and config.broker_id <= MASTER_ID:
         raise ConfigError(
@@ -218,7 +218,7 @@ def _with_role(
         )
     if role is not BrokerRole.ASYNC_MASTER:
         raise ConfigError(
-            f"brokerRole={role.value} cannot be had.",
+            f"brokerRole={role.value} is not supported.",
             code="config_unsupported",
             detail=f"{_origin(known, 'brokerRole')}; there is no replication in this version",
             hint="Set brokerRole=ASYNC_MASTER; flushDiskType=SYNC_FLUSH puts every acknowledged "
@@ -239,9 +239,9 @@ def _with_role(
 def _with_bind_address(
     config: BrokerConfig, known: Mapping[str, Setting], warnings: list[ConfigError]
 ) -> BrokerConfig:
-    """Listen where ``brokerIP1`` can be reached, unless it is said where to listen.
+    """Listen where ``brokerIP1`` is reachable, unless a bind address is set.
 
-    The address need not be this machine's own, so every address is listened on, as upstream does.
+    It may be another machine's address, so the ports listen on every address, as in upstream.
     """
     if "bindAddress" in known or not config.broker_ip1 or is_loopback(config.broker_ip1):
         return config
@@ -268,7 +268,7 @@ def _check_ports(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
 
 
 def _check_trace_topic(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
-    """Refuse a name that is none, and one with which a topic of the broker would be another."""
+    """Refuse an invalid name, and one that the broker uses for another of its topics."""
     name = config.trace_topic_name
     if not config.trace_topic or name == TRACE_TOPIC:
         return
@@ -276,12 +276,12 @@ def _check_trace_topic(config: BrokerConfig, known: Mapping[str, Setting]) -> No
     if fault is None and (
         is_system_topic(name) or name in {config.cluster_name, config.broker_name}
     ):
-        fault = f"{name} is a topic of the broker with another purpose"
+        fault = f"{name} is a system topic with another purpose"
     if fault is not None:
         raise ConfigError(
-            f"msgTraceTopicName={name} cannot be the topic of traces.",
+            f"msgTraceTopicName={name} cannot be the trace topic.",
             detail="; ".join(filter(None, [_origin(known, "msgTraceTopicName"), fault])),
-            hint=f"Choose another name, or leave it out for {TRACE_TOPIC}.",
+            hint=f"Choose another name, or omit it for {TRACE_TOPIC}.",
         )
 
 
@@ -291,11 +291,11 @@ def _check_commit_log_path(config: BrokerConfig, asked: Setting | None) -> None:
     expected = Path(config.store_root) / "commitlog"
     if Path(asked.text) != expected:
         raise ConfigError(
-            f"{_COMMIT_LOG_PATH}={asked.text} cannot be had.",
+            f"{_COMMIT_LOG_PATH}={asked.text} is not supported.",
             code="config_unsupported",
             detail="; ".join(
-                filter(None, [asked.origin, "the log lies in the store's own folder"])
+                filter(None, [asked.origin, "the log is in the store's own directory"])
             ),
-            hint=f"Leave it out and mount the disk for the log at {expected}, "
+            hint=f"Omit it and mount the disk for the log at {expected}, "
             "or choose another storePathRootDir.",
         )

@@ -1,13 +1,13 @@
-"""What is known of upstream's keys beyond those that have an effect.
+"""Upstream's keys that have no effect here, or only with some values.
 
-Owns three lists about the keys of Apache RocketMQ 5.4.0: those that change nothing here, each with
-the reason; those of which some values would be a promise that cannot be kept, which are therefore
+Owns three lists of keys of Apache RocketMQ 5.4.0: those that have no effect here, each with the
+reason; those with values that would promise something this broker cannot do, which are therefore
 refused; and those that upstream marks as important.
 """
 
 from __future__ import annotations
 
-from roquet.runtime.settings import Unsupported, WithoutEffect
+from roquet.runtime.settings import IgnoredKeys, Unsupported
 
 __all__ = ["IMPORTANT_KEYS", "UNSUPPORTED", "WITHOUT_EFFECT"]
 
@@ -17,13 +17,13 @@ def _keys(text: str) -> frozenset[str]:
 
 
 WITHOUT_EFFECT = (
-    WithoutEffect(
+    IgnoredKeys(
         "one event loop does the work: there are no thread pools with queues of their own",
         _keys(
             """
-            ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
-            adminBrokerThreadPoolQueueCapacity asyncSendEnable batchDispatchRequestThreadPoolNums
-            clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
+            ackMessageThreadPoolNums ackThreadPoolQueueCapacity asyncSendEnable
+            batchDispatchRequestThreadPoolNums clientManageThreadPoolNums
+            clientManagerThreadPoolQueueCapacity
             consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
             endTransactionPoolQueueCapacity endTransactionThreadPoolNums heartbeatThreadPoolNums
             heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums
@@ -37,7 +37,7 @@ WITHOUT_EFFECT = (
             """
         ),
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "one loop owns the store: there is no lock to choose and no thread that follows the log",
         _keys(
             """
@@ -49,85 +49,81 @@ WITHOUT_EFFECT = (
             """
         ),
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "Netty's own",
         _keys(
             """
             channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
             clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
             clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
-            clientWorkerThreads connectTimeoutMillis disableCallbackExecutor
-            disableNettyWorkerGroup enableFastChannelEventProcess enableReconnectForGoAway
-            enableShutdownGracefully isScanAvailableNameSrv maxReconnectIntervalTimeSeconds
-            printChannelGroups printChannelGroupsMinNum scanAvailableNameSrv
-            serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable
-            serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
-            serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
+            clientWorkerThreads connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup
+            enableFastChannelEventProcess enableReconnectForGoAway enableShutdownGracefully
+            isScanAvailableNameSrv maxReconnectIntervalTimeSeconds printChannelGroups
+            printChannelGroupsMinNum scanAvailableNameSrv serverAsyncSemaphoreValue
+            serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+            serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+            serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
             shutdownWaitTimeSeconds transferMsgByHeap useEpollNativeSelector
-            writeBufferHighWaterMark writeBufferLowWaterMark
             """
         ),
     ),
-    WithoutEffect(
-        "how files are mapped, flushed and deleted is the store's own way",
+    IgnoredKeys(
+        "the store maps, flushes and deletes files in its own way",
         _keys(
             """
             accessMessageInMemoryHotRatio cleanSwapedMapInterval commitLogForceSwapMapInterval
             commitLogRecoverMaxNum commitLogSwapMapInterval commitLogSwapMapReserveFileNum
             correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
             dataReadAheadEnable deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
-            disappearTimeAfterStart duplicationEnable enableAcceleratedRecovery
-            enableCleanExpiredOffset enableLogConsumeQueueRepeatedlyBuildWhenRecover
-            flushCommitLogTimed flushLeastPagesWhenWarmMapedFile indexFileReadEnable
-            indexFileWriteEnable logicQueueForceSwapMapInterval logicQueueSwapMapInterval
-            logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold
-            mappedFileSwapEnable maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
-            maxRecoveryCommitlogFiles maxTopicLength messageIndexSafe pullBatchMaxMessageCount
-            putConsumeQueueDataByFileChannel putMsgIndexHightWater readUnCommitted
-            redeleteHangedFileInterval replicasPerDiskPartition sampleCountThreshold sampleSteps
-            sharedByteBufferNum travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage
-            wakeFlushWhenPutMessage writeWithoutMmap
+            disappearTimeAfterStart enableAcceleratedRecovery enableCleanExpiredOffset
+            enableLogConsumeQueueRepeatedlyBuildWhenRecover flushCommitLogTimed
+            flushLeastPagesWhenWarmMapedFile indexFileReadEnable indexFileWriteEnable
+            logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+            logicalDiskSpaceCleanForciblyThreshold mappedFileSwapEnable maxBatchDeleteFilesNum
+            maxChecksumRange maxConsumeQueueScan maxRecoveryCommitlogFiles maxTopicLength
+            messageIndexSafe pullBatchMaxMessageCount putConsumeQueueDataByFileChannel
+            putMsgIndexHightWater readUnCommitted redeleteHangedFileInterval
+            replicasPerDiskPartition sampleCountThreshold sampleSteps sharedByteBufferNum
+            travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage
+            writeWithoutMmap
             """
         ),
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "nothing is kept in RocksDB",
         _keys(
             """
             bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin
             combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
             combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType enableRocksDBLog
-            indexRocksDBEnable maxRocksDBIndexQueryDays memTableFlushIntervalMs
-            realTimePersistRocksDBConfig rocksdbCQDoubleWriteEnable rocksdbCompressionType
-            rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec
-            timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
+            maxRocksDBIndexQueryDays memTableFlushIntervalMs realTimePersistRocksDBConfig
+            rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+            statRocksDBCQIntervalSec timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
             timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-            timerRocksDBTimeExpiredMaxTps transRocksDBEnable transWriteOriginTransHalfEnable
-            useSingleRocksDBForAllConfigs
+            timerRocksDBTimeExpiredMaxTps transWriteOriginTransHalfEnable
             """
         ),
+        feature="RocksDB",
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "there is no replication in this version",
         _keys(
             """
-            allAckInSyncStateSet asyncLearner brokerElectionPriority brokerHeartbeatInterval
-            checkSyncStateSetPeriod compatibleWithOldNameSrv controllerAddr
-            controllerHeartBeatTimeoutMills dLegerGroup dLegerPeers dLegerSelfId
-            enableAutoInSyncReplicas enableBatchPush enableRemoteEscape
-            fetchControllerAddrByDnsLookup forwardTimeout haFlowControlEnable
-            haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync
-            haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inBrokerContainer
-            inSyncReplicas isBrokerContainer isInBrokerContainer lockInStrictMode
-            maxHaTransferByteInSecond maxSlaveResendLength minInSyncReplicas preferredLeaderId
+            asyncLearner brokerElectionPriority brokerHeartbeatInterval checkSyncStateSetPeriod
+            compatibleWithOldNameSrv controllerAddr controllerHeartBeatTimeoutMills dLegerGroup
+            dLegerPeers dLegerSelfId enableBatchPush fetchControllerAddrByDnsLookup
+            haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
+            haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize lockInStrictMode
+            maxHaTransferByteInSecond maxSlaveResendLength preferredLeaderId
             sendHeartbeatTimeoutMillis skipPreOnline storePathBrokerIdentity
             storePathDLedgerCommitLog storePathEpochFile syncBrokerMemberGroupPeriod
             syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile
-            syncMasterFlushOffsetWhenStartup totalReplicas
+            syncMasterFlushOffsetWhenStartup
             """
         ),
+        feature="replication",
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "the loop delivers delayed messages itself and writes all tables together",
         _keys(
             """
@@ -137,58 +133,62 @@ WITHOUT_EFFECT = (
             """
         ),
     ),
-    WithoutEffect(
-        "messages at any time are not part of this version",
+    IgnoredKeys(
+        "timed messages are not part of this version",
         _keys(
             """
-            allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey
-            mappedFileSizeTimerLog recallMessageEnable
+            allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey mappedFileSizeTimerLog
             timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics
             timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
-            timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-            timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
-            timerPutMessageThreadNum timerRecallToTimeWheelEnable timerRecallToTimelineEnable
-            timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
-            timerWarmEnable timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+            timerGetMessageThreadNum timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
+            timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
+            timerRecallToTimelineEnable timerRollWindowSlot timerSkipUnknownError timerStopDequeue
+            timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
             """
         ),
+        feature="timed messages",
     ),
-    WithoutEffect(
-        "consuming by POP is not part of this version",
+    IgnoredKeys(
+        "POP consumption and queue assignment by brokers are not part of this version",
         _keys(
             """
-            appendAckAsync appendCkAsync cleanOfflineBrokerInterval defaultMessageRequestMode
-            defaultPopShareQueueNum enableNotifyAfterPopOrderLockRelease
-            enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-            enablePopMessageThreshold enableRetryTopicV2 enableSkipLongAwaitingAck
-            initPopOffsetByCheckMsgInMem loadBalancePollNameServerInterval maxPopPollingSize
-            popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
-            popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-            popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
-            popInflightMessageThreshold popLongPollingForceNotifyInterval
-            popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
-            popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
-            popReviveMaxReturnSizePerRead priorityOrderAsc retrieveMessageFromPopRetryTopicV1
-            reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime serverLoadBalancerEnable
-            skipWhenCKRePutReachMaxTimes useSeparateRetryQueue
+            appendAckAsync appendCkAsync cleanOfflineBrokerInterval defaultPopShareQueueNum
+            enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+            enablePopBufferMerge enablePopLog enablePopMessageThreshold enableRetryTopicV2
+            enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem loadBalancePollNameServerInterval
+            maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
+            popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceLog
+            popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
+            popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+            popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
+            popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead priorityOrderAsc
+            retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
+            reviveScanTime serverLoadBalancerEnable skipWhenCKRePutReachMaxTimes
+            useSeparateRetryQueue
             """
         ),
+        feature="POP consumption",
     ),
-    WithoutEffect(
-        "compaction, batch queues and light message queues are not part of this version",
+    IgnoredKeys(
+        "compaction and light message queues are not part of this version",
         _keys(
             """
             compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
-            compactionThreadNum enableCompaction enableLmqStats mapperFileSizeBatchConsumeQueue
-            maxLmqConsumeQueueNum maxOffsetMapSize searchBcqByCacheEnable
+            compactionThreadNum enableCompaction enableLmqStats maxLmqConsumeQueueNum
+            maxOffsetMapSize
             """
         ),
+        feature="compaction, batch queues or light message queues",
     ),
-    WithoutEffect(
+    IgnoredKeys(
+        "batch queues are searched without a cache",
+        _keys("searchBcqByCacheEnable"),
+    ),
+    IgnoredKeys(
         "follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter",
         _keys("bitMapLengthConsumeQueueExt"),
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "users, policies and their caches are not part of this version",
         _keys(
             """
@@ -196,31 +196,39 @@ WITHOUT_EFFECT = (
             authenticationMetadataProvider authenticationProvider authenticationStrategy
             authenticationWhitelist authorizationMetadataProvider authorizationProvider
             authorizationStrategy authorizationWhitelist clusterName configName
-            initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
+            initAuthenticationUser innerClientAuthenticationCredentials
             statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
             statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
             userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
             """
         ),
+        feature="access control",
     ),
-    WithoutEffect(
-        "figures are counted in another way",
+    IgnoredKeys(
+        "statistics are counted differently",
         _keys(
             """
-            accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats
-            commercialBaseCount commercialSizePerMsg enableConnectionMetrics enableDetailStat
-            enableLagAndDlqMetrics enableMessageStoreMetrics enablePopMetrics
-            enableRemotingMetrics enableRequestMetrics enableStatsMetrics
-            enableTransactionMetrics estimateAccumulation maxStatsIdleTimeInMinutes
-            metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-            metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
-            metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-            metricsPromExporterHost metricsPromExporterPort
+            accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats commercialBaseCount
+            commercialSizePerMsg enableDetailStat estimateAccumulation maxStatsIdleTimeInMinutes
             """
         ),
     ),
-    WithoutEffect(
-        "reads of cold data never hold up the loop, so they are not throttled",
+    IgnoredKeys(
+        "metrics are not exported in this version",
+        _keys(
+            """
+            enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics
+            enablePopMetrics enableRemotingMetrics enableRequestMetrics enableStatsMetrics
+            enableTransactionMetrics metricGrpcExporterIntervalInMills
+            metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+            metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+            metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+            """
+        ),
+        feature="export of metrics",
+    ),
+    IgnoredKeys(
+        "cold reads never block the loop, so they are not throttled",
         _keys(
             """
             cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
@@ -228,55 +236,79 @@ WITHOUT_EFFECT = (
             """
         ),
     ),
-    WithoutEffect(
-        "read by no part of this version",
+    IgnoredKeys(
+        "not used in this version",
         _keys(
             """
             broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerConfigPath
             clearRetryTopicWhenDeleteTopic configBlackList defaultQueryMaxNum
-            enableBroadcastOffsetStore enableNetWorkFlowControl enableSingleTopicRegister
-            enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval
-            flushConsumerOffsetHistoryInterval highSpeedMode isolateLogEnable rocketmqHome
-            splitMetadataSize splitRegistrationSize
+            enableBroadcastOffsetStore enableNetWorkFlowControl enableSplitMetadata
+            fetchNamesrvAddrInterval flushConsumerOffsetHistoryInterval highSpeedMode
+            isolateLogEnable rocketmqHome splitMetadataSize
             """
         ),
     ),
 )
-"""Upstream's keys that a file may have and that change nothing here."""
+"""Upstream's keys that a file may contain and that have no effect here."""
 
 _FALSE = frozenset({"false"})
-_UNCHECKED = "requests would be served without being checked"
+_ONE = frozenset({"1"})
+_NOTHING = frozenset({""})
+_ACCESS = "there is no access control: requests would be served without being checked"
+_REPLICATION = "there is no replication: every message has one copy"
+_CONTAINERS = "there are no broker containers"
+_TIMED = "there are no timed messages, and none can be recalled; delay levels work"
+_POP = "there is no POP consumption"
+_ROCKSDB = "everything is kept in files, nothing in RocksDB"
+_METRICS = "no metrics are exported"
+
+
+def _unsupported(reason: str, accepted: frozenset[str], keys: str) -> list[Unsupported]:
+    return [Unsupported(key, accepted, reason) for key in keys.split()]
+
 
 UNSUPPORTED = (
-    Unsupported("aclEnable", _FALSE, _UNCHECKED),
-    Unsupported("authenticationEnabled", _FALSE, _UNCHECKED),
-    Unsupported("authorizationEnabled", _FALSE, _UNCHECKED),
-    Unsupported(
-        "configManagerVersion",
-        frozenset({"v1"}),
-        "topics, groups and offsets are kept in JSON files, not in RocksDB",
+    *_unsupported(_ACCESS, _FALSE, "aclEnable authenticationEnabled authorizationEnabled"),
+    *_unsupported(_ACCESS, _FALSE, "migrateAuthFromV1Enabled"),
+    *_unsupported(
+        _REPLICATION,
+        _FALSE,
+        """
+        allAckInSyncStateSet duplicationEnable enableAutoInSyncReplicas enableControllerMode
+        enableDLegerCommitLog enableRemoteEscape
+        """,
     ),
-    Unsupported("enableControllerMode", _FALSE, "no controller would choose a master"),
-    Unsupported("enableDLegerCommitLog", _FALSE, "nothing would be replicated"),
+    *_unsupported(_REPLICATION, _ONE, "inSyncReplicas minInSyncReplicas totalReplicas"),
+    *_unsupported(_REPLICATION, _NOTHING, "haMasterAddress"),
+    *_unsupported(_CONTAINERS, _FALSE, "inBrokerContainer isBrokerContainer isInBrokerContainer"),
+    *_unsupported(
+        _TIMED,
+        _FALSE,
+        "recallMessageEnable timerInterceptDelayLevel timerRocksDBEnable timerWheelEnable",
+    ),
+    *_unsupported(_POP, frozenset({"pull"}), "defaultMessageRequestMode"),
+    *_unsupported(_POP, _FALSE, "popConsumerKVServiceEnable popConsumerKVServiceInit"),
+    *_unsupported(
+        _ROCKSDB,
+        _FALSE,
+        """
+        indexRocksDBEnable rocksdbCQDoubleWriteEnable transRocksDBEnable
+        useSingleRocksDBForAllConfigs
+        """,
+    ),
+    Unsupported("configManagerVersion", frozenset({"v1"}), _ROCKSDB),
+    Unsupported("storeType", frozenset({"default"}), _ROCKSDB),
     Unsupported("enableLmq", _FALSE, "messages would reach no light message queue"),
     Unsupported("enableMultiDispatch", _FALSE, "messages would reach only their own queue"),
-    Unsupported(
-        "readOnlyCommitLogStorePaths",
-        frozenset({""}),
-        "what is stored there would not be found",
-    ),
+    Unsupported("metricsExporterType", frozenset({"disable", "0"}), _METRICS),
+    Unsupported("readOnlyCommitLogStorePaths", _NOTHING, "what is stored there would be missed"),
     Unsupported(
         "socksProxyConfig",
         frozenset({"", "{}"}),
         "name servers would be reached without the proxy",
     ),
-    Unsupported(
-        "storeType",
-        frozenset({"default"}),
-        "queues are kept in files, not in RocksDB",
-    ),
 )
-"""Keys of which only these values are understood."""
+"""Keys of which only these values are supported."""
 
 IMPORTANT_KEYS = _keys(
     """
@@ -291,4 +323,4 @@ IMPORTANT_KEYS = _keys(
     transactionTimeOut transientStorePoolEnable
     """
 )
-"""The keys that upstream marks as important, as far as they have an effect here."""
+"""The keys that upstream marks as important and that have an effect here."""

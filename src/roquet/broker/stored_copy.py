@@ -1,7 +1,7 @@
-"""Messages that are stored again: what a new record takes over from an old one.
+"""Storing a message again: what a new record keeps of the old one.
 
-Owns the way from a record to a message for the store, shared by deliveries of delayed messages,
-messages that consumers give back, and the ends of transactions.
+Turns a record into a message for the store; shared by the delivery of delayed messages,
+messages that consumers send back, and the commit of transactions.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from roquet.model.message import BrokerMessage, StoredMessage
 from roquet.store.results import Bytes, GetMessageResult
 
 __all__ = [
-    "Place",
+    "TopicQueue",
     "copied",
     "messages_of",
-    "place_in",
-    "real_place",
+    "queue_in",
+    "real_queue",
     "records_in",
     "stored_properties",
 ]
 
-Place = tuple[str, int]
+TopicQueue = tuple[str, int]
 """A topic and one of its queues."""
 
 _CRC_NAME = prop.CRC32.encode()
 
 
 def stored_properties(message: StoredMessage, *without: str) -> bytes:
-    r"""The properties of a record for a new one, less those named, and less its own checksum.
+    r"""The properties of a record for its copy, except those named and its checksum.
 
     Example:
         >>> from roquet.model.host import LOOPBACK
@@ -52,7 +52,7 @@ def stored_properties(message: StoredMessage, *without: str) -> bytes:
 
 def copied(
     message: StoredMessage,
-    place: Place,
+    queue: TopicQueue,
     properties: bytes | Mapping[str, str],
     *,
     sys_flag: int | None = None,
@@ -60,10 +60,10 @@ def copied(
     reconsume_times: int | None = None,
     prepared_transaction_offset: int = 0,
 ) -> BrokerMessage:
-    """A record as a new message of a queue; nobody waits for it to be on the disk."""
+    """Return a record as a new message of a queue; it does not wait for the disk."""
     if not isinstance(properties, bytes):
         properties = prop.encode_properties(properties)
-    topic, queue_id = place
+    topic, queue_id = queue
     return BrokerMessage(
         topic=topic,
         queue_id=queue_id,
@@ -80,13 +80,13 @@ def copied(
     )
 
 
-def real_place(message: StoredMessage) -> Place | None:
-    """The topic and queue for which a record that waits elsewhere is meant."""
-    return place_in(message.properties)
+def real_queue(message: StoredMessage) -> TopicQueue | None:
+    """Return the real topic and queue of a record that waits elsewhere."""
+    return queue_in(message.properties)
 
 
-def place_in(properties: Mapping[str, str]) -> Place | None:
-    """The topic and queue that properties name as the real ones."""
+def queue_in(properties: Mapping[str, str]) -> TopicQueue | None:
+    """Return the real topic and queue named in properties."""
     topic = properties.get(prop.REAL_TOPIC)
     queue_id = properties.get(prop.REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 9:
@@ -95,13 +95,13 @@ def place_in(properties: Mapping[str, str]) -> Place | None:
 
 
 def messages_of(found: GetMessageResult) -> Iterator[StoredMessage]:
-    """The messages that a read found."""
+    """Yield the messages that a read found."""
     for part in found.slices:
         yield from records_in(part)
 
 
 def records_in(part: Bytes) -> Iterator[StoredMessage]:
-    """The messages whose records lie one behind the other."""
+    """Yield the messages of consecutive records."""
     position = 0
     while position < len(part):
         message = decode_record(part, position, len(part))

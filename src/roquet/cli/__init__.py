@@ -1,4 +1,4 @@
-"""The ``roquet`` command: one module a sub-command, loaded when it is called.
+"""The ``roquet`` command: one module per sub-command, loaded on demand.
 
-Owns what people type and read. It may import every package; nothing imports it.
+Owns the command line and its output. It may import every package; nothing imports it.
 """

@@ -1,4 +1,4 @@
-"""``roquet bench``: how fast a cluster takes messages, and how fast it gives them.
+"""``roquet bench``: how fast a cluster stores and delivers messages.
 
 Owns the options and the report; the loads are in ``bench_load.py``.
 """
@@ -45,14 +45,14 @@ class LatencyFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BenchReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a load did, for programs.
+    """The result of a load, for programs.
 
     Attributes:
-        body_bytes: Of all bodies together.
+        body_bytes: The size of all bodies together.
         failed: Messages that were not stored.
         less_safe: Messages that were stored less safely than configured.
         seconds: From the first message to the last.
-        latency_ms: Of requests that sent, or of messages from their birth to the handler.
+        latency_ms: Of send requests, or of messages from birth to handler.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class BenchReport(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def report_of(topic: str, tally: Tally) -> BenchReport:
-    """What a load did."""
+    """The result of a load."""
     latencies = tally.latencies
     facts = None
     if latencies.count:
@@ -86,7 +86,7 @@ def report_of(topic: str, tally: Tally) -> BenchReport:
         body_bytes=tally.body_bytes,
         failed=tally.failed,
         less_safe=tally.less_safe,
-        seconds=round(tally.seconds, 3),
+        seconds=round(tally.seconds, 6),
         messages_per_second=round(tally.rate, 1),
         bytes_per_second=round(tally.body_bytes / tally.seconds, 1) if tally.seconds else 0.0,
         latency_ms=facts,
@@ -106,7 +106,7 @@ def _run(
     *,
     as_json: bool,
 ) -> None:
-    """Run a load and say what it did, also when it was interrupted."""
+    """Run a load and print its result, also if it was interrupted."""
     tally = Tally()
     exit_code = 0
     try:
@@ -153,12 +153,12 @@ def _print(report: BenchReport) -> None:
 
 
 _count_option = click.option(
-    "--count", type=click.IntRange(min=1), help="Stop after so many messages."
+    "--count", type=click.IntRange(min=1), help="Stop after this many messages."
 )
 _seconds_option = click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after so many seconds; 10 without --count.",
+    help="Stop after this many seconds; 10 without --count.",
 )
 
 
@@ -184,7 +184,7 @@ def bench() -> None:
     type=click.IntRange(min=1, max=65_535),
     default=256,
     show_default=True,
-    help="Requests that may be unanswered.",
+    help="Requests in flight at once.",
 )
 @click.option(
     "--batch",
@@ -194,7 +194,9 @@ def bench() -> None:
     help="Messages in each request.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="At most this many messages per second.",
 )
 @click.option("-t", "--tag", help="The tag of each message.")
 @json_option
@@ -211,7 +213,7 @@ def bench_send(
     tag: str | None,
     as_json: bool,
 ) -> None:
-    """Send messages to TOPIC as fast as they are answered. They stay in the topic.
+    """Send messages to TOPIC as fast as they are acknowledged. They stay in the topic.
 
     \b
     roquet bench send Orders --size 200 --seconds 30
@@ -243,7 +245,7 @@ def bench_send(
     "-g",
     "--group",
     shell_complete=complete_group,
-    help="Consume as this group and move its offsets; without it nothing is moved.",
+    help="Consume as this group and commit its offsets; without it, nothing is committed.",
 )
 @click.option(
     "--from",
@@ -251,7 +253,7 @@ def bench_send(
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
     show_default=True,
-    help="Where to begin, unless the group has begun.",
+    help="Where to start if the group has no committed offset.",
 )
 @_count_option
 @_seconds_option
@@ -260,7 +262,7 @@ def bench_send(
     type=click.IntRange(min=1, max=65_535),
     default=20,
     show_default=True,
-    help="Calls of the handler at once.",
+    help="Concurrent handler calls.",
 )
 @click.option(
     "--batch",
@@ -282,7 +284,7 @@ def bench_consume(
     batch: int,
     as_json: bool,
 ) -> None:
-    """Consume messages of TOPIC as fast as they come. The time begins with the first one.
+    """Consume messages of TOPIC as fast as they arrive. The clock starts with the first one.
 
     \b
     roquet bench consume Orders --count 1000000

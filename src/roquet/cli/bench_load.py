@@ -1,7 +1,7 @@
 """The loads of ``roquet bench``: many sends at once, and consumption as fast as it goes.
 
-Owns :class:`Tally`, which counts, and the two loads. A send that fails in a way that may pass is
-counted, and the load goes on; any other failure ends it.
+Owns :class:`Tally`, which counts, and the two loads. A send that fails with a retriable error is
+counted, and the load continues; any other failure ends it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from roquet.client import (
 )
 from roquet.client.pace import Pace
 from roquet.errors import RoquetError
-from roquet.runtime.clock import SystemClock
+from roquet.runtime.clock import Clock, SystemClock
 
 __all__ = ["ConsumePlan", "Limits", "SendPlan", "Tally", "consume_load", "send_load"]
 
@@ -34,18 +34,18 @@ GROUP = "roquet-bench"
 LOOK_S = 0.1
 
 Show = Callable[[float, str], None]
-"""Shows how far a load is, as a part of the whole and in words."""
+"""Shows the progress of a load, as a fraction and as text."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When a load is over: after so many messages, or so many seconds, whatever comes first."""
+    """When a load ends: after a number of messages or seconds, whichever comes first."""
 
     count: int | None
     seconds: float | None
 
 
 class SendPlan(Struct, frozen=True, kw_only=True):
-    """What is sent, and how."""
+    """What to send, and how."""
 
     topic: str
     size: int
@@ -57,10 +57,10 @@ class SendPlan(Struct, frozen=True, kw_only=True):
 
 
 class ConsumePlan(Struct, frozen=True, kw_only=True):
-    """What is consumed, and how.
+    """What to consume, and how.
 
     Attributes:
-        group: Whose offsets are used and moved; ``None`` moves none.
+        group: The group whose offsets are used and moved; ``None`` moves none.
     """
 
     topic: str
@@ -72,28 +72,30 @@ class ConsumePlan(Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """What happened so far.
+    """The counters of a load.
+
+    Args:
+        clock: The time; by default the machine's.
 
     Attributes:
-        messages: Messages that were stored, or came.
+        messages: Messages stored, or received.
         body_bytes: The bytes of their bodies.
         failed: Messages that were not stored.
         less_safe: Messages that were stored less safely than configured.
         first_failure: Why the first one was not stored.
-        latencies: From the send of a request to its answer, or from the birth of a message to its
-            handler.
+        latencies: From a request to its response, or from the birth of a message to its handler.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.messages = self.body_bytes = self.failed = self.less_safe = 0
         self.first_failure: RoquetError | None = None
         self.latencies = Latencies()
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._began_ns: int | None = None
         self._ended_ns = 0
 
     def now_us(self) -> int:
-        """The time, which only goes forward."""
+        """The monotonic time."""
         return self._clock.monotonic_ns() // 1_000
 
     def now_ms(self) -> int:
@@ -101,12 +103,12 @@ class Tally:
         return self._clock.now_ms()
 
     def begin(self) -> None:
-        """The measured time begins, if it has not yet."""
+        """Start the measured time, if it has not started."""
         if self._began_ns is None:
             self._began_ns = self._ended_ns = self._clock.monotonic_ns()
 
     def add(self, messages: int, body_bytes: int) -> None:
-        """Count messages that were stored, or came."""
+        """Count messages that were stored, or received."""
         self.messages += messages
         self.body_bytes += body_bytes
         self._ended_ns = self._clock.monotonic_ns()
@@ -124,7 +126,7 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return self.messages / self.seconds if self.seconds else 0.0
 
 
@@ -165,14 +167,14 @@ async def send_load(options: ClientOptions, plan: SendPlan, tally: Tally, show: 
 
 
 class _SharedPace:
-    """A pace for many at once."""
+    """A pace shared by many senders."""
 
     def __init__(self, rate: float) -> None:
         self._pace = Pace(rate)
         self._turn = asyncio.Lock()
 
     async def wait(self, end_s: float | None) -> bool:
-        """Wait for a turn; whether it came before the end, on the clock of the loop."""
+        """Wait for a turn; return whether it came before the end, on the loop's clock."""
         async with self._turn:
             loop = asyncio.get_running_loop()
             if end_s is not None and loop.time() >= end_s:
@@ -262,14 +264,14 @@ async def _watch(
     *,
     is_patient: bool = False,
 ) -> None:
-    """Show how far the workers are until they are done, the time is over or one of them fails.
+    """Show the progress of the workers until they are done, time is up or one of them fails.
 
     Args:
         workers: The workers.
         limits: When the load is over.
-        tally: What they did.
-        show: Shows it.
-        is_patient: Whether they look at the time themselves, and are waited for.
+        tally: Their counters.
+        show: Shows the progress.
+        is_patient: Whether they check the time themselves, and are waited for.
     """
     loop = asyncio.get_running_loop()
     began_s = loop.time()

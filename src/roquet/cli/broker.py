@@ -1,4 +1,4 @@
-"""``roquet broker``: run a broker, as upstream's ``mqbroker``; its sub-commands look at brokers."""
+"""``roquet broker``: run a broker, as upstream's ``mqbroker``; its sub-commands inspect brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from roquet.runtime.files import Files
 
 COMMANDS = {
     "ls": LazyCommand("roquet.cli.broker_show:list_brokers", "List the brokers of a cluster."),
-    "set": LazyCommand("roquet.cli.broker_set:set_broker", "Alter settings of a broker."),
+    "set": LazyCommand("roquet.cli.broker_set:set_broker", "Change settings of a broker."),
     "show": LazyCommand("roquet.cli.broker_show:show_broker", "Show a broker and its settings."),
 }
 
@@ -40,7 +40,7 @@ class BrokerGroup(LazyGroup):
 
     @property
     def table(self) -> Mapping[str, LazyCommand]:
-        """By name of the sub-command."""
+        """The sub-commands by name."""
         return COMMANDS
 
 
@@ -54,6 +54,11 @@ class BrokerGroup(LazyGroup):
     help="Name servers, as 127.0.0.1:9876;192.168.0.1:9876.",
 )
 @endpoint_options
+@click.option(
+    "--expect-store",
+    is_flag=True,
+    help="Refuse to create a new store, in case its disk is not mounted.",
+)
 @click.option(
     "-p", "--printConfigItem", "print_all", is_flag=True, help="Print all settings and exit."
 )
@@ -74,14 +79,15 @@ def broker(
     namesrv_address: str | None,
     host: str | None,
     port: int | None,
+    expect_store: bool,
     log_level: str,
     print_all: bool,
     print_important: bool,
     as_json: bool,
 ) -> None:
-    """Run a broker; with a command, look at brokers that run.
+    """Run a broker; with a command, inspect running brokers.
 
-    It listens on loopback, port 10911, and keeps its files in ~/store, until it is told otherwise.
+    By default it listens on loopback, port 10911, and keeps its files in ~/store.
     Without -n, name servers are those of namesrvAddr in FILE or of the variable NAMESRV_ADDR.
 
     \b
@@ -96,7 +102,12 @@ def broker(
     namesrv_address = namesrv_address or settings_of_flags(context).namesrv
     settings = load_broker_settings(
         config_file,
-        given(namesrvAddr=namesrv_address, bindAddress=host, listenPort=port),
+        given(
+            namesrvAddr=namesrv_address,
+            bindAddress=host,
+            listenPort=port,
+            storeMustExist="true" if expect_store else None,
+        ),
         environment=os.environ,
     )
     if print_all or print_important:
@@ -110,7 +121,7 @@ def broker(
 
 
 def _hand_on(context: click.Context, namesrv_address: str | None) -> None:
-    """Let flags before a sub-command hold for it, if they can."""
+    """Apply flags before a sub-command to it, if possible."""
     if namesrv_address is not None:
         note_namesrv(context, namesrv_address)
     for parameter in context.command.params:
@@ -134,7 +145,7 @@ def _print_settings(settings: BrokerSettings, *, only_important: bool, as_json: 
 
 async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) -> None:
     from roquet.broker.broker import Broker
-    from roquet.cli.facts import broker_facts, print_broker
+    from roquet.cli.startup_banner import broker_banner, print_broker
 
     report_settings(settings.warnings, settings.without_effect)
     warn_if_exposed(settings.config.bind_address)
@@ -143,7 +154,7 @@ async def _serve(settings: BrokerSettings, stop: StopSignals, *, as_json: bool) 
     async with Broker(settings.config, settings.store, tls=settings.tls_settings) as server:
         await server.wait_registered()
         with even_if_nobody_reads():
-            print_broker(broker_facts(server, settings), as_json=as_json)
+            print_broker(broker_banner(server, settings), as_json=as_json)
         failure = await stop.wait(server.wait_failed())
     if failure is not None:
         raise flush_failed(root, failure)

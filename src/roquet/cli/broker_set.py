@@ -1,6 +1,6 @@
-"""``roquet broker set``: alter settings of a broker while it runs.
+"""``roquet broker set``: change settings of a running broker.
 
-It shows what each setting is and becomes, and asks once. What the broker says afterwards counts.
+It shows the old and new value of each setting and asks once, then what the broker reports.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import click
 
 from roquet.admin import Admin
 from roquet.cli.broker_show import shown_settings, the_broker
+from roquet.cli.broker_targets import Changes, fields_of, words_of
 from roquet.cli.client import administer
 from roquet.cli.completion import complete_broker
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.contexts import nearest
+from roquet.cli.context_file import nearest
 from roquet.cli.output import confirm, json_option, parse_pairs, print_json, yes_option
-from roquet.cli.places import Changes, fields_of, words_of
 from roquet.errors import ClientError, NotFound
 
 __all__ = ["set_broker"]
@@ -22,7 +22,7 @@ __all__ = ["set_broker"]
 
 async def _settings(admin: Admin, broker: str) -> dict[str, str]:
     await the_broker(admin, broker)
-    return (await admin.settings.brokers(broker=broker)).complete("Looking at settings")[broker]
+    return (await admin.settings.brokers(broker=broker)).complete("Reading settings")[broker]
 
 
 @click.command("set")
@@ -39,7 +39,7 @@ def set_broker(
     is_sure: bool,
     as_json: bool,
 ) -> None:
-    """Alter settings of a broker, by name or as host:port; all of them or none."""
+    """Change settings of a broker, given by name or host:port. Either all are changed or none."""
     now = administer(connection, lambda admin: _settings(admin, name))
     for key in wanted:
         if key not in now:
@@ -64,9 +64,9 @@ def set_broker(
     kept = sorted(key for key in told if then.get(key) == now[key])
     if kept:
         raise ClientError(
-            f"{name} took the settings, and kept {', '.join(kept)} as before",
+            f"{name} accepted the settings, but did not change {', '.join(kept)}",
             code="not_changed",
-            hint="Such a setting is read from its file when the broker starts.",
+            hint="The broker reads this setting from its file at startup only.",
         )
     _report(name, changes, as_json=as_json)
 

@@ -1,6 +1,6 @@
-"""``roquet broker ls`` and ``roquet broker show``: look at brokers that run.
+"""``roquet broker ls`` and ``roquet broker show``: inspect running brokers.
 
-Settings whose names say that they are secrets are shown as stars, whatever the broker answers.
+Settings whose names suggest secrets are shown as stars, whatever the broker returns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from roquet.cli.broker_state import BrokerState, broker_states, print_states
 from roquet.cli.client import administer
 from roquet.cli.completion import complete_broker
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.contexts import HIDDEN, nearest
+from roquet.cli.context_file import HIDDEN, nearest
 from roquet.cli.output import json_option, plural, print_json, print_table, printable
 from roquet.errors import NotFound
 
@@ -25,7 +25,7 @@ _SECRET = re.compile(r"(?i)password|passwd|secret|credential|token")
 
 
 class BrokerView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A broker, for programs; ``runtime`` and ``settings`` only if they were asked for."""
+    """A broker, for programs; ``runtime`` and ``settings`` only if requested."""
 
     broker_name: str
     processes: list[BrokerState]
@@ -64,7 +64,7 @@ async def the_broker(admin: Admin, name: str) -> list[BrokerInfo]:
 @click.option("--cluster", metavar="NAME", help="Only brokers of this cluster.")
 @json_option
 def list_brokers(*, connection: Connection, cluster: str | None, as_json: bool) -> None:
-    """List the brokers of a cluster, masters and slaves, and how they are."""
+    """List the brokers of a cluster, masters and slaves, and their state."""
 
     async def work(admin: Admin) -> list[BrokerState]:
         brokers = await admin.clusters.brokers()
@@ -81,9 +81,14 @@ def list_brokers(*, connection: Connection, cluster: str | None, as_json: bool) 
 @click.command("show")
 @click.argument("name", metavar="BROKER", shell_complete=complete_broker)
 @connection_options
-@click.option("--runtime", "with_runtime", is_flag=True, help="All that it says of its state.")
-@click.option("--config", "with_settings", is_flag=True, help="Its settings.")
-@click.option("--grep", metavar="TEXT", help="Only what has this in its name.")
+@click.option(
+    "--runtime",
+    "with_runtime",
+    is_flag=True,
+    help="Show everything that it reports about its state.",
+)
+@click.option("--config", "with_settings", is_flag=True, help="Show its settings.")
+@click.option("--grep", metavar="TEXT", help="Only names that contain this.")
 @json_option
 def show_broker(
     name: str,
@@ -94,7 +99,7 @@ def show_broker(
     grep: str | None,
     as_json: bool,
 ) -> None:
-    """Show a broker, by name or as host:port."""
+    """Show a broker, given by name or host:port."""
 
     def wanted(pairs: dict[str, str]) -> dict[str, str]:
         text = (grep or "").casefold()
@@ -105,10 +110,10 @@ def show_broker(
         runtime, settings = None, None
         if with_runtime:
             answers = await admin.clusters.runtime(broker=name)
-            runtime = answers.complete("Looking at a broker")[name]
+            runtime = answers.complete("Reading a broker's state")[name]
         if with_settings:
             answers = await admin.settings.brokers(broker=name)
-            settings = shown_settings(answers.complete("Looking at a broker")[name])
+            settings = shown_settings(answers.complete("Reading a broker's state")[name])
         return BrokerView(
             broker_name=brokers[0].name,
             processes=await broker_states(admin, brokers),

@@ -1,6 +1,6 @@
-"""How brokers are: a row for each process, for people and for programs.
+"""The state of brokers: a row for each process, as text and as JSON.
 
-Owns :class:`BrokerState`, which is made of what brokers say of themselves under upstream's names.
+Owns :class:`BrokerState`, built from the runtime info that brokers report under upstream's names.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["BrokerState", "broker_states", "print_states"]
 
 
 class BrokerState(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A broker process, for programs; what is ``None`` it did not say.
+    """A broker process, for programs; it did not report what is ``None``.
 
     Attributes:
         role: ``master`` or ``slave``.
-        put_tps: Messages a second that come in.
-        get_tps: Messages a second that go out.
-        put_today: Messages that came in since midnight.
-        get_today: Messages that went out since midnight.
+        put_tps: Messages per second in.
+        get_tps: Messages per second out.
+        put_today: Messages in since midnight.
+        get_today: Messages out since midnight.
         disk_ratio: How full the disk of its log is, from 0 to 1.
         boot_timestamp: When it started, in milliseconds since 1970.
-        error: Why it did not answer.
+        error: Why it did not respond.
     """
 
     cluster: str
@@ -47,7 +47,7 @@ class BrokerState(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def broker_states(admin: Admin, brokers: Sequence[BrokerInfo]) -> list[BrokerState]:
-    """How some brokers are; one that does not answer is in the list too."""
+    """The state of some brokers, including those that do not respond."""
     return list(await asyncio.gather(*(_state(admin, each) for each in brokers)))
 
 
@@ -56,7 +56,7 @@ async def _state(admin: Admin, info: BrokerInfo) -> BrokerState:
     failure: str | None = None
     try:
         found = await admin.clusters.runtime(broker=info.address)
-        said = found.complete("Looking at a broker")[info.address]
+        said = found.complete("Reading a broker's state")[info.address]
     except RoquetError as error:
         failure = error.message
     return BrokerState(
@@ -77,7 +77,7 @@ async def _state(admin: Admin, info: BrokerInfo) -> BrokerState:
 
 
 def _rate(text: str | None) -> float | None:
-    """The first of some numbers, which is that of the last seconds; young brokers say none."""
+    """The first of some numbers, for the last seconds; new brokers report none."""
     if text is None:
         return None
     words = text.split()

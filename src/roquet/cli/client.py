@@ -1,4 +1,4 @@
-"""What the commands that are clients of a cluster share: the loop, the administrator, questions.
+"""What the client commands share: the event loop, the admin client, confirmation prompts.
 
 Exit codes, which scripts may rely on:
 
@@ -28,7 +28,7 @@ import click
 
 from roquet.admin import Admin
 from roquet.cli.connection import Connection
-from roquet.cli.contexts import nearest
+from roquet.cli.context_file import nearest
 from roquet.cli.output import print_error
 from roquet.errors import NoRoute, RoquetError
 from roquet.runtime.log import LineFormatter
@@ -49,11 +49,11 @@ EXIT_INTERRUPTED = 130
 
 
 def run_client(connection: Connection, work: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run a client of a cluster until it is done; what it logs goes to standard error.
+    """Run a client of a cluster until it is done; it logs to standard error.
 
     Raises:
         RoquetError: It failed.
-        KeyboardInterrupt: SIGINT came; everything is closed.
+        KeyboardInterrupt: Interrupted by SIGINT; everything is closed.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
@@ -68,11 +68,11 @@ def run_client(connection: Connection, work: Callable[[], Coroutine[None, None, 
 
 
 def administer(connection: Connection, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Do something as an administrator of a cluster.
+    """Run something with an admin client of a cluster.
 
     Raises:
         RoquetError: It failed.
-        click.exceptions.Exit: SIGINT came.
+        click.exceptions.Exit: Interrupted by SIGINT.
     """
     options = connection.options(default_timeout_ms=ADMIN_TIMEOUT_MS)
 
@@ -88,7 +88,7 @@ def administer(connection: Connection, work: Callable[[Admin], Awaitable[T]]) ->
 
 @contextmanager
 def nearest_topic(connection: Connection, topic: str) -> Iterator[None]:
-    """Have an error that says that no broker has a topic name the topic that may be meant.
+    """Add the most similar topic to an error about an unknown topic.
 
     Raises:
         NoRoute: No broker has it.
@@ -97,7 +97,7 @@ def nearest_topic(connection: Connection, topic: str) -> Iterator[None]:
         yield
     except NoRoute as error:
         names: list[str] = []
-        with suppress(RoquetError):  # who looks for a better hint makes nothing worse
+        with suppress(RoquetError):  # a failed search keeps the old hint
             names = administer(connection, lambda admin: admin.topics.names())
         found = copy(error)
         found.hint = nearest(topic, names) or error.hint
@@ -105,13 +105,13 @@ def nearest_topic(connection: Connection, topic: str) -> Iterator[None]:
 
 
 def warn_failures(failures: Mapping[str, RoquetError], *, as_json: bool) -> None:
-    """Say which servers are missing in what was found."""
+    """Warn about servers that are missing in a result."""
     for error in failures.values():
         warn(error, as_json=as_json)
 
 
 def warn(error: RoquetError, *, as_json: bool) -> None:
-    """Say what went wrong with a part, where the command goes on."""
+    """Print the failure of a part, after which the command continues."""
     if as_json:
         print_error(error, as_json=True)
     else:

@@ -1,4 +1,4 @@
-"""``roquet cluster``: look at clusters and their brokers."""
+"""``roquet cluster``: show clusters and their brokers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roquet.cli.broker_state import BrokerState, broker_states, print_states
 from roquet.cli.client import administer
 from roquet.cli.completion import complete_cluster
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.contexts import nearest
+from roquet.cli.context_file import nearest
 from roquet.cli.output import json_option, plural, print_json, print_table
 from roquet.errors import NotFound
 
@@ -18,7 +18,7 @@ __all__ = ["ClusterFacts", "cluster"]
 
 
 class ClusterFacts(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cluster, for programs; ``masters`` and ``slaves`` are numbers of processes."""
+    """A cluster, for programs; ``masters`` and ``slaves`` are counts of processes."""
 
     cluster: str
     brokers: list[str]
@@ -28,14 +28,14 @@ class ClusterFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 @click.group()
 def cluster() -> None:
-    """Look at clusters and their brokers."""
+    """Show clusters and their brokers."""
 
 
 @cluster.command("ls")
 @connection_options
 @json_option
 def list_clusters(*, connection: Connection, as_json: bool) -> None:
-    """List the clusters that the name servers know."""
+    """List the clusters known to the name servers."""
 
     async def work(admin: Admin) -> list[ClusterFacts]:
         brokers = await admin.clusters.brokers()
@@ -69,7 +69,7 @@ def list_clusters(*, connection: Connection, as_json: bool) -> None:
 @connection_options
 @json_option
 def show(name: str | None, *, connection: Connection, as_json: bool) -> None:
-    """Show the brokers of all clusters, or of one, and how they are."""
+    """Show the brokers of all clusters, or of one, and their state."""
 
     async def work(admin: Admin) -> dict[str, list[BrokerState]]:
         brokers = await admin.clusters.brokers()

@@ -1,7 +1,7 @@
-"""``roquet completion``: what shells complete, names of the cluster among it.
+"""``roquet completion``: shell completion, including names from the cluster.
 
-Owns the scripts for shells, which are click's, and the names. A shell waits for them while
-somebody types: there is a short limit on the time, and whatever goes wrong means no names.
+Owns the scripts for shells, which are click's, and the names. A shell waits for them while the user
+types, so there is a short timeout, and any failure means no names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VARIABLE = "_ROQUET_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, flags, topics and groups.
+    """Print the script that makes SHELL complete commands, flags, topics and groups.
 
     \b
     bash:  eval "$(roquet completion bash)"          in ~/.bashrc
@@ -48,7 +48,7 @@ def completion(shell: str) -> None:
     if kind is None:
         raise RoquetError(f"There is no completion for {shell}")
     program = click.get_current_context().find_root().command
-    # Not its own method: that of bash runs a program, to complain about old versions.
+    # Not its own method: bash's runs a program to warn about old versions.
     click.echo(ShellComplete.source(kind(program, {}, "roquet", VARIABLE)))
 
 
@@ -58,7 +58,7 @@ def completion(shell: str) -> None:
 def complete_topic(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    """Topics; those of the system and of groups only if their names are begun."""
+    """Topics; those of the system and of groups only if the prefix is typed."""
 
     async def names(admin: Admin) -> list[str]:
         found = await admin.topics.names()
@@ -118,7 +118,7 @@ def _ask(
         async with asyncio.timeout(TIMEOUT_MS / 1000), Admin(options) as admin:
             return await names(admin)
 
-    logging.disable()  # a word on the terminal would be in the way of who types
+    logging.disable()  # log lines would disturb the user's typing
     try:
         connection = connection_of_flags(context)
         options = connection.options(default_timeout_ms=TIMEOUT_MS)

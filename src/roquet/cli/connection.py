@@ -1,15 +1,15 @@
 """How a command reaches a cluster: by flags, by a context, by the environment.
 
-Owns the flags, which every command that is a client takes and ``roquet`` itself takes too, and
-what they come to: a :class:`Connection`. Each setting comes from the first of these that says it:
+Owns the flags, which every client command and ``roquet`` itself take, and the resulting
+:class:`Connection`. Each setting comes from the first of these that has it:
 
 1. the flags, those of the sub-command before those of ``roquet``;
 2. a context: the one of ``--context``, or else of the variable ROQUET_CONTEXT, or else the current
-   one. ``--namesrv`` alone names another cluster, so that then no context counts;
+   one. ``--namesrv`` alone names another cluster, so no context is used then;
 3. the environment: NAMESRV_ADDR, ROQUET_ACCESS_KEY, ROQUET_SECRET_KEY, ROQUET_SECURITY_TOKEN;
 4. the defaults: 127.0.0.1:9876 in plain text, unsigned.
 
-A command asks for one with :func:`connection_options`, and receives it as ``connection``::
+A command gets one with :func:`connection_options`, as ``connection``::
 
     @click.command()
     @connection_options
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 import click
 from msgspec import Struct, structs
 
-from roquet.cli.contexts import SECRETS, ClusterSettings, load_contexts, secret_of
+from roquet.cli.context_file import SECRETS, ClusterSettings, load_contexts, secret_of
 from roquet.cli.output import parse_span_ms
 from roquet.errors import BrokerRefused, ConnectFailed, RoquetError
 
@@ -71,8 +71,8 @@ class Connection(Struct, frozen=True, kw_only=True):
     """A cluster, and how to reach it.
 
     Attributes:
-        settings: What was said; secrets are themselves.
-        origin: Who named the name servers, for people.
+        settings: The settings, with secrets resolved.
+        origin: Where the name servers were set, as text.
     """
 
     settings: ClusterSettings
@@ -80,21 +80,21 @@ class Connection(Struct, frozen=True, kw_only=True):
 
     @property
     def namesrv(self) -> str:
-        """The name servers, with semicolons between."""
+        """The name servers, separated by semicolons."""
         return self.settings.namesrv or DEFAULT_NAMESRV
 
     @property
     def timeout_ms(self) -> int | None:
-        """How long a request may take; ``None`` if nobody said."""
+        """The timeout of a request; ``None`` if not set."""
         return self.settings.timeout_ms
 
     @property
     def namespace(self) -> str:
-        """What topics and groups are wrapped in; empty for nothing."""
+        """The namespace of topics and groups; empty for none."""
         return self.settings.namespace or ""
 
     def options(self, *, default_timeout_ms: int = DEFAULT_TIMEOUT_MS) -> ClientOptions:
-        """What a producer, a consumer or an admin is made with.
+        """The options for a producer, a consumer or an admin.
 
         Raises:
             ConfigError: A setting cannot be used.
@@ -127,7 +127,7 @@ class Connection(Struct, frozen=True, kw_only=True):
         return unwrap(self.namespace, name)
 
     def explained(self, error: RoquetError) -> RoquetError:
-        """The error; if a server was not reached, its hint says who named it."""
+        """The error; if a server was not reached, its hint says where the address was set."""
         from roquet.client.name_servers import NO_NAME_SERVER
         from roquet.remoting.codes import ResponseCode
 
@@ -171,10 +171,10 @@ def _path(text: str | None) -> Path | None:
 def connection_of(
     said: ClusterSettings, *, context: str | None = None, environment: Mapping[str, str]
 ) -> Connection:
-    """The connection that flags, contexts and the environment come to.
+    """The connection that results from flags, contexts and the environment.
 
     Args:
-        said: What the flags say.
+        said: The values of the flags.
         context: The context that they name.
         environment: Variables of the environment.
 
@@ -204,7 +204,7 @@ def connection_of(
 
 _OF_BROKER = "The address of a broker is the one that it registered: its brokerIP1."
 _NOBODY_SAID = (
-    "Nobody said which cluster: give --namesrv ADDRESSES, add a context (roquet context add), set "
+    "No cluster was named: give --namesrv ADDRESSES, add a context (roquet context add), set "
     "NAMESRV_ADDR, or start a cluster here with roquet dev."
 )
 
@@ -214,7 +214,7 @@ def _said(settings: ClusterSettings) -> dict[str, object]:
 
 
 def _without_foreign_keys(context: ClusterSettings, said: ClusterSettings) -> ClusterSettings:
-    """Keys go together: whoever names another access key does not mean the context's secret."""
+    """Keys belong together: another access key does not go with the context's secret."""
     if said.access_key is None:
         return context
     return structs.replace(context, **dict.fromkeys(_KEYS, None))
@@ -224,7 +224,7 @@ def _without_foreign_keys(context: ClusterSettings, said: ClusterSettings) -> Cl
 
 
 class _Flag(Struct, frozen=True):
-    """A flag, and the field of the settings that it is for."""
+    """A flag, and the field of the settings that it sets."""
 
     names: tuple[str, ...]
     field: str
@@ -235,32 +235,34 @@ class _Flag(Struct, frozen=True):
 
 _FLAGS = (
     _Flag(("--context",), _CONTEXT, "The context to use instead of the current one.", "NAME"),
-    _Flag(("--namespace",), "namespace", "What topics and groups are wrapped in.", "NAME"),
+    _Flag(("--namespace",), "namespace", "The namespace of topics and groups.", "NAME"),
     _Flag(("--timeout",), "timeout_ms", "How long a request may take, such as 5s.", "SPAN"),
-    _Flag(("--access-key",), "access_key", "Who signs the requests.", "KEY"),
+    _Flag(("--access-key",), "access_key", "The access key that signs requests.", "KEY"),
     _Flag(
         ("--secret-key",),
         "secret_key",
-        "What they are signed with: env:NAME, file:PATH, - to be asked, or the secret itself, "
-        "which others on this machine can see then.",
+        "Its secret key: env:NAME, file:PATH, - to be prompted, or the secret itself, "
+        "which other users of this machine can then see.",
         "SECRET",
     ),
-    _Flag(("--security-token",), "security_token", "A temporary token, said likewise.", "SECRET"),
-    _Flag(("--tls",), "tls", "Speak TLS; so does each flag below.", value=True),
-    _Flag(("--no-tls",), "tls", "Speak plain text.", value=False),
-    _Flag(("--tls-ca",), "tls_ca", "Who signs the certificates of servers.", "FILE"),
-    _Flag(("--tls-cert",), "tls_cert", "The certificate to show.", "FILE"),
+    _Flag(
+        ("--security-token",), "security_token", "A temporary token, in the same form.", "SECRET"
+    ),
+    _Flag(("--tls",), "tls", "Use TLS; each flag below implies it.", value=True),
+    _Flag(("--no-tls",), "tls", "Use plain text.", value=False),
+    _Flag(("--tls-ca",), "tls_ca", "The authorities of server certificates.", "FILE"),
+    _Flag(("--tls-cert",), "tls_cert", "The client certificate.", "FILE"),
     _Flag(("--tls-key",), "tls_key", "Its private key.", "FILE"),
-    _Flag(("--tls-key-password",), "tls_key_password", "What the key is encrypted with.", "SECRET"),
-    _Flag(("--tls-no-verify",), "tls_verify", "Believe any server.", value=False),
+    _Flag(("--tls-key-password",), "tls_key_password", "The password of the key.", "SECRET"),
+    _Flag(("--tls-no-verify",), "tls_verify", "Do not verify servers.", value=False),
 )
 _Callback: TypeAlias = Callable[[click.Context, click.Parameter, str | bool | None], None]
-_NAMESRV_HELP = "Name servers, with semicolons between."
+_NAMESRV_HELP = "Name servers, separated by semicolons."
 _ASK = "-"
 
 
 def _note(field: str, *, value: bool | None = None) -> _Callback:
-    """A callback that notes what a flag says."""
+    """A callback that records the value of a flag."""
 
     def callback(
         context: click.Context,
@@ -286,7 +288,7 @@ def _checked(
     if field == "timeout_ms":
         span_ms = parse_span_ms(text)
         if not span_ms:
-            message = f"{text!r} is no span such as 5s or 500ms."
+            message = f"{text!r} is not a duration such as 5s or 500ms."
             raise click.BadParameter(message, context, parameter)
         return span_ms
     if field in SECRETS and text == _ASK and not context.resilient_parsing:
@@ -331,7 +333,7 @@ def _with_flags(
 
 
 def global_connection_options(command: Callable[P, T]) -> Callable[P, T]:
-    """Give ``roquet`` itself the flags; they hold for the sub-command."""
+    """Add the flags to ``roquet`` itself; they apply to the sub-command."""
     return click.option(
         "-n",
         "--namesrv",
@@ -344,9 +346,9 @@ def global_connection_options(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def connection_options(command: Callable[P, T]) -> Callable[P, T]:
-    """Give a command the flags; it receives what they come to as ``connection``.
+    """Add the flags to a command, which receives the result as ``connection``.
 
-    Its help shows the most used ones only; that of ``roquet`` shows all.
+    Its help shows only the most common ones; that of ``roquet`` shows all.
     """
     return click.option(
         "-n",
@@ -359,7 +361,7 @@ def connection_options(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def settings_options(command: Callable[P, T]) -> Callable[P, T]:
-    """Give a command the flags but ``--context``; it receives what they say as ``settings``."""
+    """Add the flags except ``--context``; the command receives them as ``settings``."""
     return click.option(
         "-n",
         "--namesrv",
@@ -385,7 +387,7 @@ def _resolve(
 
 
 def connection_of_flags(context: click.Context) -> Connection:
-    """The connection that the flags of a command come to.
+    """The connection that results from the flags of a command.
 
     Raises:
         NotFound: There is no such context.
@@ -399,12 +401,12 @@ def connection_of_flags(context: click.Context) -> Connection:
 
 
 def note_namesrv(context: click.Context, text: str) -> None:
-    """Take name servers from a flag of another name."""
+    """Set the name servers from a flag of another name."""
     _notes(context)[_NAMESRV] = text
 
 
 def settings_of_flags(context: click.Context) -> ClusterSettings:
-    """What the flags of a command say, and nothing else."""
+    """The values of the flags of a command, and nothing else."""
     said = {name: value for name, value in _notes(context).items() if name != _CONTEXT}
     return structs.replace(ClusterSettings(), **said)
 

@@ -1,7 +1,6 @@
-"""``roquet context``: clusters with a name.
+"""``roquet context``: named clusters.
 
-Owns the options and the text; the file is that of ``roquet.cli.contexts``. Secrets are never
-printed.
+Owns the options and the text; ``roquet.cli.context_file`` owns the file. Secrets are never printed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import click
 from msgspec import Struct, structs
 
 from roquet.cli.connection import Connection, complete_context, settings_options
-from roquet.cli.contexts import (
+from roquet.cli.context_file import (
     SECRETS,
     ClusterSettings,
     Contexts,
@@ -32,7 +31,7 @@ _PATHS = ("tls_ca", "tls_cert", "tls_key")
 
 
 class ContextFacts(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A context, for programs; a secret is stars, or says where it is."""
+    """A context, for programs; a secret is masked, or given as its location."""
 
     name: str
     current: bool
@@ -46,7 +45,7 @@ def _facts(contexts: Contexts, name: str) -> ContextFacts:
 
 @click.group()
 def context() -> None:
-    """Name clusters, and choose among them.
+    """Name clusters, and switch between them.
 
     \b
     roquet context add test --namesrv 127.0.0.1:9876
@@ -58,7 +57,9 @@ def context() -> None:
 @context.command()
 @click.argument("name")
 @settings_options
-@click.option("--replace", "may_replace", is_flag=True, help="Replace one of that name.")
+@click.option(
+    "--replace", "may_replace", is_flag=True, help="Replace an existing context of that name."
+)
 @click.option("--use", "is_used", is_flag=True, help="Make it the current context.")
 @json_option
 def add(
@@ -70,14 +71,14 @@ def add(
         raise ConfigError(
             "A context needs name servers", hint=f"roquet context add {name} --namesrv HOST:PORT"
         )
-    # What cannot be used is told now; a secret need not be there yet.
+    # Report invalid settings now; a secret need not exist yet.
     Connection(settings=settings.shown(), origin="").options()
     kept = _absolute(settings)
 
     def change(contexts: Contexts) -> None:
         if name in contexts.contexts and not may_replace:
             raise ClientError(
-                f"There is a context {name} already",
+                f"The context {name} already exists",
                 code="already_exists",
                 hint="roquet context show shows it, --replace replaces it.",
             )
@@ -93,7 +94,7 @@ def add(
 
 
 def _absolute(settings: ClusterSettings) -> ClusterSettings:
-    """The same from whatever folder it is used."""
+    """The same settings with absolute paths."""
     paths = {
         name: str(Path(text).expanduser().absolute())
         for name in _PATHS
@@ -161,7 +162,7 @@ def show(name: str | None, *, as_json: bool) -> None:
     if name is None:
         raise ConfigError(
             "There is no current context",
-            hint="Choose one with roquet context use, or make one with roquet context add.",
+            hint="Choose one with roquet context use, or create one with roquet context add.",
         )
     found = _facts(contexts, name)
     if as_json:
@@ -179,9 +180,9 @@ def show(name: str | None, *, as_json: bool) -> None:
 @yes_option
 @json_option
 def delete(name: str, *, is_sure: bool, as_json: bool) -> None:
-    """Forget NAME. The cluster itself is not touched."""
+    """Delete the context NAME. The cluster itself is not touched."""
     found = _facts(load_contexts(), name)
-    confirm(f"Forget the context {name} of {found.settings.namesrv}?", is_sure=is_sure)
+    confirm(f"Delete the context {name} of {found.settings.namesrv}?", is_sure=is_sure)
 
     def change(contexts: Contexts) -> None:
         contexts.contexts.pop(name, None)
@@ -192,7 +193,7 @@ def delete(name: str, *, is_sure: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"Forgot {name}" + (": there is no current context" if found.current else ""))
+        click.echo(f"Deleted {name}" + (": there is no current context" if found.current else ""))
 
 
 def _warn_if_exposed() -> None:

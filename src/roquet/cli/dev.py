@@ -1,4 +1,4 @@
-"""``roquet dev``: a name server and a broker in one process, for the first steps and for tests.
+"""``roquet dev``: a name server and a broker in one process, for trying things out and for tests.
 
 Both run on one event loop. Segments are small, so that a fresh data folder takes little disk.
 
@@ -115,7 +115,7 @@ async def _serve(
     as_json: bool,
 ) -> None:
     from roquet.broker.broker import Broker
-    from roquet.cli import facts
+    from roquet.cli import startup_banner
     from roquet.namesrv.namesrv import Namesrv
     from roquet.runtime.memory import process_id
 
@@ -125,9 +125,9 @@ async def _serve(
     refuse_store_in_use(Path(root), Files())
     async with AsyncExitStack() as running:
         try:
-            tls = settings.tls.not_enforced()  # the broker itself comes in plain text
+            tls = settings.tls.not_enforced()  # the broker itself always connects in plain text
             namesrv = await running.enter_async_context(Namesrv(namesrv_config, tls=tls))
-            found = facts.namesrv_facts(namesrv, namesrv_config, tls)
+            found = startup_banner.namesrv_banner(namesrv, namesrv_config, tls)
             config = replace(settings.config, namesrv_address=found.address)
             settings = msgspec.structs.replace(settings, config=config)
             broker = await running.enter_async_context(
@@ -137,12 +137,12 @@ async def _serve(
             raise _with_port_hint(error) from None
         await broker.wait_registered()
         with even_if_nobody_reads():
-            facts.print_dev(
-                facts.DevFacts(
+            startup_banner.print_dev(
+                startup_banner.DevBanner(
                     process_id=process_id(),
                     data_folder=str(folder),
                     namesrv=found,
-                    broker=facts.broker_facts(broker, settings),
+                    broker=startup_banner.broker_banner(broker, settings),
                     next_commands=_next_commands(root, found.address),
                 ),
                 as_json=as_json,
@@ -162,8 +162,8 @@ def _with_port_hint(error: ConfigError) -> ConfigError:
         error.message,
         code=error.code,
         detail=error.detail,
-        hint="Is another name server or broker running? Other ports are chosen by --namesrv-port "
-        "and --port, any free ones by --namesrv-port 0 --port 0.",
+        hint="Is another name server or broker running? Choose other ports with --namesrv-port "
+        "and --port, or any free ones with --namesrv-port 0 --port 0.",
     )
 
 

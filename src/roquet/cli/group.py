@@ -1,6 +1,6 @@
-"""``roquet group``: list, show and drop consumer groups; the other verbs are in modules beside it.
+"""``roquet group``: list, show and delete consumer groups; other verbs have their own modules.
 
-Owns the options and the text; the work is done by ``roquet.admin``.
+Owns the options and the text; ``roquet.admin`` does the work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["GroupFacts", "GroupQueue", "group"]
 
 
 class GroupQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a group is in a queue, for programs."""
+    """The progress of a group in a queue, for programs."""
 
     topic: str
     broker_name: str
@@ -68,7 +68,7 @@ class GroupFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 @click.group()
 def group() -> None:
-    """List, show, make, alter, move and drop consumer groups."""
+    """List, show, create, change and delete consumer groups."""
 
 
 for each in (create_group, group_clients, reset, set_group):
@@ -80,14 +80,14 @@ for each in (create_group, group_clients, reset, set_group):
 @click.option("--cluster", metavar="NAME", help="Only groups of this cluster.")
 @json_option
 def list_groups(*, connection: Connection, cluster: str | None, as_json: bool) -> None:
-    """List groups, those of the brokers themselves among them."""
+    """List groups, including those of the brokers themselves."""
 
     async def work(admin: Admin) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         gathered = await admin.groups.configs(cluster=cluster)
         found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
         for broker_name, table in gathered.partial("Listing groups").items():
             for name, config in table.items():
-                if connection.wrap(name) == name:  # otherwise it is of another namespace
+                if connection.wrap(name) == name:  # otherwise it is in another namespace
                     found.setdefault(name, {})[broker_name] = config
         warn_failures(gathered.failures, as_json=as_json)
         return dict(sorted(found.items()))
@@ -188,8 +188,8 @@ def show(name: str, *, connection: Connection, as_json: bool) -> None:
 @group.command()
 @click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @connection_options
-@click.option("--keep-offsets", is_flag=True, help="Leave what it has committed.")
-@click.option("--with-topics", is_flag=True, help="Its retry and dead-letter topics too.")
+@click.option("--keep-offsets", is_flag=True, help="Keep its committed offsets.")
+@click.option("--with-topics", is_flag=True, help="Also delete its retry and dead-letter topics.")
 @yes_option
 @json_option
 def delete(
@@ -201,11 +201,11 @@ def delete(
     is_sure: bool,
     as_json: bool,
 ) -> None:
-    """Drop a group and its offsets, on all brokers. There is no way back."""
+    """Delete a group and its offsets on all brokers. This cannot be undone."""
     check_group(name)
     name = connection.wrap(name)
     found = administer(connection, lambda admin: _look(admin, name, as_json=as_json))
-    parts = [f"Drop the group {name} on {', '.join(found.settings)}"]
+    parts = [f"Delete the group {name} on {', '.join(found.settings)}"]
     if not keep_offsets:
         parts.append(f"with its offsets in {plural(len(found.queues), 'queue')}")
     if with_topics:
@@ -222,4 +222,4 @@ def delete(
     if as_json:
         print_json({"group": name, "brokers": brokers})
     else:
-        click.echo(f"Dropped the group {name} on {', '.join(brokers)}")
+        click.echo(f"Deleted the group {name} on {', '.join(brokers)}")

@@ -27,7 +27,7 @@ class ClientFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Subscription(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a group wants of a topic, for programs."""
+    """The subscription of a group to a topic, for programs."""
 
     topic: str
     expression: str
@@ -64,7 +64,7 @@ def _clients(connections: dict[str, list[WireConnection]]) -> list[ClientFacts]:
 
 async def _consumers(admin: Admin, group: str, *, as_json: bool) -> GroupClients:
     found = await admin.clients.consumers(group)
-    parts = found.partial(f"Looking for clients of {group}")
+    parts = found.partial(f"Listing the clients of {group}")
     warn_failures(found.failures, as_json=as_json)
     online = next((each for each in parts.values() if each.connection_set), None)
     table = {
@@ -91,7 +91,7 @@ async def _consumers(admin: Admin, group: str, *, as_json: bool) -> GroupClients
 
 async def _producers(admin: Admin, group: str, *, as_json: bool) -> GroupClients:
     found = await admin.clients.producers(group)
-    parts = found.partial(f"Looking for clients of {group}")
+    parts = found.partial(f"Listing the clients of {group}")
     warn_failures(found.failures, as_json=as_json)
     return GroupClients(
         group=group,
@@ -106,13 +106,13 @@ async def _producers(admin: Admin, group: str, *, as_json: bool) -> GroupClients
 @click.command("clients")
 @click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @connection_options
-@click.option("--producers", is_flag=True, help="GROUP is one of producers.")
+@click.option("--producers", is_flag=True, help="GROUP is a producer group.")
 @json_option
 def group_clients(name: str, *, connection: Connection, producers: bool, as_json: bool) -> None:
     """Show who is connected for a group, and what it subscribes to."""
     group = connection.wrap(name)
-    look = _producers if producers else _consumers
-    found = administer(connection, lambda admin: look(admin, group, as_json=as_json))
+    query = _producers if producers else _consumers
+    found = administer(connection, lambda admin: query(admin, group, as_json=as_json))
     if as_json:
         print_json(found)
         return

@@ -1,7 +1,7 @@
 """``roquet group create`` and ``roquet group set``: the settings of a consumer group.
 
-What ``set`` does not name stays as it is, on each broker by itself. To forbid consuming stops the
-group, so that is asked for.
+``set`` changes only the settings it is given, on each broker. Forbidding consumption stops the
+group, so it asks for confirmation.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import click
 from msgspec import Struct, structs
 
 from roquet.admin import Admin
+from roquet.cli.broker_targets import Changes, on_each, place_options, report_changes, words_of
 from roquet.cli.client import administer, warn_failures
 from roquet.cli.completion import complete_group
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.contexts import nearest
+from roquet.cli.context_file import nearest
 from roquet.cli.output import confirm, json_option, print_json, yes_option
-from roquet.cli.places import Changes, on_each, place_options, report_changes, words_of
 from roquet.client.names import check_group
 from roquet.errors import ClientError, ConfigError, NotFound
 from roquet.model.subscription import SubscriptionGroupConfig
@@ -42,7 +42,7 @@ _SWITCHES = (
     ("consume", "consume_enable", "may consume"),
     ("broadcast", "consume_broadcast_enable", "may broadcast"),
     ("orderly", "consume_message_orderly", "consumes in order"),
-    ("from-min", "consume_from_min_enable", "may begin with old messages"),
+    ("from-min", "consume_from_min_enable", "may start with old messages"),
 )
 
 
@@ -58,7 +58,7 @@ class _Flags(TypedDict):
 
 
 class _Wish(Struct, frozen=True, kw_only=True):
-    """What the flags say; ``None`` stays as it is."""
+    """The values of the flags; ``None`` changes nothing."""
 
     retry_max_times: int | None
     retry_queue_nums: int | None
@@ -69,16 +69,16 @@ class _Wish(Struct, frozen=True, kw_only=True):
 
     @property
     def said(self) -> dict[str, object]:
-        """What is to be set."""
+        """The settings to change."""
         fields = structs.asdict(self)
         return {name: value for name, value in fields.items() if value is not None}
 
     def config(self, now: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """The settings then."""
+        """The settings after the change."""
         return structs.replace(now, **self.said)
 
     def changes(self, now: SubscriptionGroupConfig) -> Changes:
-        """What becomes another value."""
+        """The values that differ."""
         return {
             _FIELDS[name]: (getattr(now, name), value)
             for name, value in self.said.items()
@@ -92,13 +92,13 @@ def _settings_options(command: Callable[P, T]) -> Callable[P, T]:
             "--retries",
             "retry_max_times",
             type=click.IntRange(min=-1),
-            help="Deliveries again at most.",
+            help="How many times a message is redelivered at most.",
         ),
         click.option(
             "--retry-queues",
             "retry_queue_nums",
             type=click.IntRange(min=1),
-            help="Queues for retries.",
+            help="Number of retry queues.",
         ),
         *(
             click.option(f"--{flag}/--no-{flag}", name, default=None, help=f"Whether it {text}.")
@@ -122,14 +122,14 @@ async def group_configs(
 
     Raises:
         NotFound: None has it.
-        BrokersFailed: None of those that answer has it, and some do not answer.
+        BrokersFailed: None of those that respond has it, and some do not respond.
     """
-    # Asked for one group by name, a broker may make it; a look must not.
+    # A broker may create a group that is requested by name; reading must not.
     gathered = await admin.groups.configs(cluster=cluster, broker=broker)
-    tables = gathered.partial(f"Looking at the group {group}")
+    tables = gathered.partial(f"Reading the settings of {group}")
     found = {name: table[group] for name, table in tables.items() if group in table}
     if not found:
-        gathered.complete(f"Looking for the group {group}")
+        gathered.complete(f"Reading the settings of {group}")
         known = {each for table in tables.values() for each in table}
         raise NotFound(
             f"There is no group {group}",
@@ -154,7 +154,7 @@ def create_group(
     as_json: bool,
     **flags: Unpack[_Flags],
 ) -> None:
-    """Make a consumer group; one that is there already is left as it is, and refused."""
+    """Create a consumer group. Fails if it exists already."""
     check_group(name)
     group = connection.wrap(name)
     wish = _Wish(**flags)
@@ -164,10 +164,10 @@ def create_group(
         there = [each for each, table in tables.answers.items() if group in table]
         if there:
             raise ClientError(
-                f"There is a group {group} already",
+                f"The group {group} already exists",
                 code="already_exists",
                 detail=f"on {', '.join(there)}",
-                hint=f"Look at it with: roquet group show {name}",
+                hint=f"Show it with: roquet group show {name}",
             )
         config = wish.config(SubscriptionGroupConfig(group_name=group))
         return await admin.groups.put(config, cluster=cluster, broker=broker)
@@ -176,7 +176,7 @@ def create_group(
     if as_json:
         print_json({"group": group, "brokers": brokers})
     else:
-        click.echo(f"Made the group {group} on {', '.join(brokers)}")
+        click.echo(f"Created the group {group} on {', '.join(brokers)}")
 
 
 @click.command("set")
@@ -196,12 +196,12 @@ def set_group(
     as_json: bool,
     **flags: Unpack[_Flags],
 ) -> None:
-    """Alter the settings of a group; what is not named stays as it is."""
+    """Change the settings of a group; others stay as they are."""
     check_group(name)
     group = connection.wrap(name)
     wish = _Wish(**flags)
     if not wish.said:
-        raise ConfigError("Nothing is to be set", hint="roquet group set --help lists what can be.")
+        raise ConfigError("Nothing to set", hint="roquet group set --help lists the settings.")
     now = administer(
         connection,
         lambda admin: group_configs(admin, group, cluster=cluster, broker=broker, as_json=as_json),

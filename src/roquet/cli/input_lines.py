@@ -1,8 +1,8 @@
 """Lines of standard input for code on an event loop.
 
-Each read happens in a thread of its own that nobody waits for: a command that ends while somebody
-could still type must not hang. The stream is read without its buffer, whose lock such a thread
-would hold when the interpreter ends.
+Each read runs in its own thread, which is never joined: a command must not hang at its end because
+it still waits for input. The stream is read without its buffer, whose lock such a thread would hold
+when the interpreter exits.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Latencies:
         self._buckets: Counter[int] = Counter()
 
     def add(self, value_us: int) -> None:
-        """Count one; less than nothing, which a clock that was set gives, counts as nothing."""
+        """Count one; a negative value, after a clock change, counts as 0."""
         value_us = max(value_us, 0)
         self.count += 1
         self._sum_us += value_us
@@ -45,11 +45,11 @@ class Latencies:
 
     @property
     def mean_us(self) -> float:
-        """The mean; 0 of none."""
+        """The mean; 0 if there are none."""
         return self._sum_us / max(self.count, 1)
 
     def percentile_us(self, percent: float) -> int:
-        """What so many percent do not exceed, to the upper end of its bucket; 0 of none."""
+        """A percentile, rounded up to the end of its bucket; 0 if there are no values."""
         left = self.count * percent / 100
         for bucket in sorted(self._buckets):
             left -= self._buckets[bucket]

@@ -13,18 +13,18 @@ __all__ = ["LazyCommand", "LazyGroup"]
 
 
 class LazyCommand(NamedTuple):
-    """Where a sub-command is found, and the line that the help shows for it."""
+    """Where a sub-command is, and its line in the help."""
 
     target: str
     summary: str
 
 
 class LazyGroup(click.Group):
-    """A group whose sub-commands come from a table, which a subclass gives."""
+    """A group whose sub-commands come from a table in a subclass."""
 
     @property
     def table(self) -> Mapping[str, LazyCommand]:
-        """By name of the sub-command."""
+        """The sub-commands by name."""
         return {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -1,6 +1,6 @@
 """``roquet message``: find messages by id, key and time, and show them.
 
-Owns the options and the text; the work is done by ``roquet.admin``. Nothing is consumed by looking.
+Owns the options and the text; ``roquet.admin`` does the work. Nothing is consumed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from roquet.cli.connection import Connection, connection_options
 from roquet.cli.message_line import MessageLine, body_of, line_of
 from roquet.cli.message_view import BODY_FORMS, print_message, print_messages
 from roquet.cli.output import json_option, plural, print_json, print_table
-from roquet.cli.starts import StartKind, start_of
+from roquet.cli.start_offsets import StartKind, start_of
 from roquet.client import ReceivedMessage
 from roquet.errors import ConfigError, NotFound, ProtocolError
 from roquet.runtime.clock import SystemClock
@@ -32,15 +32,18 @@ _max_option = click.option(
     type=click.IntRange(min=1),
     default=DEFAULT_MAX,
     show_default=True,
-    help="So many at most.",
+    help="At most this many.",
 )
 _until_option = click.option(
-    "--until", "until_text", metavar="TIME", help="Stored at this time or before; so long ago (5m)."
+    "--until",
+    "until_text",
+    metavar="TIME",
+    help="Stored at this time or earlier: a time or an age (5m).",
 )
 
 
 class TrackFacts(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of a message in a group, for programs; ``type`` is in RocketMQ's words."""
+    """The track of a message in a group, for programs; ``type`` is RocketMQ's."""
 
     group: str
     type: str
@@ -48,7 +51,7 @@ class TrackFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShownMessage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A message and who consumed it, for programs; ``tracks`` is ``None`` if not asked for."""
+    """A message and who consumed it, for programs; ``tracks`` is ``None`` if not requested."""
 
     message: MessageLine
     tracks: list[TrackFacts] | None
@@ -66,7 +69,7 @@ def message() -> None:
 @click.argument("message_id", metavar="ID")
 @connection_options
 @click.option(
-    "-t", "--topic", shell_complete=complete_topic, help="Its topic; needed for a producer's id."
+    "-t", "--topic", shell_complete=complete_topic, help="Its topic; required for a producer's id."
 )
 @click.option(
     "--body",
@@ -74,10 +77,10 @@ def message() -> None:
     type=click.Choice(BODY_FORMS),
     default="text",
     show_default=True,
-    help="How the body is shown.",
+    help="How to show the body.",
 )
-@click.option("--raw", is_flag=True, help="Write the bytes of the body and nothing else.")
-@click.option("--no-tracks", is_flag=True, help="Do not look for who consumed it.")
+@click.option("--raw", is_flag=True, help="Write only the bytes of the body.")
+@click.option("--no-tracks", is_flag=True, help="Do not look up which groups consumed it.")
 @json_option
 def show(
     message_id: str,
@@ -89,9 +92,9 @@ def show(
     no_tracks: bool,
     as_json: bool,
 ) -> None:
-    """Show the message that has an ID, and which groups consumed it.
+    """Show the message with this ID, and which groups consumed it.
 
-    ID is what the producer gave it (with --topic), or where it is stored (offsetMsgId).
+    ID is the producer's message id (with --topic), or the offsetMsgId.
 
     \b
     roquet message show 7F0000010E5C2A139A550D2F3C5A0000 --topic Orders
@@ -125,7 +128,7 @@ def show(
 async def _by_id(admin: Admin, topic: str | None, message_id: str) -> ReceivedMessage:
     if topic is not None:
         return await admin.messages.by_id(topic, message_id)
-    hint = "If a producer gave this id, name the topic with --topic."
+    hint = "If this is a producer's message id, give the topic with --topic."
     try:
         return await admin.messages.by_offset_id(message_id)
     except ProtocolError as error:
@@ -134,7 +137,7 @@ async def _by_id(admin: Admin, topic: str | None, message_id: str) -> ReceivedMe
         ) from error
     except NotFound as error:
         raise NotFound(
-            f"There is no message where {message_id} says", detail=error.message, hint=hint
+            f"There is no message where {message_id} points", detail=error.message, hint=hint
         ) from error
 
 
@@ -161,7 +164,7 @@ async def _tracks(admin: Admin, found: ReceivedMessage) -> list[TrackFacts]:
     metavar="TIME",
     default=DEFAULT_SPAN,
     show_default=True,
-    help="Stored at this time or later; so long ago (15m); earliest.",
+    help="Stored at this time or later: a time, an age (15m) or earliest.",
 )
 @_until_option
 @_max_option
@@ -175,7 +178,7 @@ def list_messages(
     max_messages: int,
     as_json: bool,
 ) -> None:
-    """List the messages of TOPIC that were stored in a span of time, oldest first."""
+    """List the messages of TOPIC stored in a time range, oldest first."""
     begin_ms, end_ms = _span(from_text, until_text)
     wire_topic = connection.wrap(topic)
     with nearest_topic(connection, wire_topic):
@@ -191,10 +194,13 @@ def list_messages(
 @message.command()
 @click.argument("topic", shell_complete=complete_topic)
 @connection_options
-@click.option("-k", "--key", help="One of the keys of the messages.")
+@click.option("-k", "--key", help="One of the message keys.")
 @click.option("-u", "--unique-key", help="The id that its producer gave the message.")
 @click.option(
-    "--from", "from_text", metavar="TIME", help="Stored at this time or later; so long ago (15m)."
+    "--from",
+    "from_text",
+    metavar="TIME",
+    help="Stored at this time or later: a time or an age (15m).",
 )
 @_until_option
 @_max_option
@@ -210,7 +216,7 @@ def query(
     max_messages: int,
     as_json: bool,
 ) -> None:
-    """Find messages of TOPIC by a key, or by the id that their producer gave them."""
+    """Find messages of TOPIC by key, or by the producer's message id."""
     if (key is None) == (unique_key is None):
         text = "Give either --key or --unique-key."
         raise click.UsageError(text)
@@ -236,7 +242,7 @@ def _span(from_text: str, until_text: str | None) -> tuple[int, int]:
     for flag, text, start in (("--from", from_text, begin), ("--until", until_text, end)):
         if start is not None and start.kind is not StartKind.TIME and not start.is_earliest:
             raise ConfigError(
-                f"{flag} is {text!r}, which is no time",
+                f"{flag} is {text!r}, which is not a time",
                 hint="Write 2026-01-31T12:00:00, or @ and milliseconds since 1970, or 15m.",
             )
     return begin.number, END_MS if end is None else end.number
@@ -252,4 +258,4 @@ def _report(connection: Connection, found: MessagesFound, *, as_json: bool) -> N
     else:
         print_messages(found.messages)
     if found.is_cut:
-        click.echo("Warning: there are more; --max or a shorter time shows them.", err=True)
+        click.echo("Warning: there are more; raise --max or narrow the time range.", err=True)

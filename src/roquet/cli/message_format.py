@@ -58,15 +58,15 @@ MARKS: dict[str, Part] = {
 
 
 class MessageFormat:
-    """Writes messages as a format says.
+    """Formats messages.
 
     Args:
         text: The format.
-        for_terminal: Whether control characters and bytes that are no text are written as
-            escapes; otherwise a body is written byte by byte.
+        for_terminal: Whether to escape control characters and bytes that are not text; otherwise a
+            body is written unchanged.
 
     Raises:
-        ConfigError: The format has a mark that stands for nothing.
+        ConfigError: The format has an unknown mark.
 
     Example:
         >>> message = ReceivedMessage(topic="Orders", raw_body=b"paid", queue_id=3, queue_offset=17)
@@ -83,7 +83,7 @@ class MessageFormat:
             known = _ESCAPES.get(token) or MARKS.get(token)
             if known is None:
                 raise ConfigError(
-                    f"{token} stands for nothing in a format",
+                    f"{token} is not a mark of a format",
                     detail=text,
                     hint=f"There are {' '.join(MARKS)}, and %% for a percent sign.",
                 )
@@ -92,7 +92,7 @@ class MessageFormat:
         self._parts.append(text[at:])
 
     def line(self, message: ReceivedMessage) -> bytes:
-        """One message, without a line end behind it."""
+        """One message, without a line end."""
         return b"".join(
             part.encode() if isinstance(part, str) else self._shown(part(message))
             for part in self._parts

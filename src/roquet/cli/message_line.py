@@ -1,6 +1,6 @@
 """A message as one line of JSON: what ``roquet tail --json`` writes and ``roquet send`` reads.
 
-Owns the form, which is the same both ways, so that one command's output is the other's input:
+Owns the format, which is the same both ways, so that one command's output is the other's input:
 
 ================== ==========================================================================
 field              meaning
@@ -12,7 +12,7 @@ properties         the sender's own properties
 everything else    where the message was found, and what RocketMQ added; not read by ``send``
 ================== ==========================================================================
 
-An unknown field is refused: a misspelt one would be lost in silence.
+An unknown field is refused: a misspelt one would be silently lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["MessageLine", "body_of", "line_of", "message_of", "own_properties"]
 
 _FIELDS_HINT = (
     'A line is an object such as {"body":"paid","keys":["17"],"tags":"eu","properties":{"a":"b"}}; '
-    "bytes that are no text go into bodyBase64."
+    "bytes that are not text go into bodyBase64."
 )
 
 
@@ -48,12 +48,12 @@ class MessageLine(
     Attributes:
         body: The body, if it is text.
         body_base64: The body, if it is not.
-        body_error: Why the body is given as it was stored: it cannot be decompressed.
-        keys: The keys; one may be given as a text.
+        body_error: Why the body could not be decompressed, and is given as stored.
+        keys: The keys; a single one may be a string.
         tags: The tag.
         properties: The sender's own properties.
-        sharding_key: Messages of one key go to one queue, one after another.
-        delay_level: The level by which the broker delays the message.
+        sharding_key: Messages with the same key go to one queue, in order.
+        delay_level: The delay level of the message.
         system_properties: The properties that RocketMQ itself uses.
     """
 
@@ -80,7 +80,7 @@ class MessageLine(
 
 
 def body_of(message: ReceivedMessage) -> tuple[bytes, BadBody | None]:
-    """The body; one that cannot be decompressed as it was stored, with the reason."""
+    """The body; if it cannot be decompressed, the stored bytes with the reason."""
     try:
         return message.body, None
     except BadBody as error:
@@ -94,7 +94,7 @@ def own_properties(message: ReceivedMessage) -> dict[str, str]:
 
 
 def line_of(message: ReceivedMessage) -> MessageLine:
-    """The line of a message that was received."""
+    """The line of a received message."""
     body, error = body_of(message)
     text: str | None
     try:
@@ -127,10 +127,10 @@ def line_of(message: ReceivedMessage) -> MessageLine:
 
 
 def message_of(topic: str, line: bytes) -> Message:
-    """The message to send that a line says.
+    """The message to send of a line.
 
     Raises:
-        BadMessage: It cannot be read, or has no body or two.
+        BadMessage: It is invalid, or has no body or two.
 
     Example:
         >>> message_of("Orders", b'{"body":"paid","keys":"17","tags":"eu"}').wire_properties()
@@ -140,15 +140,15 @@ def message_of(topic: str, line: bytes) -> Message:
         found = msgspec.json.decode(line, type=MessageLine)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadMessage(
-            "A line is no message in JSON", detail=str(error), hint=_FIELDS_HINT
+            "A line is not a message in JSON", detail=str(error), hint=_FIELDS_HINT
         ) from error
     if (found.body is None) == (found.body_base64 is None):
         raise BadMessage("A message has either body or bodyBase64", hint=_FIELDS_HINT)
     if found.body_error is not None:
         raise BadMessage(
-            "The body of this message could not be read where it comes from",
+            "The body of this message could not be read at its source",
             detail=found.body_error,
-            hint="Leave the message out, or remove bodyError to send the bytes as they are.",
+            hint="Skip the message, or remove bodyError to send the bytes as they are.",
         )
     return Message(
         topic,
@@ -167,4 +167,6 @@ def _decoded(line: MessageLine) -> bytes:
     try:
         return b64decode(line.body_base64 or "", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadMessage("bodyBase64 is no base64", detail=str(error), hint=_FIELDS_HINT) from error
+        raise BadMessage(
+            "bodyBase64 is not base64", detail=str(error), hint=_FIELDS_HINT
+        ) from error

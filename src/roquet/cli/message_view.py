@@ -1,4 +1,4 @@
-"""Messages for people: a table of many, all of one, a body as text, bytes or JSON."""
+"""Messages as text: a table of many, everything about one, a body as text, bytes or JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEX_STEP = 16
 
 
 def print_messages(messages: Sequence[ReceivedMessage]) -> None:
-    """Print a table of messages; of bodies only the beginning."""
+    """Print a table of messages, with the beginning of their bodies."""
     print_table(
         plural(len(messages), "message"),
         ("stored", "broker", "queue", "offset", "message id", "tag", "keys", "bytes", "body"),
@@ -86,7 +86,7 @@ def print_body(body: bytes, *, form: str) -> None:
     """Print a body.
 
     Raises:
-        BadBody: It is to be shown as JSON, and is none.
+        BadBody: It is to be shown as JSON, but is not JSON.
     """
     if form == "hex":
         click.echo("\n".join(_hex_lines(body)))
@@ -95,7 +95,7 @@ def print_body(body: bytes, *, form: str) -> None:
             click.echo(msgspec.json.format(body, indent=2))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadBody(
-                "The body is no JSON", detail=str(error), hint="Show it with --body text or hex."
+                "The body is not JSON", detail=str(error), hint="Show it with --body text or hex."
             ) from error
     elif sys.stdout.isatty():
         lines = body.decode(errors="backslashreplace").split("\n")

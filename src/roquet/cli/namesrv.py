@@ -23,7 +23,9 @@ from roquet.namesrv.settings import NamesrvSettings, load_namesrv_settings, name
 
 @click.command()
 @config_option
-@click.option("-n", "--namesrvAddr", "_unused", hidden=True, help="Accepted and not used.")
+@click.option(
+    "-n", "--namesrvAddr", "_unused", hidden=True, help="Accepted for compatibility; ignored."
+)
 @endpoint_options
 @click.option(
     "-p", "--printConfigItem", "print_all", is_flag=True, help="Print all settings and exit."
@@ -42,7 +44,7 @@ def namesrv(
 ) -> None:
     """Run a name server.
 
-    It listens on loopback, port 9876, until it is told otherwise.
+    By default it listens on loopback, port 9876.
 
     \b
     roquet namesrv
@@ -65,14 +67,14 @@ def namesrv(
 
 
 async def _serve(settings: NamesrvSettings, stop: StopSignals, *, as_json: bool) -> None:
-    from roquet.cli.facts import namesrv_facts, print_namesrv
+    from roquet.cli.startup_banner import namesrv_banner, print_namesrv
     from roquet.namesrv.namesrv import Namesrv
 
     report_settings(settings.warnings, settings.without_effect)
     warn_if_exposed(settings.config.bind_address)
     async with Namesrv(settings.config, tls=settings.tls) as server:
         with even_if_nobody_reads():
-            print_namesrv(namesrv_facts(server, settings.config, settings.tls), as_json=as_json)
+            print_namesrv(namesrv_banner(server, settings.config, settings.tls), as_json=as_json)
         await stop.wait()
     with even_if_nobody_reads():
         if not as_json:

@@ -1,7 +1,7 @@
-"""``roquet offset``: how far groups are, and where they go on.
+"""``roquet offset``: the offsets of groups, and how to move them.
 
-Owns the options and the text; the work is done by ``roquet.admin``. What moves a group shows each
-queue and asks once, or only shows it (``--dry-run``).
+Owns the options and the text; ``roquet.admin`` does the work. Commands that move a group show each
+queue and ask once, or only show it (``--dry-run``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 from msgspec import Struct
 
-from roquet.admin import Admin, Gathered
+from roquet.admin import Admin, ServerResults
 from roquet.cli.client import administer, nearest_topic, warn_failures
 from roquet.cli.completion import complete_group, complete_topic
 from roquet.cli.connection import Connection, connection_options
@@ -29,7 +29,7 @@ __all__ = ["GroupLag", "QueueProgress", "offset"]
 
 
 class GroupLag(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a group is behind in a topic, for programs."""
+    """The lag of a group in a topic, for programs."""
 
     group: str
     topic: str
@@ -39,10 +39,10 @@ class GroupLag(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueProgress(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a group is in a queue, for programs.
+    """The progress of a group in a queue, for programs.
 
     Attributes:
-        committed_offset: Where it goes on; ``None`` if it has committed nothing.
+        committed_offset: Where it continues; ``None`` if it has committed nothing.
         lag: How many messages it has not consumed; ``None`` if it has committed nothing.
         last_consumed: When the last message that it consumed was stored; 0 for none.
     """
@@ -59,7 +59,7 @@ class QueueProgress(Struct, frozen=True, kw_only=True, rename="camel"):
 
 @click.group()
 def offset() -> None:
-    """Show how far groups are, and move them."""
+    """Show the offsets of groups, and move them."""
 
 
 offset.add_command(set_offset)
@@ -74,7 +74,7 @@ offset.add_command(reset)
 def list_offsets(
     name: str | None, *, connection: Connection, cluster: str | None, as_json: bool
 ) -> None:
-    """List how far all groups are behind, or one, in each of their topics."""
+    """List the lag of all groups, or of one, in each of their topics."""
     group = None if name is None else connection.wrap(name)
 
     async def work(admin: Admin) -> list[GroupLag]:
@@ -110,9 +110,9 @@ def list_offsets(
     )
 
 
-def _lags(gathered: Gathered[ConsumeStatsList]) -> list[GroupLag]:
+def _lags(gathered: ServerResults[ConsumeStatsList]) -> list[GroupLag]:
     found: dict[tuple[str, str], GroupLag] = {}
-    parts = gathered.partial("Looking at groups").values()
+    parts = gathered.partial("Reading the offsets of groups").values()
     tables = (
         (group, stats.offset_table)
         for part in parts
@@ -140,7 +140,7 @@ def _lags(gathered: Gathered[ConsumeStatsList]) -> list[GroupLag]:
 @connection_options
 @json_option
 def show(name: str, topic: str, *, connection: Connection, as_json: bool) -> None:
-    """Show how far a group is in each queue of a topic."""
+    """Show the offsets of a group in each queue of a topic."""
     group = connection.wrap(name)
     wire_topic = connection.wrap(topic)
 

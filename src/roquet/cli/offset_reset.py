@@ -1,8 +1,8 @@
-"""``roquet offset reset`` and ``roquet offset set``: have a group go on somewhere else.
+"""``roquet offset reset`` and ``roquet offset set``: move a group to other offsets.
 
-A whole topic is moved by the broker, which tells the group's clients. A single queue, and an offset
-that is not the same place in all queues, is moved queue by queue; that works while no client of the
-group runs, or where the broker moves groups by itself (``useServerSideResetOffset``).
+A whole topic is moved by the broker, which notifies the group's clients. A single queue, or a plain
+offset, is moved queue by queue; that works while no client of the group runs, or if the broker
+moves groups by itself (``useServerSideResetOffset``).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from roquet.cli.completion import complete_group, complete_topic
 from roquet.cli.connection import Connection, connection_options
 from roquet.cli.group_set import group_configs
 from roquet.cli.output import confirm, json_option, plural, print_json, print_table, yes_option
-from roquet.cli.starts import START_HELP, Start, StartKind, start_of
+from roquet.cli.start_offsets import START_HELP, Start, StartKind, start_of
 from roquet.errors import ClientError, NotFound, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.topic import TopicOffset
 from roquet.runtime.clock import SystemClock
 
-__all__ = ["Move", "ResetFacts", "reset", "set_offset"]
+__all__ = ["OffsetMove", "ResetFacts", "reset", "set_offset"]
 
 
-class Move(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a group goes on in a queue, for programs.
+class OffsetMove(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a group continues in a queue, for programs.
 
     Attributes:
         committed_offset: Where it was; ``None`` if it had committed nothing.
@@ -50,11 +50,11 @@ class ResetFacts(Struct, frozen=True, kw_only=True, rename="camel"):
     group: str
     topic: str
     dry_run: bool
-    queues: list[Move]
+    queues: list[OffsetMove]
 
 
 class _Wish(Struct, frozen=True, kw_only=True):
-    """What the flags say."""
+    """The values of the flags."""
 
     group: str
     topic: str
@@ -64,7 +64,7 @@ class _Wish(Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole_topic(self) -> bool:
-        """Whether one word to each broker is enough."""
+        """Whether one request to each broker is enough."""
         is_one_place = self.start.is_earliest or self.start.is_latest
         return (
             (is_one_place or self.start.kind is StartKind.TIME)
@@ -79,7 +79,7 @@ class _Wish(Struct, frozen=True, kw_only=True):
 @connection_options
 @click.option("--to", "start_text", metavar="START", required=True, help=START_HELP)
 @click.option("--broker", metavar="NAME", help="Only queues of this broker.")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only queues of this number.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only queues with this id.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_option
 @json_option
@@ -95,7 +95,7 @@ def reset(
     is_sure: bool,
     as_json: bool,
 ) -> None:
-    """Have GROUP go on somewhere else in TOPIC."""
+    """Move GROUP to another position in TOPIC."""
     wish = _Wish(
         group=connection.wrap(name),
         topic=connection.wrap(topic),
@@ -128,7 +128,7 @@ def set_offset(
     is_sure: bool,
     as_json: bool,
 ) -> None:
-    """Have GROUP go on at OFFSET of one QUEUE of TOPIC."""
+    """Move GROUP to OFFSET in one QUEUE of TOPIC."""
     wish = _Wish(
         group=connection.wrap(name),
         topic=connection.wrap(topic),
@@ -160,7 +160,7 @@ def _reset(
             detail=holders,
             hint="Name one with --broker.",
         )
-    # Clients may be further than what they have committed.
+    # Clients may be ahead of their committed offsets.
     moves = [each for each in plan if each.is_move or is_online]
     if dry_run or not moves:
         _report(wish, plan, dry_run=dry_run, as_json=as_json)
@@ -173,7 +173,7 @@ def _reset(
 
 
 async def _plan(admin: Admin, wish: _Wish, *, as_json: bool) -> tuple[list[QueueReset], bool]:
-    """Where the group goes on in each queue, and whether clients of it run."""
+    """Where the group continues in each queue, and whether it has running clients."""
     await group_configs(admin, wish.group, as_json=as_json)
     stats = await admin.topics.stats(wish.topic)
     if stats.failures:
@@ -233,12 +233,12 @@ async def _move(admin: Admin, wish: _Wish, moves: list[QueueReset]) -> None:
         done.append(f"{each.queue.broker_name} queue {each.queue.queue_id}")
 
 
-# -- what is said -------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------
 
 
-def _facts(each: QueueReset) -> Move:
+def _facts(each: QueueReset) -> OffsetMove:
     is_new = each.committed_offset < 0
-    return Move(
+    return OffsetMove(
         topic=each.queue.topic,
         broker_name=each.queue.broker_name,
         queue_id=each.queue.queue_id,
@@ -262,7 +262,7 @@ def _words(wish: _Wish, moves: list[QueueReset]) -> str:
         f"{plural(skipped, 'message')} never" if skipped else "",
     ]
     said = " and ".join(filter(None, parts))
-    text = f"{wish.group} then consumes {said}:" if said else f"{wish.group} then goes on:"
+    text = f"{wish.group} then consumes {said}:" if said else f"{wish.group} then continues:"
     return "\n".join([text, *lines])
 
 

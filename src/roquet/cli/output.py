@@ -1,11 +1,12 @@
-"""How commands speak to people and to programs.
+"""The output of commands, as text and as JSON.
 
 Results go to standard output and errors to standard error, as text or, where the command was given
 ``--json``, as JSON. Sub-commands take ``json_option`` from here, so that an error that ends the
-command comes out in the form that was asked for. Tables, times and sizes look the same in every
-command; ``rich`` is imported only for a terminal.
+command is printed in the requested form. Tables, times and sizes look the same in every command;
+``rich`` is imported only for a terminal.
 """
 
+import errno
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +42,7 @@ def json_option(command: Callable[P, T]) -> Callable[P, T]:
         is_flag=True,
         is_eager=True,
         callback=_remember,
-        help="Print JSON for programs instead of text for people.",
+        help="Print JSON instead of text.",
     )(command)
 
 
@@ -52,14 +53,16 @@ def wants_json(context: click.Context) -> bool:
 
 def yes_option(command: Callable[P, T]) -> Callable[P, T]:
     """Give a command that cannot be undone the flag ``--yes``, which it receives as ``is_sure``."""
-    return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")(
+        command
+    )
 
 
 def confirm(question: str, *, is_sure: bool) -> None:
-    """Ask once before something that cannot be undone, unless the answer was given already.
+    """Prompt before something that cannot be undone, unless ``is_sure``.
 
     Raises:
-        click.Abort: The answer is no, or there is nobody to answer.
+        click.Abort: The answer is no, or there is no terminal.
     """
     if not is_sure:
         click.confirm(question, abort=True, err=True)
@@ -67,10 +70,13 @@ def confirm(question: str, *, is_sure: bool) -> None:
 
 @contextmanager
 def even_if_nobody_reads() -> Iterator[None]:
-    """Go on when the reader of standard output has gone: the work is not for them only."""
+    """Continue if the reader of standard output has closed it: the work matters more."""
     try:
         yield
-    except BrokenPipeError:
+    except OSError as error:
+        # A pipe breaks; a terminal that hung up fails its writes.
+        if error.errno not in {errno.EPIPE, errno.EIO}:
+            raise
         silence_output()
 
 
@@ -143,7 +149,7 @@ def _print_rich_table(
 
 
 def format_time(time_ms: int | None) -> str:
-    """A time in the reader's zone, to the millisecond; a dash for none."""
+    """A time in the local zone, to the millisecond; a dash for none."""
     if not time_ms:
         return "-"
     try:
@@ -188,7 +194,7 @@ def printable(text: str) -> str:
 def parse_time(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> int | None:
-    """Read an option that is a moment: milliseconds since the epoch, or ISO 8601.
+    """Parse an option that is a time: milliseconds since the epoch, or ISO 8601.
 
     A time without a zone is in the local one.
     """
@@ -210,7 +216,7 @@ def parse_time(
 def parse_pairs(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """Read an option that is repeated: names and values, with an equals sign between."""
+    """Parse a repeated option of the form NAME=VALUE."""
     found = {}
     for text in values:
         name, equals, value = text.partition("=")
@@ -222,7 +228,7 @@ def parse_pairs(
 
 
 def parse_span_ms(text: str) -> int | None:
-    """A span such as ``90s`` in milliseconds; ``None`` if the text is none.
+    """A duration such as ``90s`` in milliseconds; ``None`` if the text is not one.
 
     Example:
         >>> parse_span_ms("90s"), parse_span_ms("2h"), parse_span_ms("250ms"), parse_span_ms("7")

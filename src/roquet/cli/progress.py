@@ -1,6 +1,6 @@
-"""Progress bars, for work over many bytes and for work in parts.
+"""Progress bars, for work measured in bytes and for work in parts.
 
-They are drawn on standard error and only on a terminal, so that neither results nor logs see them.
+They are drawn on standard error, and only on a terminal, so they reach neither results nor logs.
 """
 
 import sys
@@ -12,7 +12,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(label: str, total_bytes: int) -> Iterator[Advance]:
-    """Show a bar while the block runs; what is yielded takes the number of bytes done so far."""
+    """Show a bar while the block runs; yields a function to call with the bytes done so far."""
     if not sys.stderr.isatty():
         yield lambda _bytes_done: None
         return
@@ -40,7 +40,7 @@ def progress_bar(label: str, total_bytes: int) -> Iterator[Advance]:
 
 @contextmanager
 def part_bar(label: str) -> Iterator[Callable[[float, str], None]]:
-    """Show a bar while the block runs; what is yielded takes the part done so far, and words."""
+    """Show a bar while the block runs; yields a function of the fraction done and a text."""
     if not sys.stderr.isatty():
         yield lambda _part, _words: None
         return

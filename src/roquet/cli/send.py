@@ -1,8 +1,8 @@
 """``roquet send``: messages from the command line or standard input into a topic.
 
-Owns the options, the reading of standard input and the order of sends. Many sends are under way
-at once; those with a sharding key go one after another, since their order matters. A failure ends
-the reading; what was under way is waited for and reported.
+Owns the options, the reading of standard input and the order of sends. Many sends are in flight at
+once; those with a sharding key go one after another, to keep their order. After a failure no more
+input is read; sends in flight are awaited and reported.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ IN_FLIGHT_MAX = 256
 
 
 class SentLine(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of a message, for programs.
+    """The result for a message, for programs.
 
     Attributes:
-        number: Which one it was, counted from 1.
-        status: How safe it is, in RocketMQ's words.
+        number: Its number, counted from 1.
+        status: RocketMQ's send status.
     """
 
     number: int
@@ -60,7 +60,7 @@ class SentLine(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """What the flags say."""
+    """The values of the flags."""
 
     topic: str
     from_json: bool
@@ -75,7 +75,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
     rate: float | None
 
     def message(self, line: bytes) -> Message:
-        """The message of a line; what the flags say goes before what the line says."""
+        """The message of a line; flags take precedence over the line."""
         found = message_of(self.topic, line) if self.from_json else Message(self.topic, line)
         found.keys = list(self.keys) or found.keys
         found.tags = self.tag or found.tags
@@ -91,7 +91,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
 def _parse_delay(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> tuple[int, int | None]:
-    """The level and the milliseconds: one of them."""
+    """The delay as a level or as milliseconds."""
     if text is None:
         return 0, None
     if text.isascii() and text.isdecimal() and int(text) > 0:
@@ -109,7 +109,7 @@ def _parse_delay(
 @connection_options
 @click.option("--jsonl", "from_json", is_flag=True, help="Each body or line is a JSON object.")
 @click.option(
-    "-k", "--key", "keys", multiple=True, help="A key to find the message by; repeatable."
+    "-k", "--key", "keys", multiple=True, help="A key to find the message by; may be repeated."
 )
 @click.option("-t", "--tag", help="The tag that consumers filter by.")
 @click.option(
@@ -119,7 +119,7 @@ def _parse_delay(
     metavar="NAME=VALUE",
     multiple=True,
     callback=parse_pairs,
-    help="A property; repeatable.",
+    help="A property; may be repeated.",
 )
 @click.option(
     "--sharding-key", metavar="KEY", help="All messages of a key go to one queue, in order."
@@ -128,7 +128,7 @@ def _parse_delay(
     "--delay",
     metavar="LEVEL|SPAN",
     callback=_parse_delay,
-    help="Deliver later: a level of the broker (3), or a span (90s; needs timed messages).",
+    help="Deliver later: a delay level (3), or a duration (90s; needs timed messages).",
 )
 @click.option(
     "--at",
@@ -142,10 +142,12 @@ def _parse_delay(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Send each message so often.",
+    help="How many times to send each message.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="At most this many messages per second.",
 )
 @json_option
 @click.pass_context
@@ -209,7 +211,7 @@ def send(
 
 
 class _Report:
-    """Says what became of the messages, in their order."""
+    """Reports the results for the messages, in order."""
 
     def __init__(self, topic: str, *, as_json: bool) -> None:
         self._topic = topic
@@ -241,15 +243,15 @@ class _Report:
             )
 
     def _print(self, line: SentLine) -> None:
-        # What was asked to be sent is sent, whether somebody reads about it or not.
+        # All messages are sent, even if nobody reads the output.
         with even_if_nobody_reads():
             print_json(line)
 
     def end(self) -> None:
-        """All that was sent is reported."""
+        """Print the summary."""
         if self.empty:
             left_out = plural(self.empty, "empty body", "empty bodies")
-            text = f"Left out {left_out}: a message has at least one byte."
+            text = f"Skipped {left_out}: a message has at least one byte."
             click.echo(f"Warning: {text}", err=True)
         for status, number in self._less_safe.items():
             text = f"Stored less safely than configured: {plural(number, 'message')}, {status}."
@@ -270,7 +272,7 @@ class _Report:
 
 
 class _Sender:
-    """Keeps a number of sends under way, and takes their ends in order."""
+    """Keeps a number of sends in flight, and handles their results in order."""
 
     def __init__(self, producer: Producer, plan: _Plan, report: _Report) -> None:
         self._producer = producer
@@ -285,7 +287,7 @@ class _Sender:
         """Send everything.
 
         Raises:
-            RoquetError: The first failure; what was under way by then has ended.
+            RoquetError: The first failure; sends in flight have ended by then.
         """
         feed = asyncio.ensure_future(self._feed(bodies))
         ends = asyncio.ensure_future(self._take_ends(feed))
@@ -327,7 +329,7 @@ class _Sender:
                 await self._under_way.join()
 
     async def _take_ends(self, feed: asyncio.Future[None]) -> RoquetError | None:
-        """Report the ends of sends; the first failure ends the feed."""
+        """Report the results of sends; the first failure ends the feed."""
         first: RoquetError | None = None
         number = 0
         while (task := await self._under_way.get()) is not None:
@@ -344,7 +346,7 @@ class _Sender:
 
 
 def _numbered(error: RoquetError, number: int) -> RoquetError:
-    """The same error, whose detail says which message it was."""
+    """The same error with the message's number in its detail."""
     found = copy(error)
     found.detail = f"message {number}" + (f": {error.detail}" if error.detail else "")
     return found

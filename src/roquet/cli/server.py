@@ -1,4 +1,4 @@
-"""What the commands that run a server share: loop, log, signals and how they end.
+"""What the commands that run a server share: loop, log, signals and exit codes.
 
 Exit codes, which scripts may rely on:
 
@@ -6,12 +6,17 @@ Exit codes, which scripts may rely on:
 code meaning
 ==== =======================================================================================
 0    stopped by a signal, everything is on disk; or nothing was to be started (``-p``, ``-m``)
-1    failed, for example because another process uses the store
+1    failed, for example because another process uses the store, or stopped without saving a table
 2    bad flag or setting, or an address that cannot be listened on
 5    data could not be put on disk: nothing was acknowledged after that
-130  second SIGINT: ended at once, the next start recovers the store
+129  second SIGHUP: ended at once, the next start recovers the store
+130  the same for SIGINT
 143  the same for SIGTERM
 ==== =======================================================================================
+
+SIGHUP means that the terminal is closed, which is a reason to stop, or is sent in the hope of a
+reload: without a terminal it is only logged. If it is ignored at startup, as with ``nohup``, it
+stays ignored.
 """
 
 from __future__ import annotations
@@ -29,11 +34,13 @@ import click
 from roquet.errors import ConfigError, FlushFailed, RoquetError, StoreLocked
 from roquet.runtime.event_loop import loop_factory
 from roquet.runtime.files import Files
+from roquet.runtime.garbage import settle
 from roquet.runtime.held_stores import LOCK_FILE
 from roquet.runtime.log import LineFormatter
 from roquet.runtime.memory import keep_heap
 from roquet.runtime.network import is_loopback
-from roquet.runtime.process import exit_at_once, raise_open_files_limit
+from roquet.runtime.open_files import raise_open_files_limit
+from roquet.runtime.process import exit_at_once
 
 __all__ = [
     "StopSignals",
@@ -95,40 +102,40 @@ def endpoint_options(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def given(**overrides: object) -> dict[str, str]:
-    """What flags say, by upstream's keys, without those that were not given."""
+    """The values of the given flags, by upstream's keys."""
     return {key: str(value) for key, value in overrides.items() if value is not None}
 
 
 def print_properties(properties: Mapping[str, str]) -> None:
-    """Print settings as upstream does, one a line."""
+    """Print settings as upstream does, one per line."""
     for key, text in properties.items():
         click.echo(f"{key}={text}")
 
 
 def report_settings(warnings: Sequence[ConfigError], without_effect: Sequence[str]) -> None:
-    """Log what is strange about the settings."""
+    """Log the problems with the settings."""
     for warning in warnings:
         place = f"({warning.detail})" if warning.detail else ""
         log.warning("%s", " ".join(filter(None, [warning.message, place, warning.hint])))
     if without_effect:
-        log.info("These settings change nothing here: %s", ", ".join(sorted(without_effect)))
+        log.info("These settings have no effect here: %s", ", ".join(sorted(without_effect)))
 
 
 def warn_if_exposed(bind_address: str) -> None:
-    """Say that whoever reaches a port may use it, unless that is only this machine."""
+    """Warn that anyone who can reach a port may use it, unless it is on loopback."""
     if not is_loopback(bind_address):
         log.warning(
-            "Listening on %s: whoever reaches it can read, write and administer, since there is "
+            "Listening on %s: anyone who can reach it can read, write and administer; there is "
             "no access control. Keep it behind a firewall, or listen on 127.0.0.1.",
             bind_address,
         )
 
 
 def refuse_store_in_use(root: Path, files: Files) -> None:
-    """Say early, and before any port is opened, that another process has the store.
+    """Fail early, before any port is opened, if another process has the store.
 
     Raises:
-        StoreLocked: It has.
+        StoreLocked: Another process has it.
     """
     lock = root / LOCK_FILE
     holder = files.lock_holder(lock) if files.exists(lock) else None
@@ -141,22 +148,35 @@ def refuse_store_in_use(root: Path, files: Files) -> None:
 
 
 def flush_failed(root: str, error: object) -> FlushFailed:
-    """The error that ends a server whose data can no longer be put on disk."""
+    """The error that ends a server whose data can no longer be written to disk."""
     return FlushFailed(
         "Data could not be put on disk, so the broker stopped.",
         detail=f"{root}: {error}; nothing was acknowledged after that",
-        hint="Look at the disk and the system's log; the next start recovers what is on disk.",
+        hint="Check the disk and the system log; the next start recovers what is on disk.",
     )
 
 
 class StopSignals:
-    """Hears SIGINT and SIGTERM: the first asks for a clean stop, the second ends the process."""
+    """Handles signals: the first requests a clean shutdown, the second ends the process.
 
-    def __init__(self) -> None:
+    Args:
+        has_terminal: Whether the process runs on a terminal, so that SIGHUP is one of them.
+    """
+
+    def __init__(self, *, has_terminal: bool) -> None:
         self._heard = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._hear, number)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            return
+        if has_terminal:
+            loop.add_signal_handler(signal.SIGHUP, self._hear, signal.SIGHUP)
+        else:
+            loop.add_signal_handler(signal.SIGHUP, self._ignore_hang_up)
+
+    def _ignore_hang_up(self) -> None:
+        log.warning("SIGHUP is ignored: settings are read only at startup.")
 
     def _hear(self, number: signal.Signals) -> None:
         if self._heard.is_set():
@@ -164,11 +184,12 @@ class StopSignals:
         self._heard.set()
 
     async def wait(self, *failures: Awaitable[object]) -> object | None:
-        """Wait for the first signal, or for the first of some failures.
+        """Wait for the first signal or failure; to be called once the server has started.
 
         Returns:
-            What the failure gave; ``None`` after a signal.
+            The result of the failure; ``None`` after a signal.
         """
+        settle()
         signalled = asyncio.ensure_future(self._heard.wait())
         failed = [asyncio.ensure_future(each) for each in failures]
         try:
@@ -185,7 +206,7 @@ def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_l
 
     Args:
         main: Starts the server, waits for the signals, and stops it.
-        log_level: What is worth a line on standard error.
+        log_level: The log level on standard error.
 
     Raises:
         RoquetError: It could not start, or failed.
@@ -193,11 +214,14 @@ def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_l
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    has_terminal = any(
+        stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
+    )
     raise_open_files_limit()
     keep_heap()
 
     async def whole() -> None:
-        await main(StopSignals())
+        await main(StopSignals(has_terminal=has_terminal))
 
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -205,5 +229,5 @@ def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_l
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         raise RoquetError(
-            "The server cannot go on.", detail=f"{place}{error.strerror or error}"
+            "The server cannot continue.", detail=f"{place}{error.strerror or error}"
         ) from error

@@ -1,6 +1,6 @@
-"""``roquet store``: look into, check and repair a message store.
+"""``roquet store``: inspect, check and repair a message store.
 
-Owns the options and the text. The work is done by ``roquet.store.inspect``. Every verb but
+Owns the options and the text; ``roquet.store.inspect`` does the work. Every verb but
 ``rebuild`` only reads, whether a broker has the store open or not.
 """
 
@@ -34,7 +34,7 @@ from roquet.store.inspect.rebuild import RebuildPlan, RebuildResult, plan_rebuil
 from roquet.store.inspect.rebuild import rebuild as rebuild_store
 from roquet.store.inspect.report import Report
 from roquet.store.inspect.verify import verify as verify_store
-from roquet.store.inspect.view import StoreView
+from roquet.storefiles.view import StoreView
 
 EXIT_FAILURE = 1
 EXIT_FAULTS = 2
@@ -50,13 +50,13 @@ _delay_levels_option = click.option(
 _index_slots_option = click.option(
     "--index-slots",
     type=click.IntRange(min=1),
-    help="The broker's maxHashSlotNum, where the index files do not tell.",
+    help="The broker's maxHashSlotNum, if the index files do not say.",
 )
 
 
 @click.group()
 def store() -> None:
-    """Look into, check and repair a message store.
+    """Inspect, verify and repair a message store.
 
     PATH is the store directory of a broker, Roquet's or Apache RocketMQ's: the one with commitlog
     in it. The broker may be running; only rebuild changes anything.
@@ -65,7 +65,7 @@ def store() -> None:
 
 @contextmanager
 def _files_of(path: Path, *, action: str = "read") -> Iterator[None]:
-    """Turn what the file system refuses into an error for people."""
+    """Convert errors of the file system."""
     try:
         yield
     except OSError as error:
@@ -80,7 +80,7 @@ def _files_of(path: Path, *, action: str = "read") -> Iterator[None]:
         raise StoreError(
             f"{path} cannot be {action}",
             detail=f"{error.filename or path}: {error.strerror}",
-            hint="check the rights of this user on the directory",
+            hint="check this user's permissions on the directory",
         ) from error
 
 
@@ -222,7 +222,7 @@ def _print_derived(found: StoreInfo) -> None:
 @click.option("--from", "from_ms", callback=parse_time, help="Earliest store time: ms or ISO 8601.")
 @click.option("--to", "to_ms", callback=parse_time, help="Latest store time: ms or ISO 8601.")
 @click.option("--key", help="Only records with this key or unique id.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most this many records.")
 @json_option
 @click.pass_context
 def dump(
@@ -244,8 +244,8 @@ def dump(
     """Print records: as text, or with --json one JSON object a line.
 
     With a topic, a queue and a queue offset the records are found through the ConsumeQueue, with a
-    topic and a key through the index, otherwise the log is read. Damage on the way is told on
-    standard error and makes the exit code 1.
+    topic and a key through the index, otherwise the log is read. Damage is reported on standard
+    error and makes the exit code 1.
     """
     selection = Selection(
         topics=frozenset(topics),
@@ -306,12 +306,12 @@ def verify(
     index_slots: int | None,
     as_json: bool,
 ) -> None:
-    """Check everything against everything; exit code 0 sound, 2 faults, 1 could not run."""
+    """Check a store completely. Exit code 0: sound, 2: faults, 1: could not run."""
     try:
         levels = DelayLevels(delay_levels)
         with _files_of(path), StoreView(Files(), path, delay_levels=levels) as view:
             total = view.max_offset - view.min_offset
-            with progress_bar("verify", total) as advance:
+            with progress_bar("Verifying", total) as advance:
                 report = verify_store(
                     view, SystemClock(), index_slots=index_slots, progress=advance
                 )
@@ -359,12 +359,17 @@ def _print_report(report: Report) -> None:
     help="Build into this new or empty directory and leave the store as it is.",
 )
 @click.option("--yes", is_flag=True, help="Rebuild in place without asking.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="In place: accept that records at the end or the start of the log are lost.",
+)
 @_delay_levels_option
 @_index_slots_option
 @click.option(
     "--index-entries",
     type=click.IntRange(min=2),
-    help="The broker's maxIndexNum, where the index files do not tell.",
+    help="The broker's maxIndexNum, if the index files do not say.",
 )
 @json_option
 @click.pass_context
@@ -374,22 +379,35 @@ def rebuild(
     *,
     into: Path | None,
     yes: bool,
+    accept_loss: bool,
     delay_levels: str,
     index_slots: int | None,
     index_entries: int | None,
     as_json: bool,
 ) -> None:
-    """Make ConsumeQueue and index anew from the log, in place or into another directory.
+    """Rebuild ConsumeQueue and index from the log, in place or into another directory.
 
     In place the broker must be stopped and the log sound. The new directories are complete on disk
     before they change places with the old ones, so an interruption leaves either.
+
+    A log whose end or beginning is missing is refused, here and by the broker. With --accept-loss
+    the store goes on with what is left: checkpoint and manifest are lowered to it, and queues go on
+    behind the offsets they had.
     """
+    if accept_loss and into is not None:
+        raise click.UsageError("--accept-loss is for a rebuild in place, not for --into.")
     levels = DelayLevels(delay_levels)
     with (
         _files_of(into or path, action="rebuilt"),
         StoreView(Files(), path, delay_levels=levels) as view,
     ):
-        plan = plan_rebuild(view, into=into, index_slots=index_slots, index_entries=index_entries)
+        plan = plan_rebuild(
+            view,
+            into=into,
+            index_slots=index_slots,
+            index_entries=index_entries,
+            accepts_loss=accept_loss,
+        )
         if into is None and view.is_running:
             raise StoreLocked(
                 f"{path} is in use",
@@ -399,7 +417,7 @@ def rebuild(
         if into is None and not yes:
             _ask(plan, as_json=as_json)
         total = 2 * (view.max_offset - view.min_offset)
-        with progress_bar("rebuild", total) as advance:
+        with progress_bar("Rebuilding", total) as advance:
             result = rebuild_store(view, plan, SystemClock(), progress=advance)
     if as_json:
         print_json(result)
@@ -410,7 +428,7 @@ def rebuild(
 
 
 def _ask(plan: RebuildPlan, *, as_json: bool) -> None:
-    """Show what a rebuild in place touches, and ask once; without a terminal refuse."""
+    """Show what a rebuild in place replaces, and prompt; without a terminal refuse."""
     if as_json or not sys.stdin.isatty():
         raise ConfigError(
             "a rebuild in place needs --yes",

@@ -1,8 +1,8 @@
 """``roquet tail``: the messages of a topic, past and new.
 
-Owns the options and the way through the queues. Past messages of all queues come in the order in
-which they were stored; with ``--follow``, new ones as they arrive. Nothing is consumed: the pulls
-are those of RocketMQ's own tools, no group's offsets move.
+Owns the options and the order of reads. Past messages of all queues are printed in the order in
+which they were stored; with ``--follow``, new ones as they arrive. Nothing is consumed: it pulls
+like RocketMQ's own tools, and no offsets are committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from roquet.cli.connection import Connection, connection_options
 from roquet.cli.message_format import DEFAULT_FORMAT, MessageFormat
 from roquet.cli.message_line import body_of, line_of
 from roquet.cli.output import json_option, print_json
-from roquet.cli.starts import START_HELP, Start, StartKind, start_of
+from roquet.cli.start_offsets import START_HELP, Start, StartKind, start_of
 from roquet.client import (
     ClientInstance,
     Expression,
@@ -52,7 +52,7 @@ _TAGS = re.compile(r"[^\s|=<>()',]+(?:\s*\|\|\s*[^\s|=<>()',]+)*")
 
 
 def expression_of(text: str) -> Expression:
-    """Read a filter: tags with ``||`` between, or else an SQL92 condition.
+    """Parse a filter: tags separated by ``||``, or else an SQL92 condition.
 
     Example:
         >>> expression_of("paid || sent"), expression_of("price > 10"), expression_of("*")
@@ -72,7 +72,7 @@ def expression_of(text: str) -> Expression:
     show_default=True,
     help=START_HELP,
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with new messages until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new messages until Ctrl-C.")
 @click.option(
     "--filter",
     "filter_text",
@@ -80,8 +80,8 @@ def expression_of(text: str) -> Expression:
     default="*",
     help="Tags (paid || sent), or an SQL92 condition (price > 10).",
 )
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only queues of this number.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only queues with this id.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
 @click.option(
     "--format",
     "format_text",
@@ -155,7 +155,7 @@ class _Printer:
         self.is_done = False
 
     def __call__(self, message: ReceivedMessage) -> bool:
-        """Write a message; whether there are enough now."""
+        """Write a message; return whether there are enough now."""
         message.topic = self._unwrap(message.topic)
         if self._as_json:
             print_json(line_of(message))
@@ -171,7 +171,7 @@ class _Printer:
 
 
 class _Reader:
-    """Goes through the queues of a topic; knows how far it is in each."""
+    """Reads the queues of a topic, and tracks its offset in each."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Reader:
         return [each for each in found if self._queue_id in {None, each.queue_id}]
 
     async def _begin(self, queue: MessageQueue) -> int:
-        """Where to begin; returns the end of what is there now."""
+        """Set the first offset; return the current end."""
         first, end = await asyncio.gather(self._api.min_offset(queue), self._api.max_offset(queue))
         kind, number = self._start
         if kind is StartKind.TIME:
@@ -208,7 +208,7 @@ class _Reader:
     # ----------------------------------------------------------------------------------- past
 
     async def past(self, show: _Printer) -> None:
-        """Show what is there now, of all queues in the order of storing."""
+        """Show the existing messages of all queues in the order of storing."""
         queues = await self._queues()
         if not queues:
             raise NotFound(
@@ -251,7 +251,7 @@ class _Reader:
                 return
 
     def _in_time(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Brokers of version 4 give the message before a time that is later than all messages."""
+        """Brokers of version 4 return the last message for a time later than all messages."""
         if self._start.kind is not StartKind.TIME:
             return messages
         return [each for each in messages if each.store_timestamp_ms >= self._start.number]
@@ -319,11 +319,11 @@ class _Reader:
         *,
         as_json: bool,
     ) -> None:
-        """Follow queues that the topic gets meanwhile, from their first message on."""
+        """Follow queues that are added to the topic, from their first message on."""
         while True:
             await asyncio.sleep(NEW_QUEUES_S)
             queues: list[MessageQueue] = []
-            with suppress(RoquetError):  # those who pull say what is wrong
+            with suppress(RoquetError):  # the pulls report the failure
                 queues = await self._queues(refresh=True)
             for queue in queues:
                 if queue not in self._next:

@@ -1,6 +1,6 @@
-"""``roquet topic``: list, show, make and drop topics; altering them is in ``topic_set``.
+"""``roquet topic``: list, show, create and delete topics; ``topic_set`` changes them.
 
-Owns the options and the text; the work is done by ``roquet.admin``.
+Owns the options and the text; ``roquet.admin`` does the work.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import click
 from msgspec import Struct
 
 from roquet.admin import Admin, TopicStats
+from roquet.cli.attributes import attribute_option
 from roquet.cli.client import administer, nearest_topic, warn_failures
 from roquet.cli.completion import complete_topic
 from roquet.cli.connection import Connection, connection_options
@@ -66,7 +67,7 @@ class TopicFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 @click.group()
 def topic() -> None:
-    """List, show, make, alter and drop topics."""
+    """List, show, create, change and delete topics."""
 
 
 topic.add_command(set_topic)
@@ -83,13 +84,15 @@ def _settings(broker_name: str, config: TopicConfig) -> TopicSettings:
     )
 
 
-# -- looking ------------------------------------------------------------------------------------
+# -- showing ------------------------------------------------------------------------------------
 
 
 @topic.command("ls")
 @connection_options
 @click.option("--cluster", metavar="NAME", help="Only topics of this cluster.")
-@click.option("--all", "with_all", is_flag=True, help="Also system, retry and dead-letter topics.")
+@click.option(
+    "--all", "with_all", is_flag=True, help="Include system, retry and dead-letter topics."
+)
 @json_option
 def list_topics(
     *, connection: Connection, cluster: str | None, with_all: bool, as_json: bool
@@ -104,7 +107,7 @@ def list_topics(
             for name, config in table.items():
                 of_group = is_retry_topic(name) or is_dlq_topic(name)
                 if connection.wrap(name) != name:
-                    continue  # it is of another namespace
+                    continue  # it is in another namespace
                 if with_all or not (name in hidden or of_group):
                     found.setdefault(name, []).append(_settings(broker_name, config))
         warn_failures(gathered.failures, as_json=as_json)
@@ -221,14 +224,17 @@ def _facts(
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="How many queues it gets on each broker.",
+    help="Number of queues on each broker.",
 )
 @click.option(
     "--perm", type=click.Choice(tuple(PERMS)), default="rw", show_default=True, help="Permission."
 )
-@click.option("--order", is_flag=True, help="Producers keep to its queues while a broker is away.")
-@click.option("--cluster", metavar="NAME", help="The cluster that gets it.")
-@click.option("--broker", metavar="NAME", help="The one broker that gets it.")
+@click.option(
+    "--order", is_flag=True, help="Producers keep to its queues while a broker is unreachable."
+)
+@attribute_option(can_remove=False)
+@click.option("--cluster", metavar="NAME", help="The cluster to create it in.")
+@click.option("--broker", metavar="NAME", help="The one broker to create it on.")
 @json_option
 def create(
     name: str,
@@ -237,11 +243,12 @@ def create(
     queues: int,
     perm: str,
     order: bool,
+    attributes: dict[str, str],
     cluster: str | None,
     broker: str | None,
     as_json: bool,
 ) -> None:
-    """Make a topic; one that is there already is left as it is, and refused."""
+    """Create a topic. Fails if it exists already."""
     check_topic(name)
     name = connection.wrap(name)
 
@@ -249,20 +256,26 @@ def create(
         there = (await admin.topics.config(name, cluster=cluster, broker=broker)).answers
         if there:
             raise ClientError(
-                f"There is a topic {name} already",
+                f"The topic {name} already exists",
                 code="already_exists",
                 detail=f"on {', '.join(there)}",
-                hint=f"Look at it with: roquet topic show {name}",
+                hint=f"Show it with: roquet topic show {name}",
             )
         return await admin.topics.create(
-            name, queues=queues, perm=PERMS[perm], order=order, cluster=cluster, broker=broker
+            name,
+            queues=queues,
+            perm=PERMS[perm],
+            order=order,
+            attributes=attributes,
+            cluster=cluster,
+            broker=broker,
         )
 
     brokers = administer(connection, work)
     if as_json:
         print_json({"topic": name, "brokers": brokers})
     else:
-        click.echo(f"Made {name} with {plural(queues, 'queue')} on {', '.join(brokers)}")
+        click.echo(f"Created {name} with {plural(queues, 'queue')} on {', '.join(brokers)}")
 
 
 @topic.command()
@@ -274,7 +287,7 @@ def create(
 def delete(
     name: str, *, connection: Connection, cluster: str | None, is_sure: bool, as_json: bool
 ) -> None:
-    """Drop a topic with its messages and offsets, on all brokers. There is no way back."""
+    """Delete a topic with its messages and offsets on all brokers. This cannot be undone."""
     check_topic(name)
     name = connection.wrap(name)
     with nearest_topic(connection, name):
@@ -282,12 +295,12 @@ def delete(
     holders = sorted({queue.broker_name for queue in stats.queues})
     messages = plural(stats.messages, "message")
     confirm(
-        f"Drop {name} with {messages} on {', '.join(holders) or 'no broker'}"
-        + (", and whatever is on brokers that do not answer?" if stats.failures else "?"),
+        f"Delete {name} with {messages} on {', '.join(holders) or 'no broker'}"
+        + (", and everything on brokers that do not respond?" if stats.failures else "?"),
         is_sure=is_sure,
     )
     brokers = administer(connection, lambda admin: admin.topics.delete(name, cluster=cluster))
     if as_json:
         print_json({"topic": name, "messages": stats.messages, "brokers": brokers})
     else:
-        click.echo(f"Dropped {name} with {messages}")
+        click.echo(f"Deleted {name} with {messages}")

@@ -1,7 +1,7 @@
-"""``roquet topic set``: alter the settings of a topic, on each of its brokers.
+"""``roquet topic set``: change the settings of a topic on each of its brokers.
 
-What is not named stays as it is. Fewer queues, or a permission less, keep consumers from messages
-or producers from the topic: such a change is asked for.
+Other settings stay as they are. Fewer queues or permissions cut consumers off from messages or
+producers from the topic, so such a change asks for confirmation.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import click
 from msgspec import Struct, structs
 
 from roquet.admin import Admin
+from roquet.cli.attributes import Attributes, attribute_option
+from roquet.cli.broker_targets import Changes, on_each, place_options, report_changes, words_of
 from roquet.cli.client import administer, nearest_topic, warn_failures
 from roquet.cli.completion import complete_topic
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.output import confirm, json_option, parse_pairs, yes_option
-from roquet.cli.places import Changes, on_each, place_options, report_changes, words_of
+from roquet.cli.output import confirm, json_option, yes_option
 from roquet.client.names import check_topic
 from roquet.errors import ConfigError
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
@@ -30,27 +31,31 @@ def perm_text(perm: int) -> str:
 
 
 class _Wish(Struct, frozen=True, kw_only=True):
-    """What the flags say; ``None`` stays as it is."""
+    """The values of the flags; ``None`` changes nothing."""
 
     read_queues: int | None
     write_queues: int | None
     perm: str | None
     order: bool | None
-    attributes: dict[str, str]
+    attributes: Attributes
 
     def config(self, now: TopicConfig) -> TopicConfig:
-        """The settings of a broker as they are to be told; only attributes that are named."""
+        """The settings to send to a broker, with named attributes only."""
         return structs.replace(
             now,
             read_queue_nums=self.read_queues or now.read_queue_nums,
             write_queue_nums=self.write_queues or now.write_queue_nums,
             perm=now.perm if self.perm is None else PERMS[self.perm],
             order=now.order if self.order is None else self.order,
-            attributes=self.attributes,
+            attributes={key: text for key, text in self.attributes.items() if text is not None},
         )
 
+    def removed(self, now: TopicConfig) -> list[str]:
+        """The attributes of a broker to remove."""
+        return [key for key in now.attributes if self.attributes.get(key, "") is None]
+
     def changes(self, now: TopicConfig) -> Changes:
-        """What becomes another value."""
+        """The values that differ."""
         then = self.config(now)
         pairs: Changes = {
             "readQueues": (now.read_queue_nums, then.read_queue_nums),
@@ -62,7 +67,7 @@ class _Wish(Struct, frozen=True, kw_only=True):
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     def takes_away(self, now: TopicConfig) -> bool:
-        """Whether clients can do less then."""
+        """Whether clients lose something."""
         then = self.config(now)
         return (
             then.read_queue_nums < now.read_queue_nums
@@ -74,19 +79,16 @@ class _Wish(Struct, frozen=True, kw_only=True):
 @click.command("set")
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @connection_options
-@click.option("--queues", type=click.IntRange(min=1), help="Queues to read and to write.")
-@click.option("--read-queues", type=click.IntRange(min=1), help="Queues to read.")
-@click.option("--write-queues", type=click.IntRange(min=1), help="Queues to write.")
-@click.option("--perm", type=click.Choice(tuple(PERMS)), help="Permission.")
-@click.option("--order/--no-order", default=None, help="Keep to queues while a broker is away.")
 @click.option(
-    "--attribute",
-    "attributes",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=parse_pairs,
-    help="An attribute of version 5; repeatable.",
+    "--queues", type=click.IntRange(min=1), help="Number of queues to read from and write to."
 )
+@click.option("--read-queues", type=click.IntRange(min=1), help="Number of queues to read from.")
+@click.option("--write-queues", type=click.IntRange(min=1), help="Number of queues to write to.")
+@click.option("--perm", type=click.Choice(tuple(PERMS)), help="Permission.")
+@click.option(
+    "--order/--no-order", default=None, help="Keep to its queues while a broker is unreachable."
+)
+@attribute_option(can_remove=True)
 @place_options
 @yes_option
 @json_option
@@ -99,13 +101,13 @@ def set_topic(
     write_queues: int | None,
     perm: str | None,
     order: bool | None,
-    attributes: dict[str, str],
+    attributes: Attributes,
     cluster: str | None,
     broker: str | None,
     is_sure: bool,
     as_json: bool,
 ) -> None:
-    """Alter the settings of a topic; what is not named stays as it is."""
+    """Change the settings of a topic; others stay as they are."""
     check_topic(name)
     topic = connection.wrap(name)
     wish = _Wish(
@@ -116,30 +118,32 @@ def set_topic(
         attributes=attributes,
     )
     if wish == _Wish(read_queues=None, write_queues=None, perm=None, order=None, attributes={}):
-        raise ConfigError("Nothing is to be set", hint="roquet topic set --help lists what can be.")
+        raise ConfigError("Nothing to set", hint="roquet topic set --help lists the settings.")
 
-    async def look(admin: Admin) -> dict[str, TopicConfig]:
+    async def read(admin: Admin) -> dict[str, TopicConfig]:
         route = await admin.topics.route(topic)
         holders = {each.broker_name for each in route.broker_datas}
         found = await admin.topics.config(topic, cluster=cluster, broker=broker)
         if not found.answers:
-            found.complete(f"Looking at {topic}")
+            found.complete(f"Reading the settings of {topic}")
         missing = {each: why for each, why in found.failures.items() if each in holders}
         warn_failures(missing, as_json=as_json)
         return found.answers
 
     with nearest_topic(connection, topic):
-        now = administer(connection, look)
+        now = administer(connection, read)
     changes = {each: part for each, config in now.items() if (part := wish.changes(config))}
     if any(wish.takes_away(config) for config in now.values()):
         lines = "\n  ".join(words_of(changes))
-        confirm(f"Clients can do less with {topic} then:\n  {lines}\nSet it?", is_sure=is_sure)
+        confirm(f"Clients lose access to parts of {topic}:\n  {lines}\nSet it?", is_sure=is_sure)
     targets = {each: config for each, config in now.items() if each in changes}
     brokers = administer(
         connection,
         lambda admin: on_each(
             targets,
-            lambda each, config: admin.topics.put(wish.config(config), broker=each),
+            lambda each, config: admin.topics.put(
+                wish.config(config), removed_attributes=wish.removed(config), broker=each
+            ),
             f"Setting {topic}",
         ),
     )

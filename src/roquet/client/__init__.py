@@ -5,6 +5,8 @@ one event loop. Imports ``roquet.model``, ``roquet.format``, ``roquet.runtime``,
 and ``roquet.remoting``; never server code.
 """
 
+from typing import TYPE_CHECKING
+
 from roquet.client.acl import AclHook
 from roquet.client.allocate import (
     AllocateAveragely,
@@ -15,9 +17,9 @@ from roquet.client.allocate import (
     AllocateMachineRoomNearby,
     AllocateStrategy,
 )
+from roquet.client.callbacks import ConsumerCallbacks, ProducerCallbacks
 from roquet.client.compression import Compression
 from roquet.client.expression import Expression, Sql, subscription_of
-from roquet.client.faces import ConsumerFace, ProducerFace
 from roquet.client.handler import BatchHandler, ConsumeResult, Handler
 from roquet.client.hooks import (
     ConsumeContext,
@@ -52,7 +54,7 @@ from roquet.client.queue_choice import (
     select_by_random,
     select_by_sharding_key,
 )
-from roquet.client.request import reply
+from roquet.client.request_reply import reply
 from roquet.client.route import PublishRoute, RouteCache, TopicRoute
 from roquet.client.simple_pull import SimplePull
 from roquet.client.trace import TraceConsumeHook, TraceDispatcher, TraceSendHook
@@ -61,6 +63,7 @@ from roquet.client.transaction_producer import TransactionProducer
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.client import ConsumeFromWhere, MessageModel
 from roquet.remoting.tls import ClientTlsConfig
+from roquet.runtime.deprecation import deprecated_names
 
 __all__ = [
     "AclHook",
@@ -81,7 +84,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeResult",
     "ConsumeReturn",
-    "ConsumerFace",
+    "ConsumerCallbacks",
     "EndTransactionContext",
     "EndTransactionHook",
     "Expression",
@@ -95,7 +98,7 @@ __all__ = [
     "MessageQueue",
     "OffsetStore",
     "Producer",
-    "ProducerFace",
+    "ProducerCallbacks",
     "ProducerOptions",
     "PublishRoute",
     "PullApi",
@@ -129,3 +132,9 @@ __all__ = [
     "split_batch",
     "subscription_of",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(
+        __name__,
+        {"ConsumerFace": "ConsumerCallbacks", "ProducerFace": "ProducerCallbacks"},
+    )

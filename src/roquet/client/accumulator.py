@@ -1,12 +1,12 @@
-"""Messages that wait a moment for others, to be sent with them as one batch.
+"""Collects messages for a moment and sends them as one batch.
 
 Owns the open batches. Messages of one topic, queue, tag and ``wait_store_ok`` share a batch, as in
-Apache RocketMQ's client. A batch goes when its time is up or it is long enough.
+Apache RocketMQ's client. A batch is sent when its time is up or it is large enough.
 
 Invariants:
 
-* Every message that was added gets its own result or error; one that is waited for no more is sent
-  all the same, because it may be on its way.
+* Every message gets its own result or error; one whose caller stopped waiting is sent anyway,
+  because it may already be on its way.
 * The messages of a batch keep the order in which they were added.
 """
 
@@ -47,13 +47,13 @@ class _Batch:
 
 
 class Accumulator:
-    """Gathers messages into batches.
+    """Collects messages into batches.
 
     Args:
-        send: Sends a batch, and gives a result for each of its messages.
+        send: Sends a batch, and returns a result for each message.
         linger_ms: How long a message may wait.
-        linger_bytes: A batch of this many bytes of bodies waits no longer.
-        max_bytes: How long a batch may be on the wire.
+        linger_bytes: A batch with this many body bytes is sent at once.
+        max_bytes: The maximum size of a batch on the wire.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Accumulator:
         self._sending: set[asyncio.Task[None]] = set()
 
     def takes(self, message: Message) -> bool:
-        """Whether a message may be part of a batch at all, and gains by it."""
+        """Return whether a message may be part of a batch, and benefits from it."""
         return not (
             is_delayed(message)
             or message.system_properties
@@ -97,7 +97,7 @@ class Accumulator:
         return await result
 
     async def flush(self) -> None:
-        """Send all that waits, and wait until it is done."""
+        """Send all waiting messages, and wait until that is done."""
         for key in list(self._open):
             self._close_batch(key)
         while self._sending:

@@ -1,16 +1,16 @@
-"""Signed requests, for clusters with access control.
+"""Request signing, for clusters with access control.
 
-Owns :class:`AclHook`. A signed request has two or three ext fields more:
+Owns :class:`AclHook`. A signed request has two or three additional ext fields:
 
 ================= ====================================================================
-``AccessKey``     who asks
+``AccessKey``     the sender
 ``SecurityToken`` a temporary token, if there is one
 ``Signature``     base64 of HMAC-SHA1, under the secret key, of the values of all ext
                   fields but this one, in the order of their names, and then the body
 ================= ====================================================================
 
 Names are ordered as Java orders strings, by UTF-16 units. Both generations of upstream's access
-control check it in this way.
+control check signatures this way.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SIGNATURE = "Signature"
 
 
 def signature(ext_fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
-    """The signature of a request.
+    """Return the signature of a request.
 
     Args:
-        ext_fields: All ext fields; a signature among them does not count.
+        ext_fields: All ext fields; an existing signature is ignored.
         body: The body.
         secret_key: The secret.
 
@@ -51,12 +51,12 @@ def signature(ext_fields: Mapping[str, str], body: bytes, secret_key: str) -> st
 
 
 class AclHook(RpcHook):
-    """Signs every request that is sent.
+    """Signs every outgoing request.
 
     Args:
-        access_key: Who asks.
-        secret_key: What the requests are signed with.
-        security_token: A temporary token that goes with the keys.
+        access_key: Identifies the sender.
+        secret_key: The key for the signatures.
+        security_token: A temporary token that belongs to the keys.
 
     Example:
         >>> from roquet.remoting.client import RemotingClient
@@ -73,7 +73,7 @@ class AclHook(RpcHook):
         self._security_token = security_token
 
     def before_request(self, call: RpcCall) -> None:
-        """Sign a request of ours; those of peers are not our business.
+        """Sign an outgoing request; incoming ones are left alone.
 
         Example:
             AclHook("shop", "12345678").before_request(call)

@@ -1,8 +1,8 @@
 """How the members of a group share the queues of a topic.
 
 Owns the strategies. Every member computes its own share from the same two sorted lists, so all of
-them, whatever their language, must come to the same result: these are those of Apache RocketMQ's
-Java client, queue for queue. A client that is not in the list of its group gets nothing.
+them, whatever their language, must get the same result: the strategies match those of Apache
+RocketMQ's Java client, queue for queue. A client that is not in its group's list gets nothing.
 
 ===================== =========================== ==============================================
 strategy              name                        share of a client
@@ -10,7 +10,7 @@ strategy              name                        share of a client
 averagely             AVG                         a run of queues, of about the same length
 by circle             AVG_BY_CIRCLE               every n-th queue
 by consistent hash    CONSISTENT_HASH             what is nearest on a ring of MD5 hashes
-by config             CONFIG                      what it was told
+by config             CONFIG                      the queues it is configured with
 by machine room       MACHINE_ROOM                of the queues of some rooms, about as many
 machine room nearby   MACHINE_ROOM_NEARBY-…       another strategy, room by room
 ===================== =========================== ==============================================
@@ -40,7 +40,7 @@ VIRTUAL_NODES = 10
 
 
 class AllocateStrategy(Protocol):
-    """A way to share queues.
+    """A strategy to share queues.
 
     Example:
         strategy: AllocateStrategy = AllocateByConsistentHash()
@@ -49,7 +49,7 @@ class AllocateStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called, in Java too.
+        """The strategy's name, as in Java.
 
         Example:
             assert AllocateAveragely().name == "AVG"
@@ -59,7 +59,7 @@ class AllocateStrategy(Protocol):
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Args:
             client_id: The client.
@@ -75,7 +75,7 @@ class AllocateStrategy(Protocol):
 
 
 class AllocateAveragely:
-    """Runs of queues, the first clients getting one more; what clients do unless told otherwise.
+    """Contiguous runs of queues, with one more for the first clients; the default.
 
     Example:
         >>> queues = [MessageQueue("T", "a", each) for each in range(5)]
@@ -88,7 +88,7 @@ class AllocateAveragely:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Example:
             queues = [MessageQueue("Orders", "dev", number) for number in range(4)]
@@ -104,7 +104,7 @@ class AllocateAveragely:
 
 
 class AllocateAveragelyByCircle:
-    """Queues dealt out one by one, as cards are.
+    """Queues dealt out one by one, like cards.
 
     Example:
         >>> queues = [MessageQueue("T", "a", each) for each in range(5)]
@@ -118,7 +118,7 @@ class AllocateAveragelyByCircle:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Example:
             queues = [MessageQueue("Orders", "dev", number) for number in range(4)]
@@ -134,11 +134,11 @@ class AllocateByConsistentHash:
     """Queues and clients on a ring of hashes; few queues move when a client comes or goes.
 
     Args:
-        virtual_nodes: How many places each client has on the ring.
-        hash_of: Java's is the first four bytes of an MD5 hash.
+        virtual_nodes: How many points each client has on the ring.
+        hash_of: The hash function; Java's is the first four bytes of MD5.
 
     Raises:
-        ConfigError: The number of places is negative.
+        ConfigError: The number of virtual nodes is negative.
 
     Example:
         >>> queues = [MessageQueue("T", "a", each) for each in range(8)]
@@ -160,7 +160,7 @@ class AllocateByConsistentHash:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Example:
             queues = [MessageQueue("Orders", "dev", number) for number in range(4)]
@@ -189,10 +189,10 @@ class AllocateByConsistentHash:
 
 
 class AllocateByConfig:
-    """The queues that this client was told, whoever else is there.
+    """The queues that this client is configured with, whoever else is in the group.
 
     Args:
-        queues: Those queues.
+        queues: The queues.
 
     Example:
         >>> mine = [MessageQueue("T", "a", 1)]
@@ -211,7 +211,7 @@ class AllocateByConfig:
         queues: Sequence[MessageQueue],  # noqa: ARG002
         client_ids: Sequence[str],  # noqa: ARG002
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Example:
             share = AllocateByConfig([queue]).allocate("red", [], ["blue", "red"])
@@ -240,7 +240,7 @@ class AllocateByMachineRoom:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Example:
             far, near = MessageQueue("Orders", "east@a", 0), MessageQueue("Orders", "west@a", 0)
@@ -272,7 +272,7 @@ class AllocateMachineRoomNearby:
         room_of_client: Where a client is.
 
     Raises:
-        ConfigError: From ``allocate``, when a queue or a client is nowhere.
+        ConfigError: From ``allocate``, if a queue or client has no room.
 
     Example:
         >>> nearby = AllocateMachineRoomNearby(
@@ -298,7 +298,7 @@ class AllocateMachineRoomNearby:
 
     @property
     def name(self) -> str:
-        """What it is called, in Java too.
+        """The strategy's name, as in Java.
 
         Example:
             def room(name: object) -> str:
@@ -314,7 +314,7 @@ class AllocateMachineRoomNearby:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The share of one client.
+        """Return the queues of one client.
 
         Example:
             def room(name: object) -> str:
@@ -355,7 +355,7 @@ def _known(room: str, what: object) -> str:
 
 
 def _java_order(text: str) -> bytes:
-    """Java compares texts by their UTF-16 units."""
+    """Return a sort key: Java compares strings by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 

@@ -1,11 +1,12 @@
-"""How many sends may be unanswered.
+"""Limits the sends in flight.
 
-Owns :class:`InFlight`: two limits, of sends and of bytes, and the callers that wait for room.
+Owns :class:`InFlight`: two limits, in sends and in bytes, and the callers that wait for room.
 
 Invariants:
 
 * First come, first served: a small message never overtakes a large one that waits.
-* A message larger than the limit of bytes goes when it is alone, so that none waits for ever.
+* A message larger than the byte limit is sent once nothing else is in flight, so none waits
+  forever.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ __all__ = ["InFlight"]
 
 
 class InFlight:
-    """Room for sends.
+    """Limits the sends in flight.
 
     Args:
-        max_count: How many there may be.
-        max_bytes: How many bytes they may have together.
+        max_count: The maximum number of sends.
+        max_bytes: The maximum of their bytes together.
 
     Attributes:
-        count: How many there are.
-        held_bytes: How many bytes they have.
+        count: The number of sends in flight.
+        held_bytes: Their bytes together.
     """
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
@@ -39,11 +40,11 @@ class InFlight:
 
     @property
     def waiting(self) -> int:
-        """How many callers wait for room."""
+        """The number of callers that wait for room."""
         return len(self._waiters)
 
     def try_enter(self, size_bytes: int) -> bool:
-        """Take room if there is any and nobody waits for it."""
+        """Enter if there is room and nobody waits for it; returns whether it worked."""
         if self._waiters or (
             self.count
             and (self.count >= self._max_count or self.held_bytes + size_bytes > self._max_bytes)
@@ -54,7 +55,7 @@ class InFlight:
         return True
 
     async def enter(self, size_bytes: int) -> None:
-        """Take room, and wait for it."""
+        """Wait for room, and enter."""
         if self.try_enter(size_bytes):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -66,13 +67,13 @@ class InFlight:
             if future.done() and not future.cancelled():
                 self.leave(size_bytes)
             else:
-                with suppress(ValueError):  # passed over already
+                with suppress(ValueError):  # already removed
                     self._waiters.remove(waiter)
                 self._admit()
             raise
 
     def leave(self, size_bytes: int) -> None:
-        """Give room back."""
+        """Leave, and free the room."""
         self.count -= 1
         self.held_bytes -= size_bytes
         if self._waiters:
@@ -82,7 +83,7 @@ class InFlight:
             self._idle = None
 
     async def wait_idle(self) -> None:
-        """Wait until there are none."""
+        """Wait until no sends are in flight."""
         while self.count:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()

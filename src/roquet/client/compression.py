@@ -1,11 +1,11 @@
-"""Compressed bodies: how they are made, and how they are read.
+"""Compression and decompression of message bodies.
 
 Owns the three compressors and the bits of a message's system flag that name them. The bytes are
 those of Apache RocketMQ's client: a zlib stream, an LZ4 frame or a Zstandard frame. LZ4 and
 Zstandard need the packages of ``roquet[codecs]``.
 
-Invariant: reading never makes more than :data:`BODY_BYTES_MAX` bytes, so that no message can fill
-the memory of its consumer.
+Invariant: decompression stops at a limit, by default :data:`BODY_BYTES_MAX`, so that no message can
+exhaust the memory of its consumer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from roquet.model import sys_flag as flags
 
 __all__ = ["BODY_BYTES_MAX", "Compression", "compress", "decompress"]
 
-BODY_BYTES_MAX = 256 << 20
-"""The longest body that decompressing may make."""
+BODY_BYTES_MAX = 64 << 20
+"""The default limit on decompressed bodies: 16 times what producers send by default."""
 
 _ZSTD_STEP_BYTES = 1 << 10
-"""A block of four bytes may stand for 128 KiB, so that one step makes 32 MiB at most."""
+"""A block of four bytes may expand to 128 KiB, so one step yields at most 32 MiB."""
 
 
 class Compression(Enum):
-    """What a body is compressed with; the value is its name in settings.
+    """The compression of a body; the value is its name in settings.
 
     Example:
         >>> Compression("zlib") is Compression.ZLIB
@@ -41,7 +41,7 @@ class Compression(Enum):
 
     @property
     def sys_flag(self) -> int:
-        """The bits of a message's system flag: compressed, and with this.
+        """The bits of a message's system flag for this compression.
 
         Example:
             assert Compression.ZLIB.sys_flag != Compression.LZ4.sys_flag
@@ -58,12 +58,12 @@ _BY_BITS = {0: Compression.ZLIB, **{bits: kind for kind, bits in _BITS.items()}}
 
 
 def compress(body: bytes, kind: Compression = Compression.ZLIB, *, level: int = 5) -> bytes:
-    """A body, compressed; set ``kind.sys_flag`` in the message's system flag.
+    """Compress a body; set ``kind.sys_flag`` in the message's system flag.
 
     Args:
         body: The body.
-        kind: With what.
-        level: How hard to try, from 1 to 9; LZ4 tries equally hard always, as upstream's does.
+        kind: The compression.
+        level: The compression level, from 1 to 9; LZ4 ignores it, as upstream's does.
 
     Raises:
         ConfigError: The package that it needs is not installed.
@@ -85,12 +85,12 @@ def compress(body: bytes, kind: Compression = Compression.ZLIB, *, level: int = 
 
 
 def decompress(data: bytes, sys_flag: int, *, max_bytes: int = BODY_BYTES_MAX) -> bytes:
-    """The body of a message with this system flag.
+    """Decompress the body of a message with this system flag.
 
     Args:
         data: The body as it was stored.
-        sys_flag: The system flag; one that says "not compressed" gives the bytes as they are.
-        max_bytes: How long the result may be.
+        sys_flag: The system flag; if it says "not compressed", the bytes are returned unchanged.
+        max_bytes: The maximum size of the result.
 
     Raises:
         BadBody: The bytes are not what the flag says, or the body would be too long.
@@ -105,12 +105,12 @@ def decompress(data: bytes, sys_flag: int, *, max_bytes: int = BODY_BYTES_MAX) -
         body, is_whole = _READERS[kind](data, max_bytes)
     except ConfigError:
         raise
-    except Exception as error:  # each library has its own kinds
+    except Exception as error:  # each library has its own errors
         raise _bad_body(data, f"{kind.value}: {error}") from error
     if len(body) > max_bytes:
-        raise _bad_body(data, f"{kind.value}: it makes more than {max_bytes} bytes")
+        raise _bad_body(data, f"{kind.value}: it expands to more than {max_bytes} bytes")
     if not is_whole:
-        raise _bad_body(data, f"{kind.value}: the bytes end too early")
+        raise _bad_body(data, f"{kind.value}: the data ends too early")
     return body
 
 
@@ -157,5 +157,5 @@ def _bad_body(data: bytes, reason: str) -> BadBody:
     return BadBody(
         "The body cannot be decompressed",
         detail=f"{len(data)} bytes; {reason}",
-        hint="raw_body of the message has the bytes as they were stored.",
+        hint="The raw_body of the message has the stored bytes.",
     )

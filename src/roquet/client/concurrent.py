@@ -1,12 +1,12 @@
-"""Consumption in any order: many calls of the handler at once.
+"""Concurrent consumption: many handler calls at once, in any order.
 
-Owns :class:`ConcurrentConsumption`. A fixed number of workers take messages as they were pulled. No
-more of them are awake than it takes: a worker that begins has the next one look, in the loop's next
-turn, whether something is left, so that one worker does all the work of a handler that never waits,
-and a handler that waits has all workers within a few turns. A
-message whose handler failed is given back to its broker, which delivers it again later; one that
-cannot be given back stays here and is tried again after 5 seconds. In broadcasting nobody delivers
-again: what failed is logged and passed over, as in Apache RocketMQ's client.
+Owns :class:`ConcurrentConsumption`. A fixed number of workers take messages in the order of the
+pulls. Only as many as needed are awake: a worker that starts wakes the next one in the loop's next
+iteration, to check for more. So one worker does all the work of a handler that never waits, and a
+handler that waits gets all workers within a few iterations. A message whose handler failed is sent
+back to its broker, which redelivers it later; if that fails, the message stays here and is retried
+after 5 seconds. In broadcasting nothing is redelivered: failed messages are logged and skipped, as
+in Apache RocketMQ's client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
 from roquet.client.push_options import PushOptions
 from roquet.client.send_back import SendBack
+from roquet.client.unpacking import unpack
 from roquet.model.message_queue import MessageQueue
+from roquet.model.sys_flag import COMPRESSED
 from roquet.runtime.clock import Clock
 
 __all__ = ["ConcurrentConsumption"]
@@ -36,12 +38,12 @@ AGAIN_MS = 5_000
 OVERDUE_LEVEL = 3
 OVERDUE_CHECK_MS = 60_000
 OVERDUE_AT_ONCE = 16
-CALLS_PER_TURN = 32
-"""A handler that never waits would keep the loop from everybody else."""
+CALLS_PER_PASS = 32
+"""A handler that never waits would block the loop for everybody else."""
 
 UNSETTLED = "Messages of %s were not settled"
-"""It was not the handler: they stay unfinished, so that nothing is committed past them, and whoever
-gets the queue next gets them again."""
+"""Not the handler's fault: they stay unfinished, so nothing is committed past them, and the next
+owner of the queue gets them again."""
 
 _Work = tuple[list[ReceivedMessage], ProcessQueue, MessageQueue]
 _PlainWork = tuple[ReceivedMessage, ProcessQueue, MessageQueue]
@@ -53,11 +55,11 @@ class ConcurrentConsumption:
     Args:
         options: The consumer's settings.
         call: Calls the handler.
-        back: Gives messages back.
-        offsets: How far the consumer is.
-        stats: Counts.
-        queues: The queues that the consumer has.
-        clock: The time.
+        back: Sends messages back.
+        offsets: The consumer's offsets.
+        stats: The statistics.
+        queues: The consumer's queues.
+        clock: The clock.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class ConcurrentConsumption:
         self._clock = clock
         self._batch_max = options.consume_batch_max if call.takes_batches else 1
         self._ready: deque[_Work] = deque()
-        # Single messages for a handler that is called without anything around it.
+        # Single messages, and a handler without hooks.
         self._ready_plain: deque[_PlainWork] = deque()
         self._workers: list[asyncio.Task[None]] = []
         self._idle: dict[asyncio.Task[None], asyncio.Future[None]] = {}
@@ -89,7 +91,7 @@ class ConcurrentConsumption:
         self._is_stopping = False
 
     def start(self) -> None:
-        """Begin to consume."""
+        """Start consuming."""
         loop = asyncio.get_running_loop()
         work = self._work if self._call.plain is None else self._work_plainly
         self._workers = [loop.create_task(work()) for _ in range(self._options.concurrency)]
@@ -98,7 +100,7 @@ class ConcurrentConsumption:
     def take_in(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Put messages that were pulled into their process queue, and have them consumed."""
+        """Put pulled messages into their process queue, and have them consumed."""
         process_queue.put(messages)
         self._submit(messages, process_queue, queue)
 
@@ -114,36 +116,36 @@ class ConcurrentConsumption:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake one worker, if there is something to do."""
+        """Wake one worker if there is work."""
         while self._idle and (self._ready or self._ready_plain):
-            _, turn = self._idle.popitem()
-            if not turn.done():
-                turn.set_result(None)
+            _, woken = self._idle.popitem()
+            if not woken.done():
+                woken.set_result(None)
                 break
 
     async def _wait(self) -> None:
-        """Wait for something to do; before it is done, the next worker is told to look."""
+        """Wait for work; before doing it, wake the next worker to check for more."""
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
         assert me is not None
-        turn = self._idle[me] = loop.create_future()
-        await turn
+        woken = self._idle[me] = loop.create_future()
+        await woken
         if self._idle:
             loop.call_soon(self._wake)
 
     def begin_stop(self) -> None:
-        """Begin no more calls."""
+        """Start no more calls."""
         self._is_stopping = True
 
     async def stop(self, *, timeout_ms: int) -> None:
-        """Begin no more calls, and wait for those that run; then stop them."""
+        """Start no more calls, wait for the running ones until the timeout, then cancel them."""
         self.begin_stop()
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
         if self._watcher is not None:
             self._watcher.cancel()
-        # A handler may be what closes the consumer.
+        # A handler may be closing the consumer.
         busy = set(self._workers) - self._idle.keys() - {asyncio.current_task()}
         for worker in self._idle:
             worker.cancel()
@@ -168,11 +170,11 @@ class ConcurrentConsumption:
             except Exception:
                 log.exception(UNSETTLED, queue)
             calls += 1
-            if calls % CALLS_PER_TURN == 0:
+            if calls % CALLS_PER_PASS == 0:
                 await asyncio.sleep(0)
 
     async def _work_plainly(self) -> None:
-        """The same as :meth:`_work`, for single messages and a handler with nothing around it."""
+        """The same as :meth:`_work`, for single messages and a handler without hooks."""
         handle = self._call.plain
         assert handle is not None
         clock = self._clock
@@ -188,6 +190,8 @@ class ConcurrentConsumption:
             try:
                 started_ns = clock.monotonic_ns()
                 process_queue.begin(messages, started_ns)
+                if message.sys_flag & COMPRESSED:
+                    await unpack(messages)
                 try:
                     answer = await handle(message)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the message is retried
@@ -203,7 +207,7 @@ class ConcurrentConsumption:
             except Exception:
                 log.exception(UNSETTLED, queue)
             calls += 1
-            if calls % CALLS_PER_TURN == 0:
+            if calls % CALLS_PER_PASS == 0:
                 await asyncio.sleep(0)
 
     async def _consume(
@@ -224,7 +228,7 @@ class ConcurrentConsumption:
     ) -> None:
         if process_queue.is_dropped:
             log.warning(
-                "%s was taken away while %d messages were consumed; others may get them again",
+                "%s was revoked while %d messages were being consumed; they may be redelivered",
                 queue,
                 len(messages),
             )
@@ -251,12 +255,12 @@ class ConcurrentConsumption:
     async def _give_back(
         self, messages: list[ReceivedMessage], delay_level: int, process_queue: ProcessQueue
     ) -> list[ReceivedMessage]:
-        """Give messages back; those that could not be are the answer."""
+        """Send messages back; returns those that could not be sent back."""
         kept: list[ReceivedMessage] = []
         for message in messages:
             if self._options.is_broadcasting:
                 log.error(
-                    "%s of %s failed and is passed over: broadcasting has no retries",
+                    "%s of %s failed and is skipped: broadcasting has no retries",
                     message.message_id,
                     message.topic,
                 )
@@ -278,7 +282,7 @@ class ConcurrentConsumption:
             timer = asyncio.get_running_loop().call_later(AGAIN_MS / 1000, submit)
             self._timers.add(timer)
 
-    # -------------------------------------------------------------------- handlers that hang
+    # ---------------------------------------------------------------------- overdue handlers
 
     async def _watch(self) -> None:
         timeout_ms = self._options.consume_timeout_ms
@@ -288,7 +292,7 @@ class ConcurrentConsumption:
                 try:
                     await self._give_back_overdue(queue, process_queue, timeout_ms)
                 except Exception:
-                    log.exception("Overdue messages of %s were not given back", queue)
+                    log.exception("Overdue messages of %s could not be sent back", queue)
 
     async def _give_back_overdue(
         self, queue: MessageQueue, process_queue: ProcessQueue, timeout_ms: int
@@ -302,7 +306,7 @@ class ConcurrentConsumption:
             if not await self._back.send_back(message, delay_level=OVERDUE_LEVEL):
                 return
             log.warning(
-                "The handler has had %s of %s for too long; it will come again",
+                "The handler has held %s of %s for too long; it will be redelivered",
                 message.message_id,
                 queue,
             )

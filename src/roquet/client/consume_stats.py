@@ -1,7 +1,7 @@
-"""How fast a consumer pulls and consumes, by topic, over the last minute.
+"""The pull and consume rates of a consumer, by topic, over the last minute.
 
-Owns :class:`ConsumeStats`. Time is cut into slices of ten seconds; those of the last minute are
-kept, and the counts of failures for an hour.
+Owns :class:`ConsumeStats`. Time is divided into slices of ten seconds; slices are kept for a
+minute, failure counts for an hour.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConsumeStats:
     """Counts what a consumer does.
 
     Args:
-        clock: The time.
+        clock: The clock.
 
     Example:
         >>> from roquet.runtime.clock import ManualClock
@@ -52,7 +52,7 @@ class ConsumeStats:
         self._topics: dict[str, deque[_Slice]] = {}
 
     def pulled(self, topic: str, messages: int, *, started_ns: int) -> None:
-        """A pull that began then brought messages."""
+        """Count the messages of a pull that started at this time."""
         now_ns = self._clock.monotonic_ns()
         found = self._slice(topic, now_ns)
         found.pulls += 1
@@ -60,7 +60,7 @@ class ConsumeStats:
         found.pulled += messages
 
     def consumed(self, topic: str, messages: int, *, failed: int, started_ns: int) -> None:
-        """A call of the handler that began then consumed messages, and others it did not."""
+        """Count the consumed and failed messages of a handler call that started at this time."""
         now_ns = self._clock.monotonic_ns()
         found = self._slice(topic, now_ns)
         found.calls += 1
@@ -69,7 +69,7 @@ class ConsumeStats:
         found.failed += failed
 
     def status(self, topic: str) -> ConsumeStatus:
-        """What people are told."""
+        """Return the rates, for administrators."""
         now = self._clock.monotonic_ns() // SLICE_NS
         slices = self._topics.get(topic, ())
         minute = [each for each in slices if now - each.number < SLICES_OF_MINUTE]

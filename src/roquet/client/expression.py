@@ -1,8 +1,8 @@
-"""Which messages of a topic a consumer wants: from an expression to a subscription.
+"""Converts the filter expression of a consumer to a subscription.
 
-Owns :class:`Sql` and :func:`subscription_of`. Texts are tags: ``*`` for all messages, or tags with
-``||`` between. The subscription is the one that Apache RocketMQ's Java client makes; brokers of a
-group compare ``sub_version`` to learn which of two is newer.
+Owns :class:`Sql` and :func:`subscription_of`. A string contains tags: ``*`` for all messages, or
+tags separated by ``||``. The subscription is the one that Apache RocketMQ's Java client builds;
+brokers compare ``sub_version`` to find the newer of two.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ Example:
 
 
 def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> SubscriptionData:
-    """The subscription that brokers are told.
+    """Return the subscription to send to brokers.
 
     Args:
-        topic: The topic as it is on the wire.
+        topic: The topic on the wire.
         expression: Which of its messages.
-        version_ms: When it was made or last changed.
+        version_ms: When it was created or last changed.
 
     Raises:
-        BadExpression: There are blanks or separators but no tags, or a blank condition. Whether
-            a condition can be read is for the broker to say.
+        BadExpression: There are blanks or separators but no tags, or the condition is blank. Only
+            the broker checks whether a condition can be parsed.
 
     Example:
         >>> found = subscription_of("Orders", "paid || sent", version_ms=17)
@@ -66,7 +66,7 @@ def subscription_of(topic: str, expression: Expression, *, version_ms: int) -> S
         found = build_subscription(topic, text, EXPRESSION_TYPE_SQL92 if is_sql else None)
     except ProtocolError as error:
         raise BadExpression(
-            f"The subscription to {topic} cannot be read",
+            f"The subscription to {topic} cannot be parsed",
             detail=error.detail or error.message,
             hint=error.hint or "Write a condition such as price > 10.",
         ) from error

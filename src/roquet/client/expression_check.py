@@ -1,7 +1,7 @@
-"""Whether brokers can read an expression, asked before anything is consumed with it.
+"""Asks the brokers whether they can parse an expression, before consuming with it.
 
-Brokers take whatever a heartbeat says; a condition that they cannot read shows only in the pulls,
-which they refuse. So they are asked first (CHECK_CLIENT_CONFIG).
+Brokers accept any subscription in a heartbeat and refuse the pulls if they cannot parse it. So it
+is checked first (CHECK_CLIENT_CONFIG).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _UNREADABLE = frozenset({ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SY
 async def check_expression(
     client: ClientInstance, group: str, subscription: SubscriptionData
 ) -> None:
-    """Have the brokers of a topic read an expression that is more than tags.
+    """Have the brokers of a topic check an expression other than tags.
 
-    Brokers that cannot be asked are passed over, which is logged.
+    Unreachable brokers are skipped and logged.
 
     Args:
         client: The client.
@@ -35,7 +35,7 @@ async def check_expression(
         subscription: The topic on the wire and the expression.
 
     Raises:
-        BadExpression: A broker cannot read it.
+        BadExpression: A broker cannot parse it.
     """
     if subscription.expression_type == EXPRESSION_TYPE_TAG or subscription.topic is None:
         return
@@ -55,7 +55,7 @@ async def check_expression(
             raise BadExpression(
                 f"The subscription to {client.unwrap(subscription.topic)} cannot be used",
                 detail=f"{subscription.sub_string}: {error.remark or error.detail}",
-                hint="Look at the condition; brokers must allow them (enablePropertyFilter=true).",
+                hint="Check the condition; brokers must allow SQL92 (enablePropertyFilter=true).",
             ) from error
         log.warning("%s: %s (%s)", group, error.message, error.detail)
     except RoquetError as error:

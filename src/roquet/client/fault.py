@@ -1,7 +1,7 @@
 """Which brokers to avoid for a while, because they were slow or failed.
 
 Owns the rules of Apache RocketMQ's client, "latency fault tolerance": after each send, a broker is
-avoided for a time that its latency says, and a failure counts as a latency of ten seconds.
+avoided for a time that depends on its latency; a failure counts as a latency of ten seconds.
 
 =================== ==== ==== ===== ===== ===== ====== ======
 latency from, ms      50  100   550 1,800 3,000  5,000 15,000
@@ -27,7 +27,7 @@ _NS_PER_MS = 1_000_000
 
 
 def avoided_ms(latency_ms: float) -> int:
-    """How long a broker with this latency is avoided.
+    """Return how long a broker with this latency is avoided.
 
     Example:
         >>> avoided_ms(100), avoided_ms(550), avoided_ms(20_000)
@@ -48,10 +48,10 @@ class _Fault:
 
 
 class LatencyFaults:
-    """What is known of each broker.
+    """The latency and faults of each broker.
 
     Args:
-        clock: The time.
+        clock: The clock.
 
     Example:
         >>> from roquet.runtime.clock import ManualClock
@@ -70,25 +70,25 @@ class LatencyFaults:
         self._faults: dict[str, _Fault] = {}
 
     def succeeded(self, broker_name: str, latency_ms: float) -> None:
-        """A broker took a message, in this time."""
+        """Record a send that the broker accepted in this time."""
         self._record(broker_name, avoided_ms(latency_ms), is_reachable=True)
 
     def failed(self, broker_name: str, *, is_reachable: bool) -> None:
-        """A broker took no message.
+        """Record a send that failed.
 
         Args:
-            broker_name: Which.
+            broker_name: The broker.
             is_reachable: Whether it may still be chosen when all are being avoided.
         """
         self._record(broker_name, avoided_ms(FAILURE_LATENCY_MS), is_reachable=is_reachable)
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether a broker is not to be avoided."""
+        """Return whether a broker need not be avoided."""
         fault = self._faults.get(broker_name)
         return fault is None or self._clock.monotonic_ns() >= fault.avoid_until_ns
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether a broker's last answer was no refusal."""
+        """Return whether a broker may be chosen even if all are being avoided."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.is_reachable
 

@@ -1,7 +1,7 @@
-"""What consumers need to know before they read: which queues are theirs, and from where on.
+"""What consumers look up before they read: their queues, and where to start.
 
-Owns the two questions, each asked anew whenever a group or a topic changes. Names are those of the
-wire, with the namespace.
+Both are looked up again whenever a group or a topic changes. Names are those on the wire, with the
+namespace.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["members_of_group", "readable_queues", "share_of_queues", "start_offs
 
 
 async def members_of_group(client: ClientInstance, group: str, topic: str) -> list[str]:
-    """The ids of the clients that consume for a group, sorted as Java sorts them.
+    """Return the ids of the clients of a consumer group, sorted as in Java.
 
-    Any broker of the topic knows them all, because clients tell all of them.
+    Any broker of the topic knows them all, because clients send heartbeats to all brokers.
 
     Raises:
         NoRoute: No broker has the topic.
-        ClientError: The broker did not answer, or refused.
+        ClientError: The broker did not respond, or refused.
     """
     addresses = _addresses(client, sorted((await client.routes.route(topic)).brokers))
     if not addresses:
@@ -55,7 +55,7 @@ def _addresses(client: ClientInstance, broker_names: Sequence[str]) -> list[str]
 
 
 async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that can be read.
+    """Return the readable queues of a topic.
 
     Raises:
         NoRoute: No broker has the topic, or none of its queues can be read.
@@ -65,7 +65,7 @@ async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQue
         raise NoRoute(
             f"No queue of {topic} can be read",
             detail="the route has no queue with the permission to read",
-            hint="Look at the permission of the topic and of its brokers.",
+            hint="Check the permissions of the topic and of its brokers.",
         )
     return queues
 
@@ -73,13 +73,13 @@ async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQue
 async def share_of_queues(
     client: ClientInstance, group: str, topic: str, strategy: AllocateStrategy
 ) -> list[MessageQueue] | None:
-    """The queues of a topic that this client has to read for its group.
+    """Return the queues of a topic that this client reads for its group.
 
-    ``None`` if the broker knows no member of the group, which it forgets when it restarts.
+    ``None`` if the broker knows no member of the group, as after a restart.
 
     Raises:
         NoRoute: No broker has the topic.
-        ClientError: No broker says who is in the group.
+        ClientError: The members of the group cannot be queried.
     """
     queues = await readable_queues(client, topic)
     members = await members_of_group(client, group, topic)
@@ -94,18 +94,18 @@ async def start_offset(
     where: ConsumeFromWhere,
     timestamp_ms: int,
 ) -> int:
-    """From where on to read a queue: as far as the group is, or where a new group begins.
+    """Return the first offset to read: the group's offset, or where a new group starts.
 
     Args:
         queue: The queue.
-        store: Where the group's offsets are kept.
-        api: Asks the brokers.
-        where: Where a new group begins: at the end, at the first message, or at a time. In the
-            group's own retry topic it begins at the first message, and with a time at the end.
-        timestamp_ms: That time.
+        store: The group's offsets.
+        api: Queries the brokers.
+        where: Where a new group starts: at the end, at the first message, or at a time. In the
+            group's own retry topic it starts at the first message, or with a time at the end.
+        timestamp_ms: The time.
 
     Raises:
-        RoquetError: The store or the broker cannot be asked.
+        RoquetError: The store or the broker cannot be queried.
     """
     known = await store.read(queue)
     if known is not None and known >= 0:
@@ -117,4 +117,9 @@ async def start_offset(
         if is_retry:
             return await api.max_offset(queue)
         return await api.search_offset(queue, timestamp_ms)
-    return 0 if is_retry else await api.max_offset(queue)
+    if is_retry or (end := await api.max_offset(queue)) == 0:
+        return 0
+    # A message may have come between the two queries. If it is the first of its queue, a broker
+    # that is asked again lets a new group begin with it.
+    known = await store.read(queue)
+    return end if known is None or known < 0 else known

@@ -1,4 +1,4 @@
-"""A user's handler of messages: what it may be, what it may answer, how it is called.
+"""The user's message handler: its allowed forms and results, and how it is called.
 
 Owns :class:`ConsumeResult` and :class:`HandlerCall`. A handler gets one message or a list, and is a
 coroutine function, which runs on the event loop, or an ordinary function, which runs in a thread
@@ -27,6 +27,7 @@ from typing import ClassVar, cast
 
 from roquet.client.hooks import ConsumeContext, ConsumeHook, ConsumeReturn, run_hooks
 from roquet.client.message import ReceivedMessage
+from roquet.client.unpacking import unpack
 from roquet.errors import ConfigError
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.client import CMResult, ConsumeMessageDirectlyResult
@@ -41,17 +42,16 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """What became of the messages that a handler got.
+    """The outcome of a handler call.
 
     Attributes:
-        is_success: Whether they are consumed.
-        consumed: When they are: how many of them, from the first; ``None`` for all. The others
-            are retried.
-        delay_level: When they are not: how long until they come again, as one of the broker's
-            levels; 0 leaves it to the broker, which waits longer each time; -1 puts them with the
-            dead letters.
-        suspend_ms: When they are not, and messages are consumed in order: how long the queue
-            waits; ``None`` for what the consumer is set to.
+        is_success: Whether the messages are consumed.
+        consumed: On success: how many of them, from the first; ``None`` for all. The others are
+            retried.
+        delay_level: On failure: the delay before redelivery, as one of the broker's levels; 0
+            leaves it to the broker, which waits longer each time; -1 makes them dead letters.
+        suspend_ms: On failure, when messages are consumed in order: how long the queue waits;
+            ``None`` for the consumer's setting.
 
     Example:
         >>> ConsumeResult.SUCCESS.is_success, ConsumeResult.retry(delay_level=3).delay_level
@@ -67,14 +67,14 @@ class ConsumeResult:
     """All messages are consumed."""
 
     RETRY: ClassVar[ConsumeResult]
-    """All messages are to come again, when the broker thinks it is time."""
+    """All messages are redelivered, after a delay that the broker chooses."""
 
     SUSPEND: ClassVar[ConsumeResult]
-    """In order: the queue waits for a moment, then the same messages come again."""
+    """In order: the queue waits for a moment, then the same messages are retried."""
 
     @classmethod
     def retry(cls, *, delay_level: int = 0) -> ConsumeResult:
-        """All messages are to come again after the time of this level.
+        """Redeliver all messages after the delay of this level.
 
         Example:
             def handle(message: ReceivedMessage) -> ConsumeResult:
@@ -84,7 +84,7 @@ class ConsumeResult:
 
     @classmethod
     def suspend(cls, suspend_ms: int) -> ConsumeResult:
-        """In order: the same messages come again after this time.
+        """In order: retry the same messages after this time.
 
         Example:
             async def handle(message: ReceivedMessage) -> ConsumeResult:
@@ -94,7 +94,7 @@ class ConsumeResult:
 
     @classmethod
     def first(cls, consumed: int, *, delay_level: int = 0) -> ConsumeResult:
-        """The first messages of a batch are consumed, the others are to come again.
+        """Mark the first messages of a batch as consumed, and redeliver the others.
 
         Example:
             def handle(messages: list[ReceivedMessage]) -> ConsumeResult:
@@ -103,7 +103,7 @@ class ConsumeResult:
         return cls(is_success=True, consumed=max(consumed, 0), delay_level=delay_level)
 
     def count_of(self, messages: Sequence[ReceivedMessage]) -> int:
-        """How many of the messages are consumed, from the first.
+        """Return how many of the messages are consumed, from the first.
 
         Example:
             assert ConsumeResult.first(1).count_of([received, received]) == 1
@@ -119,7 +119,7 @@ ConsumeResult.SUSPEND = ConsumeResult(is_success=False)
 
 _Answer = ConsumeResult | None
 Handler = Callable[[ReceivedMessage], _Answer | Awaitable[_Answer]]
-"""What consumes one message.
+"""A handler of single messages.
 
 Example:
     async def handle(message: ReceivedMessage) -> None:
@@ -129,7 +129,7 @@ Example:
 """
 
 BatchHandler = Callable[[list[ReceivedMessage]], _Answer | Awaitable[_Answer]]
-"""What consumes some messages of one queue, in the order of the queue.
+"""A handler of batches: messages of one queue, in queue order.
 
 Example:
     def handle(messages: list[ReceivedMessage]) -> ConsumeResult:
@@ -144,20 +144,19 @@ class HandlerCall:
 
     Args:
         group: The consumer's group, for hooks and logs.
-        handler: What consumes one message.
-        batch_handler: What consumes several; exactly one of both is given.
-        threads: In how many threads ordinary functions run.
-        timeout_ms: After how long hooks are told of a time-out.
-        clock: The time.
-        hooks: What runs around each call.
+        handler: Consumes one message.
+        batch_handler: Consumes several messages; give exactly one of the two.
+        threads: The number of threads for ordinary functions.
+        timeout_ms: The duration after which hooks see a timeout.
+        clock: The clock.
+        hooks: Hooks that run around each call.
 
     Attributes:
-        plain: The handler itself, when there is nothing to do around it: a coroutine function of
-            one message, without hooks. What it returns goes to :meth:`result_of`, what it raises
-            to :meth:`result_of_failure`.
+        plain: The handler itself, if it is a coroutine function of one message, without hooks. Its
+            return value goes to :meth:`result_of`, its exception to :meth:`result_of_failure`.
 
     Raises:
-        ConfigError: No handler is given, or two.
+        ConfigError: There is not exactly one handler.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class HandlerCall:
     ) -> None:
         if (handler is None) == (batch_handler is None):
             raise ConfigError(
-                "A push consumer has one handler",
+                "A push consumer needs exactly one handler",
                 hint="Give a handler for single messages, or a batch_handler for several at once.",
             )
         self._group = group
@@ -202,10 +201,10 @@ class HandlerCall:
 
         Args:
             messages: The messages; exactly one unless the handler takes batches.
-            queue: Where they are from.
+            queue: Their queue.
 
         Returns:
-            What became of them, and the exception if the handler raised one.
+            The outcome, and the exception if the handler raised one.
         """
         context: ConsumeContext | None = None
         if self._hooks:
@@ -242,7 +241,7 @@ class HandlerCall:
     async def call_directly(
         self, message: ReceivedMessage, queue: MessageQueue, *, in_order: bool
     ) -> ConsumeMessageDirectlyResult:
-        """Have the handler consume a message out of turn, and say how that went."""
+        """Have the handler consume a message out of turn, and return the outcome."""
         started_ns = self._clock.monotonic_ns()
         result, error = await self.call([message], queue)
         if error is not None:
@@ -259,10 +258,13 @@ class HandlerCall:
     async def _answer(self, messages: list[ReceivedMessage]) -> _Answer:
         if self._threads is not None:
             loop = asyncio.get_running_loop()
-            # As asyncio.to_thread does, so that the handler sees what hooks put into the context.
-            call = contextvars.copy_context().run
-            answer = await loop.run_in_executor(self._threads, call, self._call, messages)
+            # As asyncio.to_thread does, so that the handler sees the context that hooks set.
+            context = contextvars.copy_context()
+            answer = await loop.run_in_executor(
+                self._threads, lambda: context.run(self._call, messages)
+            )
         else:
+            await unpack(messages)
             answer = self._call(messages)
         if inspect.isawaitable(answer):
             return await answer
@@ -277,7 +279,7 @@ class HandlerCall:
     def result_of_failure(
         self, messages: Sequence[ReceivedMessage], queue: MessageQueue, error: Exception
     ) -> ConsumeResult:
-        """What an exception of the handler means."""
+        """Return the outcome for an exception of the handler."""
         log.warning(
             "%s: the handler failed on %s of %s",
             self._group,
@@ -288,20 +290,20 @@ class HandlerCall:
         return ConsumeResult.RETRY
 
     def result_of(self, answer: object) -> ConsumeResult:
-        """What the handler's answer means."""
+        """Return the outcome for a return value of the handler."""
         if answer is None:
             return ConsumeResult.SUCCESS
         if isinstance(answer, ConsumeResult):
             return answer
         log.error(
-            "%s: the handler returned %r, which is no ConsumeResult; the messages are retried",
+            "%s: the handler returned %r, not a ConsumeResult; the messages are retried",
             self._group,
             answer,
         )
         return ConsumeResult.RETRY
 
     def close(self) -> None:
-        """Begin no more calls; those in threads cannot be stopped, nobody waits for them."""
+        """Start no more calls; running threads cannot be stopped, and are not awaited."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,7 +1,7 @@
-"""What users run around sends, consumption and ends of transactions.
+"""Hooks that users run around sends, consumption and the end of transactions.
 
-Owns the hooks and what they see. A hook that raises is logged and changes nothing: the message goes
-its way, as in Apache RocketMQ's client. Hooks run on the event loop and must not wait.
+Owns the hooks and their contexts. An exception of a hook is logged and changes nothing: the message
+is processed anyway, as in Apache RocketMQ's client. Hooks run on the event loop and must not wait.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Context = TypeVar("_Context")
 
 
 class MessageKind(IntEnum):
-    """What kind of message is sent; the numbers are upstream's.
+    """The kind of a message; the numbers are upstream's.
 
     Example:
         assert MessageKind.HALF == 1
@@ -53,18 +53,18 @@ class SendContext(Struct, kw_only=True, eq=False):
 
     Attributes:
         group: The producer's group.
-        messages: What is sent: one message, or those of a batch.
-        queue: Where to.
+        messages: The message, or those of a batch.
+        queue: The target queue.
         broker_address: The broker.
-        properties: What goes with it to the broker; a hook may add to it before the send. Of a
+        properties: The properties sent to the broker; a hook may add some before the send. For a
             batch, these are not the messages' own.
-        kind: What kind of message.
-        oneway: Whether nobody waits for an answer.
+        kind: The kind of message.
+        oneway: Whether no response is expected.
         started_ms: When the attempt began.
-        body_bytes: How long the body is on the wire.
-        result: What became of it, after the send.
-        error: Why it failed, after the send.
-        notes: What hooks keep from before to after, by names of their own.
+        body_bytes: The length of the body on the wire.
+        result: The result, after the send.
+        error: The error, after a failed send.
+        notes: Data that hooks keep between before and after, by keys of their own.
 
     Example:
         class Print(SendHook):
@@ -100,10 +100,10 @@ class SendHook:
     """
 
     def into_batch(self, message: Message) -> Message:
-        """Look at a message that will be part of a batch; what goes into it instead.
+        """Inspect a message that will be part of a batch; returns the message to use.
 
-        What :meth:`before_send` adds to a batch reaches no message: its messages are written by
-        then, each with its own properties.
+        Properties that :meth:`before_send` adds to a batch reach no message: the messages are
+        already encoded, each with its own properties.
 
         Example:
             class Stamp(SendHook):
@@ -117,7 +117,7 @@ class SendHook:
         return message
 
     def before_send(self, context: SendContext) -> None:
-        """Look at a message, and maybe add properties.
+        """Inspect a message, and optionally add properties.
 
         Example:
             class Stamp(SendHook):
@@ -129,7 +129,7 @@ class SendHook:
         """
 
     def after_send(self, context: SendContext) -> None:
-        """Look at what became of it.
+        """Inspect the outcome.
 
         Example:
             class Count(SendHook):
@@ -143,7 +143,7 @@ class SendHook:
 
 
 class ConsumeReturn(IntEnum):
-    """How consumption ended; the numbers are upstream's.
+    """The outcome of a handler call; the numbers are upstream's.
 
     Example:
         assert ConsumeReturn.EXCEPTION == 2
@@ -161,13 +161,13 @@ class ConsumeContext(Struct, kw_only=True, eq=False):
 
     Attributes:
         group: The consumer's group.
-        messages: What the handler gets.
-        queue: Where they are from.
+        messages: The messages for the handler.
+        queue: Their queue.
         started_ms: When the call began.
-        is_polled: Whether nobody is called: a poll gives the messages to its caller.
-        is_success: Whether they are consumed, after the call.
-        returned: How it ended, after the call.
-        notes: What hooks keep from before to after, by names of their own.
+        is_polled: Whether a poll returns the messages, and no handler is called.
+        is_success: Whether they were consumed, after the call.
+        returned: The outcome, after the call.
+        notes: Data that hooks keep between before and after, by keys of their own.
 
     Example:
         class Slow(ConsumeHook):
@@ -191,8 +191,8 @@ class ConsumeContext(Struct, kw_only=True, eq=False):
 class ConsumeHook:
     """Runs around every call of a handler; a subclass overrides what it needs.
 
-    Of a consumer that is polled it runs when a poll has messages, before and after at once: what
-    the caller does with them is not known.
+    For a polled consumer, both methods run when a poll has messages: what the caller does with them
+    is not known.
 
     Example:
         class Count(ConsumeHook):
@@ -205,7 +205,7 @@ class ConsumeHook:
     """
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Look at messages before the handler gets them.
+        """Inspect messages before the handler gets them.
 
         Example:
             class Announce(ConsumeHook):
@@ -216,7 +216,7 @@ class ConsumeHook:
         """
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """Look at what became of them.
+        """Inspect the outcome.
 
         Example:
             class Failures(ConsumeHook):
@@ -235,13 +235,13 @@ class EndTransactionContext(Struct, kw_only=True, eq=False):
         group: The producer's group.
         topic: The topic of the half message.
         tags: Its tag.
-        keys: Its keys, with spaces between.
+        keys: Its keys, separated by spaces.
         message_id: Its unique id.
         transaction_id: The id of the transaction.
         broker_address: The broker that has it.
         region_id: The region of the broker.
-        state: What is told: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
-        from_check: Whether the broker had asked.
+        state: The reported state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
+        from_check: Whether this responds to a check by the broker.
 
     Example:
         class Ends(SendHook):
@@ -265,7 +265,7 @@ class EndTransactionContext(Struct, kw_only=True, eq=False):
 
 @runtime_checkable
 class EndTransactionHook(Protocol):
-    """A hook that also sees the ends of transactions.
+    """A hook that also sees the end of transactions.
 
     Example:
         class Ends(SendHook):
@@ -277,7 +277,7 @@ class EndTransactionHook(Protocol):
     """
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Look at the end of a transaction, before it is told.
+        """Inspect the end of a transaction, before it is sent.
 
         Example:
             class RolledBack(SendHook):
@@ -292,7 +292,7 @@ class EndTransactionHook(Protocol):
 def run_hooks(
     hooks: Iterable[_Hook], method: Callable[[_Hook, _Context], None], context: _Context
 ) -> None:
-    """Run one method of all hooks, each its own; one that raises is logged.
+    """Run one method of all hooks; exceptions are logged.
 
     Example:
         >>> class Shout(SendHook):
@@ -313,7 +313,7 @@ def run_hooks(
 
 
 def batched(hooks: Iterable[SendHook], message: Message) -> Message:
-    """What goes into a batch for a message, after all hooks; one that raises is logged."""
+    """Run the hooks of a message in a batch; returns the message to use. Exceptions are logged."""
     for hook in hooks:
         try:
             message = hook.into_batch(message)

@@ -1,7 +1,7 @@
-"""Who a client is, and the unique ids of its messages.
+"""The id of a client, and the unique ids of its messages.
 
-Owns the client id, ``ip@instance[@unit]``, and the unique ids, which have the form that Java's
-client gives them, so that tools can read sender and time from them.
+Owns the client id, ``ip@instance[@unit]``, and the unique ids, which have the format of Java's
+client, so that tools can read sender and time from them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["UniqueIds", "client_id_of"]
 
 
 def client_id_of(options: ClientOptions, clock: Clock) -> str:
-    """The id by which brokers know a client.
+    """Return the id by which brokers know a client.
 
     Example:
         >>> from roquet.runtime.clock import SystemClock
@@ -34,16 +34,16 @@ def client_id_of(options: ClientOptions, clock: Clock) -> str:
 
 
 class UniqueIds:
-    """Makes unique ids of messages.
+    """Generates unique ids for messages.
 
     Args:
-        client_ip: The address that they say.
-        clock: The time.
-        randomness: Tells apart clients of one process.
+        client_ip: The address in the ids.
+        clock: The clock.
+        randomness: Distinguishes clients of one process.
 
     Attributes:
-        factory: Makes them from the time since the month began.
-        month_start_ms: When that was.
+        factory: Generates the ids from the time since the start of the month.
+        month_start_ms: When the month started.
         month_end_ms: When it ends.
     """
 
@@ -57,7 +57,7 @@ class UniqueIds:
         self.month_start_ms = self.month_end_ms = 0
 
     def make(self, now_ms: int | None = None) -> str:
-        """The next id; whoever knows the time says it."""
+        """Return the next id; callers that know the time pass it."""
         if now_ms is None:
             now_ms = self._clock.now_ms()
         if not self.month_start_ms <= now_ms < self.month_end_ms:
@@ -66,7 +66,7 @@ class UniqueIds:
 
 
 def _month_of(now_ms: int) -> tuple[int, int]:
-    """Where the month of a time starts and ends in the machine's zone."""
+    """Return when the month of a time starts and ends in the machine's time zone."""
     local = datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone()
     start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     year, month = divmod(start.year * 12 + start.month, 12)

@@ -1,12 +1,12 @@
 """One client of a cluster: its connections, routes and heartbeats.
 
 Owns :class:`ClientInstance`, which the producers, consumers and admins of one process share when
-they have the same client id. It keeps brokers informed of who is here (a heartbeat at once on a
-new connection, and every 30 seconds), keeps routes fresh, has consumers store their progress, and
-hands requests of brokers to whom they concern.
+they have the same client id. It sends heartbeats to brokers (at once on a new connection, and every
+30 seconds; :mod:`roquet.client.heartbeats`), refreshes routes, has consumers store their offsets,
+and passes requests from brokers to the right producer or consumer.
 
-Groups and topics are those of the wire, with the namespace; :meth:`ClientInstance.wrap` makes
-them.
+Groups and topics have their names on the wire, with the namespace, from
+:meth:`ClientInstance.wrap`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,24 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 from types import TracebackType
 from typing import Self, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from roquet.client import names
 from roquet.client.acl import AclHook
-from roquet.client.answer_lane import make_answer_lanes
-from roquet.client.answers import SUCCESS_ONLY, refused
-from roquet.client.faces import ConsumerFace, ProducerFace
+from roquet.client.broker_requests import BrokerRequests
+from roquet.client.callbacks import ConsumerCallbacks, ProducerCallbacks
+from roquet.client.heartbeats import Heartbeats
 from roquet.client.ids import UniqueIds, client_id_of
 from roquet.client.lifetime import end_tasks, finish
 from roquet.client.name_servers import NameServers
 from roquet.client.options import ClientOptions
-from roquet.client.requests import BrokerRequests
+from roquet.client.plain_channel import make_plain_channels
+from roquet.client.response_errors import SUCCESS_ONLY, refused
 from roquet.client.route import RouteCache
 from roquet.errors import ClientClosed, ConfigError, RoquetError
-from roquet.remoting.bodies.client import HeartbeatData, ProducerData
-from roquet.remoting.bodies.codec import encode_body
-from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.client import ClientConfig, RemotingClient
-from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.base import Header
-from roquet.remoting.headers.client import (
-    HeartbeatRequestHeader,
-    UnregisterClientRequestHeader,
-)
 from roquet.remoting.processor import ProcessorRegistry
 from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.randomness import Randomness, seeded
@@ -52,7 +45,7 @@ log = logging.getLogger(__name__)
 FIRST_HEARTBEAT_MS = 1_000
 FIRST_PERSIST_MS = 10_000
 
-_Face = TypeVar("_Face")
+_Client = TypeVar("_Client")
 
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]] = (
     WeakKeyDictionary()
@@ -62,22 +55,22 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]]
 class ClientInstance:
     """One client of a cluster.
 
-    Use :meth:`open` rather than the constructor, and :meth:`close` once for each of them.
+    Use :meth:`open` rather than the constructor, and :meth:`close` once for each :meth:`open`.
 
     Args:
         options: The settings.
-        clock: The time.
-        randomness: Chance.
+        clock: The clock.
+        randomness: The source of randomness.
 
     Attributes:
         options: The settings.
-        clock: The time.
-        randomness: Chance.
-        client_id: What brokers call this client.
+        clock: The clock.
+        randomness: The source of randomness.
+        client_id: The id by which brokers know this client.
         remoting: The connections.
         name_servers: The name servers.
         routes: The routes.
-        unique_ids: Makes the ids of messages.
+        unique_ids: Generates the ids of messages.
 
     Raises:
         ConfigError: A setting cannot be used.
@@ -104,8 +97,8 @@ class ClientInstance:
         self.randomness = randomness or seeded()
         self.client_id = client_id_of(options, self.clock)
         self.unique_ids = UniqueIds(self.client_ip, self.clock, self.randomness)
-        self._producers: dict[str, ProducerFace] = {}
-        self._consumers: dict[str, ConsumerFace] = {}
+        self._producers: dict[str, ProducerCallbacks] = {}
+        self._consumers: dict[str, ConsumerCallbacks] = {}
         requests = BrokerRequests(self._producers, self._consumers, options.namespace, self.clock)
         hooks = []
         if options.access_key:
@@ -120,7 +113,7 @@ class ClientInstance:
             hooks=hooks,
             clock=self.clock,
             on_connect=self._connected,
-            lane=make_answer_lanes(),
+            hot_path=make_plain_channels(),
         )
         self.name_servers = NameServers(
             options.namesrv_addresses,
@@ -129,15 +122,19 @@ class ClientInstance:
             timeout_ms=options.request_timeout_ms,
         )
         self.routes = RouteCache(
-            self.name_servers, default_topic_queues=options.default_topic_queues
+            self.name_servers,
+            default_topic_queues=options.default_topic_queues,
+            clock=self.clock,
+        )
+        self._heartbeats = Heartbeats(
+            self.client_id, self.remoting, self.routes, self._producers, self._consumers
         )
         self._users = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._broker_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closed = False
         self._gone = asyncio.Event()
 
-    # ----------------------------------------------------------------------- life and death
+    # ---------------------------------------------------------------------- start and close
 
     @classmethod
     async def open(
@@ -147,7 +144,7 @@ class ClientInstance:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> ClientInstance:
-        """The instance of these options: the running one with that client id, or a new one.
+        """Return the running instance with the client id of these options, or a new one.
 
         Raises:
             ConfigError: A setting cannot be used, or the running one has other settings.
@@ -181,7 +178,7 @@ class ClientInstance:
         return found
 
     def start(self) -> None:
-        """Begin to keep brokers, routes and progress up to date.
+        """Start the periodic heartbeats, route refreshes and offset commits.
 
         Example:
             client = ClientInstance(ClientOptions(namesrv=namesrv, instance_name="alone"))
@@ -200,7 +197,7 @@ class ClientInstance:
         )
 
     async def close(self) -> None:
-        """Leave; the last one who leaves closes the connections.
+        """Release the instance; the last user to do so closes the connections.
 
         Example:
             await client.close()
@@ -219,7 +216,7 @@ class ClientInstance:
             self._gone.set()
 
     async def wait_closed(self) -> None:
-        """Wait until everybody left and the connections are closed.
+        """Wait until all users have left and the connections are closed.
 
         Example:
             await client.close()
@@ -254,7 +251,7 @@ class ClientInstance:
 
     @property
     def is_closed(self) -> bool:
-        """Whether everybody left.
+        """Whether all users have left.
 
         Example:
             assert not client.is_closed
@@ -263,7 +260,7 @@ class ClientInstance:
 
     @property
     def client_ip(self) -> str:
-        """The address that the client says it has.
+        """The address in the client id.
 
         Example:
             assert client.client_id.startswith(client.client_ip)
@@ -271,7 +268,7 @@ class ClientInstance:
         return self.client_id.partition("@")[0]
 
     def wrap(self, name: str) -> str:
-        """A topic or group as it is on the wire.
+        """Return the name of a topic or group on the wire.
 
         Example:
             assert client.wrap("Orders") == "Orders"  # no namespace
@@ -279,14 +276,14 @@ class ClientInstance:
         return names.wrap(self.options.namespace, name)
 
     def unwrap(self, name: str) -> str:
-        """A topic or group as users see it.
+        """Return the name of a topic or group as users see it.
 
         Example:
             assert client.unwrap(client.wrap("Orders")) == "Orders"
         """
         return names.unwrap(self.options.namespace, name)
 
-    # ------------------------------------------------------------------------------- asking
+    # ----------------------------------------------------------------------------- requests
 
     async def ask(
         self,
@@ -298,14 +295,14 @@ class ClientInstance:
         timeout_ms: int | None = None,
         accept: Container[int] = SUCCESS_ONLY,
     ) -> RemotingCommand:
-        """Ask a broker; an answer with a code that is not accepted is an error.
+        """Send a request to a broker; a response code that is not accepted is an error.
 
         Raises:
             ClientClosed: The instance is closed.
-            ConnectFailed: There is no connection to be had; nothing was sent.
-            SendFailed: The connection broke before the answer came.
-            RequestTimeout: No answer came in time.
-            BrokerRefused: The answer has another code.
+            ConnectFailed: The connection could not be opened; nothing was sent.
+            SendFailed: The connection broke before the response came.
+            RequestTimeout: No response came in time.
+            BrokerRefused: The response has another code.
 
         Example:
             from roquet.remoting.codes import RequestCode
@@ -321,91 +318,75 @@ class ClientInstance:
 
     # ------------------------------------------------------------------ producers, consumers
 
-    def register_producer(self, group: str, face: ProducerFace) -> None:
-        """Take a producer in; brokers hear of it with the next heartbeat.
+    def register_producer(self, group: str, callbacks: ProducerCallbacks) -> None:
+        """Add a producer; brokers learn about it with the next heartbeat.
 
         Raises:
-            ConfigError: The instance has a producer of this group.
+            ConfigError: The instance already has a producer of this group.
             ClientClosed: The instance is closed.
 
         Example:
-            client.register_producer("billing", producer_face)
+            client.register_producer("billing", producer_callbacks)
             await client.heartbeat()
         """
-        self._register(self._producers, group, face, "producer")
+        self._register(self._producers, group, callbacks, "producer")
 
-    def register_consumer(self, group: str, face: ConsumerFace) -> None:
-        """Take a consumer in; brokers hear of it with the next heartbeat.
+    def register_consumer(self, group: str, callbacks: ConsumerCallbacks) -> None:
+        """Add a consumer; brokers learn about it with the next heartbeat.
 
         Raises:
-            ConfigError: The instance has a consumer of this group.
+            ConfigError: The instance already has a consumer of this group.
             ClientClosed: The instance is closed.
 
         Example:
-            client.register_consumer("billing", consumer_face)
+            client.register_consumer("billing", consumer_callbacks)
             await client.heartbeat()
         """
-        self._register(self._consumers, group, face, "consumer")
+        self._register(self._consumers, group, callbacks, "consumer")
 
     async def unregister_producer(self, group: str) -> None:
-        """Let a producer go, and tell the brokers.
+        """Remove a producer, and notify the brokers.
 
         Example:
-            client.register_producer("billing", producer_face)
+            client.register_producer("billing", producer_callbacks)
             await client.unregister_producer("billing")
         """
         if self._producers.pop(group, None) is not None:
-            await self._unregister(producer_group=group)
+            await self._heartbeats.sign_off(producer_group=group)
 
     async def unregister_consumer(self, group: str) -> None:
-        """Let a consumer go, and tell the brokers.
+        """Remove a consumer, and notify the brokers.
 
         Example:
-            client.register_consumer("billing", consumer_face)
+            client.register_consumer("billing", consumer_callbacks)
             await client.unregister_consumer("billing")
         """
         if self._consumers.pop(group, None) is not None:
-            await self._unregister(consumer_group=group)
+            await self._heartbeats.sign_off(consumer_group=group)
 
-    def _register(self, table: dict[str, _Face], group: str, face: _Face, kind: str) -> None:
+    def _register(
+        self, table: dict[str, _Client], group: str, callbacks: _Client, kind: str
+    ) -> None:
         if self._closed:
             raise ClientClosed(f"The client {self.client_id} is closed")
-        if table.setdefault(group, face) is not face:
+        if table.setdefault(group, callbacks) is not callbacks:
             raise ConfigError(
-                f"The client {self.client_id} has a {kind} of the group {group} already",
+                f"The client {self.client_id} already has a {kind} of the group {group}",
                 hint="Give one of them another instance_name.",
             )
 
-    async def _unregister(
-        self, *, producer_group: str | None = None, consumer_group: str | None = None
-    ) -> None:
-        header = UnregisterClientRequestHeader(
-            client_id=self.client_id,
-            producer_group=producer_group,
-            consumer_group=consumer_group,
-        )
-        addresses = self._broker_addresses(masters_only=False)
-        await asyncio.gather(*(self._leave(address, header) for address in addresses))
-
-    async def _leave(self, address: str, header: UnregisterClientRequestHeader) -> None:
-        # A heartbeat that is under way still names the group; it must arrive first.
-        async with self._lock_of(address):
-            await self._tell(address, RequestCode.UNREGISTER_CLIENT, header)
-
-    # -------------------------------------------------------------------------- what recurs
+    # ----------------------------------------------------------------------- periodic tasks
 
     async def heartbeat(self) -> None:
-        """Tell all known brokers who is here; one that does not answer is logged.
+        """Send heartbeats to all known brokers; failures are logged.
 
         Example:
             await client.heartbeat()
         """
-        if self._producers or self._consumers:
-            addresses = self._broker_addresses(masters_only=not self._consumers)
-            await asyncio.gather(*(self._send_heartbeat(address) for address in addresses))
+        await self._heartbeats.send_all()
 
     async def refresh_routes(self) -> None:
-        """Ask for the routes of all topics that producers and consumers use.
+        """Refresh the routes of all topics that producers and consumers use.
 
         Example:
             await client.refresh_routes()
@@ -419,7 +400,7 @@ class ClientInstance:
         await self.routes.refresh(sorted(topics))
 
     async def persist_offsets(self) -> None:
-        """Have all consumers store their progress.
+        """Have all consumers store their offsets.
 
         Example:
             await client.persist_offsets()
@@ -432,58 +413,15 @@ class ClientInstance:
             except Exception:
                 log.exception("The progress of %s was not stored", group)
 
-    def _broker_addresses(self, *, masters_only: bool) -> list[str]:
-        return [
-            address
-            for addresses in self.routes.brokers.values()
-            for broker_id, address in addresses.items()
-            if not masters_only or broker_id == MASTER_ID
-        ]
-
-    def _lock_of(self, address: str) -> asyncio.Lock:
-        lock = self._broker_locks.get(address)
-        if lock is None:
-            lock = self._broker_locks[address] = asyncio.Lock()
-        return lock
-
     def _connected(self, address: str) -> None:
-        """Tell a broker at once who is here, because it forgot us with the old connection."""
-        if self._closed or not (self._producers or self._consumers):
-            return
-        is_told_anyway = self._lock_of(address).locked()
-        if not is_told_anyway and address in self._broker_addresses(masters_only=False):
+        """Send a heartbeat at once, because the broker forgot us with the old connection."""
+        if not self._closed and self._heartbeats.is_due_at(address):
             self._spawn(self._introduce(address))
 
     async def _introduce(self, address: str) -> None:
-        if await self._send_heartbeat(address):
+        if await self._heartbeats.send(address):
             for consumer in list(self._consumers.values()):
                 consumer.rebalance_now()
-
-    async def _send_heartbeat(self, address: str) -> bool:
-        async with self._lock_of(address):
-            data = HeartbeatData(
-                client_id=self.client_id,
-                consumer_data_set=[each.heartbeat_data() for each in self._consumers.values()],
-                producer_data_set=[ProducerData(group_name=group) for group in self._producers],
-            )
-            if not (data.consumer_data_set or data.producer_data_set):
-                return False
-            return await self._tell(
-                address, RequestCode.HEART_BEAT, HeartbeatRequestHeader(), encode_body(data)
-            )
-
-    async def _tell(self, address: str, code: int, header: Header, body: bytes = b"") -> bool:
-        """Ask, and only log what goes wrong; whether nothing did."""
-        try:
-            answer = await self.remoting.invoke(address, code, header, body=body)
-        except RoquetError as error:
-            log.warning("%s (%s)", error.message, error.detail)
-            return False
-        if answer.code != ResponseCode.SUCCESS:
-            refusal = refused(answer, code, address)
-            log.warning("%s (%s)", refusal.message, refusal.detail)
-            return False
-        return True
 
     def _every(self, first_ms: int, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         self._spawn(self._repeat(first_ms, interval_ms, work))

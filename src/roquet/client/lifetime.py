@@ -1,12 +1,11 @@
-"""``async with``, for whatever is started and closed.
+"""``async with`` for objects that are started and closed.
 
-Owns :class:`Lifetime`, and for what has parts that run in between :class:`Running` and
-:func:`finish`.
+Owns :class:`Lifetime`, :class:`Running` for objects that are started once, and :func:`finish`.
 
 Invariants:
 
-* Nothing runs after a close that came first, or while a start was under way.
-* A close that is interrupted or fails somewhere still does the rest: no task, no connection and no
+* After a close nothing runs, even if the close came before or during the start.
+* A close that is interrupted or fails somewhere still completes the rest: no task, connection or
   lock is left behind.
 """
 
@@ -24,15 +23,15 @@ __all__ = ["Lifetime", "Running", "end_tasks", "finish"]
 
 
 class Lifetime(ABC):
-    """Something that ``async with`` starts and closes."""
+    """An object that ``async with`` starts and closes."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End."""
+        """Close."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -51,24 +50,24 @@ class _Closable(Protocol):
     async def close(self) -> None: ...
 
 
-_Parts = TypeVar("_Parts", bound=_Closable)
+_Started = TypeVar("_Started", bound=_Closable)
 
 
-class Running(Lifetime, Generic[_Parts]):
-    """Something whose parts run from its start to its close; it is started once.
+class Running(Lifetime, Generic[_Started]):
+    """An object that runs from its start to its close, and is started once.
 
     Args:
-        name: What it is, at the beginning of a sentence.
+        name: Its name for messages, as the beginning of a sentence.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._running: _Parts | None = None
+        self._running: _Started | None = None
         self._is_closing = False
         self._starting = asyncio.Lock()
 
     async def start(self) -> None:
-        """Begin; again changes nothing.
+        """Start; does nothing if it is already started.
 
         Raises:
             ClientClosed: It was closed.
@@ -80,7 +79,7 @@ class Running(Lifetime, Generic[_Parts]):
                 self._running = await self._open()
 
     async def close(self) -> None:
-        """End; again changes nothing."""
+        """Close; does nothing if it is already closed."""
         self._is_closing = True
         async with self._starting:
             running, self._running = self._running, None
@@ -88,11 +87,11 @@ class Running(Lifetime, Generic[_Parts]):
             await running.close()
 
     @abstractmethod
-    async def _open(self) -> _Parts:
-        """Begin, or leave nothing behind."""
+    async def _open(self) -> _Started:
+        """Start, or leave nothing behind."""
 
     @property
-    def _parts(self) -> _Parts:
+    def _started(self) -> _Started:
         if self._running is None:
             raise self._not_running()
         return self._running
@@ -105,9 +104,9 @@ class Running(Lifetime, Generic[_Parts]):
 
 
 async def finish(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Do all steps, one after the other, also when one of them fails or is cancelled.
+    """Run all steps in order, even if one of them fails or is cancelled.
 
-    The first error is raised in the end.
+    The first error is raised at the end.
 
     Example:
         >>> async def work() -> None:
@@ -134,7 +133,7 @@ async def finish(*steps: Callable[[], Awaitable[object]]) -> None:
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[object]]) -> None:
-    """Cancel tasks, except the one that asks, and wait until they are done.
+    """Cancel tasks, except the calling one, and wait until they are done.
 
     Example:
         >>> async def main() -> bool:

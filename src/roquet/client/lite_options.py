@@ -1,8 +1,8 @@
-"""How a lite pull consumer reads, as settings.
+"""The settings of a lite pull consumer.
 
 Owns :class:`LitePullOptions` and the same names as keyword arguments, :class:`LitePullSettings`.
-The defaults are those of Apache RocketMQ's Java client, except that a pull asks for 32 messages
-and not for 10.
+The defaults are those of Apache RocketMQ's Java client, except that a pull requests 32 messages,
+not 10.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class LitePullOptions(Struct, frozen=True, kw_only=True):
     Attributes:
         message_model: Whether the clients of the group share the messages, or each gets all.
         allocate: How queues are shared.
-        consume_from: Where a new group begins.
-        consume_from_timestamp_ms: The time, when it begins at a time; by default half an hour
+        consume_from: Where a new group starts.
+        consume_from_timestamp_ms: The time for ``CONSUME_FROM_TIMESTAMP``; by default half an hour
             before the start.
-        auto_commit: Whether what a poll gave counts as consumed when the next poll is called.
-        pull_batch_max: How many messages a pull asks for.
-        suspend_ms: How long a broker may wait for messages before it answers a pull.
-        retry_ms: How long to wait after something failed.
-        rebalance_ms: How often queues are shared anew, even if nothing is known to have changed.
+        auto_commit: Whether the messages of a poll count as consumed at the next poll.
+        pull_batch_max: How many messages a pull requests.
+        suspend_ms: How long a broker may hold a pull while there are no messages.
+        retry_ms: How long to wait after a failure.
+        rebalance_ms: How often queues are rebalanced, even without a known change.
         cached_messages_max_of_all: How many messages may wait to be polled.
-        cached_messages_max: The same, of one queue.
+        cached_messages_max: The same for one queue.
         cached_mib_max: How many MiB of one queue may wait to be polled.
-        span_max: How far offsets of one queue may lie apart that wait to be polled.
-        offsets_folder: Where a broadcasting consumer keeps its offsets; by default Java's place.
-        trace: Whether what polls gave is told to the trace topic.
+        span_max: The maximum span of the offsets of one queue that wait to be polled.
+        offsets_folder: Where a broadcasting consumer keeps its offsets; by default Java's folder.
+        trace: Whether polled messages are traced.
         trace_topic: The trace topic.
 
     Example:
@@ -65,7 +65,7 @@ class LitePullOptions(Struct, frozen=True, kw_only=True):
     trace_topic: str = TRACE_TOPIC
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Check the settings.
 
         Raises:
             ConfigError: A number is too small.

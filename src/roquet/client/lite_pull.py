@@ -1,16 +1,16 @@
-"""A consumer that is asked for messages, instead of calling a handler.
+"""A consumer that is polled for messages, instead of calling a handler.
 
-Owns :class:`LitePullConsumer`, what users call. One task pulls each of its queues into a cache
-(``lite_queue.py``); what runs behind it is in ``lite_parts.py``.
+Owns :class:`LitePullConsumer`, the public class. One task pulls each of its queues into a cache
+(``lite_queue.py``); the implementation is in ``running_lite_pull.py``.
 
 Invariants:
 
-* What :meth:`LitePullConsumer.poll` gave counts as consumed when the caller comes back for more,
-  commits it, or leaves the ``async with`` without an error: a caller that fails gets it again.
+* Messages from :meth:`LitePullConsumer.poll` count as consumed when the caller asks for more,
+  commits them, or leaves the ``async with`` without an error: a caller that fails gets them again.
 * Messages of a queue come in the order of their offsets.
-* A problem that will not pass by itself (no route, no permission, a filter that cannot be read), or
-  that has been there since the start (nobody at the address), is raised by the next poll that finds
-  no messages; others are logged, and tried again.
+* A permanent error (no route, no permission, a filter that cannot be parsed), or one that has
+  lasted since the start (nobody at the address), is raised by the next poll that finds no messages;
+  other errors are logged, and the operation is retried.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from roquet.client.hooks import ConsumeHook
 from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import Running
 from roquet.client.lite_options import LitePullOptions, LitePullSettings
-from roquet.client.lite_parts import LiteParts
 from roquet.client.lite_queue import LiteBatch, LiteQueue
 from roquet.client.message import ReceivedMessage
 from roquet.client.names import check_group, check_topic
 from roquet.client.options import ClientOptions
+from roquet.client.running_lite_pull import RunningLitePull
+from roquet.client.unpacking import unpack
 from roquet.errors import ConfigError, OffsetOutOfRange
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL
@@ -36,17 +37,17 @@ from roquet.model.subscription import SUBSCRIBE_ALL
 __all__ = ["LitePullConsumer"]
 
 
-class LitePullConsumer(Running[LiteParts]):
-    """Gives messages to whoever asks.
+class LitePullConsumer(Running[RunningLitePull]):
+    """Returns messages when it is polled.
 
     Either :meth:`subscribe` to topics, whose queues the clients of the group share, or
     :meth:`assign` queues; both before or after the start. One task at a time polls.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
         group: The group.
-        hooks: What runs when a poll has messages.
+        hooks: Hooks that run when a poll has messages.
         settings: The fields of :class:`~roquet.client.LitePullOptions`.
 
     Raises:
@@ -82,13 +83,13 @@ class LitePullConsumer(Running[LiteParts]):
         self._assigned: list[MessageQueue] | None = None
         self._rest: LiteBatch | None = None
 
-    # ----------------------------------------------------------------------- life and death
+    # ---------------------------------------------------------------------- start and close
 
     async def start(self) -> None:
-        """Begin to read what is subscribed or assigned.
+        """Start reading the subscribed topics or assigned queues.
 
         Raises:
-            BadExpression: A broker cannot read an expression.
+            BadExpression: A broker cannot parse an expression.
             ConfigError: The client has another consumer of the group, or other settings.
             ClientClosed: The consumer was closed.
 
@@ -99,10 +100,10 @@ class LitePullConsumer(Running[LiteParts]):
         """
         await super().start()
 
-    async def _open(self) -> LiteParts:
+    async def _open(self) -> RunningLitePull:
         client = await ClientInstance.open(self._client_options)
         try:
-            running = LiteParts(client, self.group, self.options, self._hooks)
+            running = RunningLitePull(client, self.group, self.options, self._hooks)
             for topic, expression in self._expressions.items():
                 await running.check(topic, expression)
                 running.subscribe(topic, expression)
@@ -113,7 +114,7 @@ class LitePullConsumer(Running[LiteParts]):
         return running
 
     async def close(self) -> None:
-        """Store what counts as consumed, and leave; what is cached goes to others.
+        """Store the consumed offsets, and leave the group; cached messages go to other clients.
 
         Example:
             await consumer.close()
@@ -130,10 +131,10 @@ class LitePullConsumer(Running[LiteParts]):
             self._settle()
         await self.close()
 
-    # -------------------------------------------------------------------------- what to read
+    # ------------------------------------------------------------------------- subscriptions
 
     async def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Read a topic together with the other clients of the group; again, to alter the filter.
+        """Read a topic, shared with the group's other clients; call again to change the filter.
 
         Args:
             topic: The topic.
@@ -141,7 +142,7 @@ class LitePullConsumer(Running[LiteParts]):
 
         Raises:
             BadName: The topic cannot have this name.
-            BadExpression: The expression cannot be read.
+            BadExpression: The expression cannot be parsed.
             ConfigError: Queues are assigned.
 
         Example:
@@ -161,7 +162,7 @@ class LitePullConsumer(Running[LiteParts]):
             await self._running.join()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more.
+        """Stop reading a topic.
 
         Example:
             await consumer.unsubscribe("Orders")
@@ -181,8 +182,8 @@ class LitePullConsumer(Running[LiteParts]):
             expression: Which of their messages.
 
         Raises:
-            BadExpression: The expression cannot be read.
-            ConfigError: Topics are subscribed, or there are no queues.
+            BadExpression: The expression cannot be parsed.
+            ConfigError: Topics are subscribed, or no queues are given.
 
         Example:
             async with LitePullConsumer(namesrv, group="assigned") as reader:
@@ -209,7 +210,7 @@ class LitePullConsumer(Running[LiteParts]):
             await self._running.assign(self._assigned)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read.
+        """Return all readable queues of a topic.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -218,9 +219,9 @@ class LitePullConsumer(Running[LiteParts]):
             queues = await consumer.queues("Orders")
             assert queue in queues
         """
-        parts = self._parts
-        found = await parts.client.routes.subscribe_queues(parts.client.wrap(topic))
-        return [parts.user_queue(each) for each in found]
+        running = self._started
+        found = await running.client.routes.subscribe_queues(running.client.wrap(topic))
+        return [running.user_queue(each) for each in found]
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -229,19 +230,19 @@ class LitePullConsumer(Running[LiteParts]):
         Example:
             assert queue in consumer.assignment
         """
-        return sorted(self._parts.user_queue(each) for each in self._parts.queues)
+        return sorted(self._started.user_queue(each) for each in self._started.queues)
 
     # ------------------------------------------------------------------------------ messages
 
     async def poll(self, timeout_ms: int = 5_000) -> list[ReceivedMessage]:
-        """The next messages, all of one queue; an empty list if none come in time.
+        """Return the next messages, all of one queue; an empty list if none come in time.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
-            NoRoute: A subscribed topic has no broker, or no queue that can be read.
-            ConnectFailed: No name server has answered yet.
-            BrokerRefused: A broker refuses to give messages.
-            ProtocolError: A broker gives bytes that are no messages.
+            NoRoute: A subscribed topic has no broker, or no readable queue.
+            ConnectFailed: No name server has responded yet.
+            BrokerRefused: A broker refuses the pull.
+            ProtocolError: A broker's response cannot be decoded.
 
         Example:
             for message in await consumer.poll(timeout_ms=1_000):
@@ -250,39 +251,48 @@ class LitePullConsumer(Running[LiteParts]):
         batch = await self._next(timeout_ms)
         if batch is None:
             return []
-        self._parts.hand(batch.queue, batch.next_offset)
+        await self._unpack(batch, batch.messages)
+        self._started.hand(batch.queue, batch.next_offset)
         return batch.messages
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """The next message; the one before it counts as consumed."""
+        """Return the next message; the one before it counts as consumed."""
         if self._is_closing:
             raise StopAsyncIteration
         while (batch := await self._next(None)) is None:
             if self._running is None:
                 raise StopAsyncIteration
         message, rest = batch.messages[0], batch.messages[1:]
+        await self._unpack(batch, [message])
         if rest:
             self._rest = batch._replace(messages=rest)
         next_offset = message.queue_offset + 1 if rest else batch.next_offset
-        self._parts.hand(batch.queue, next_offset)
+        self._started.hand(batch.queue, next_offset)
         return message
 
     async def _next(self, timeout_ms: int | None) -> LiteBatch | None:
-        parts = self._parts
+        running = self._started
         self._settle()
         rest, self._rest = self._rest, None
         if rest is not None and not rest.is_stale:
             return rest
-        batch = await parts.cache.take(timeout_ms)
+        batch = await running.cache.take(timeout_ms)
         if batch is not None:
-            batch.queue.polled_ms = parts.client.clock.now_ms()
+            batch.queue.polled_ms = running.client.clock.now_ms()
             for message in batch.messages:
-                message.topic = parts.client.unwrap(message.topic)
-            parts.run_hooks(batch)
+                message.topic = running.client.unwrap(message.topic)
+            running.run_hooks(batch)
         return batch
+
+    async def _unpack(self, batch: LiteBatch, messages: list[ReceivedMessage]) -> None:
+        try:
+            await unpack(messages)
+        except BaseException:
+            self._rest = batch  # a caller cancelled here has not got them
+            raise
 
     def _settle(self) -> None:
         if self.options.auto_commit and self._running is not None:
@@ -291,104 +301,104 @@ class LitePullConsumer(Running[LiteParts]):
     # ------------------------------------------------------------------------------ commits
 
     def commit_soon(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Count messages as consumed; they are stored with the next round (``persist_offsets_ms``).
+        """Mark messages as consumed; the offsets are stored periodically (``persist_offsets_ms``).
 
         Args:
-            offsets: By queue: the next offset to consume. By default, all that polls gave.
+            offsets: The next offset to consume by queue; by default, after all polled messages.
 
         Example:
             await consumer.poll(timeout_ms=1_000)
             consumer.commit_soon()
         """
-        parts = self._parts
+        running = self._started
         if offsets is None:
-            for queue in parts.queues.values():
-                parts.note(queue)
+            for queue in running.queues.values():
+                running.note(queue)
             return
         for given, queue_offset in offsets.items():
-            parts.offsets.update(self._own(given).queue, queue_offset, increase_only=False)
+            running.offsets.update(self._own(given).queue, queue_offset, increase_only=False)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Count messages as consumed, and wait until that is stored.
+        """Mark messages as consumed, and wait until the offsets are stored.
 
         Args:
-            offsets: By queue: the next offset to consume. By default, all that polls gave.
+            offsets: The next offset to consume by queue; by default, after all polled messages.
 
         Raises:
-            ConfigError: A queue is not read by this consumer.
-            ClientError: A broker did not answer, or refused; it is tried again with the next round.
+            ConfigError: This consumer does not read one of the queues.
+            ClientError: A broker did not respond, or refused; the next round retries.
 
         Example:
             for message in await consumer.poll(timeout_ms=1_000):
                 await consumer.commit({message.queue: message.queue_offset + 1})
         """
         self.commit_soon(offsets)
-        await self._parts.persist_offsets()
+        await self._started.persist_offsets()
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """How far the group is in a queue: the next offset to consume; ``None`` if not known.
+        """Return the group's next offset to consume in a queue; ``None`` if not known.
 
         Example:
             await consumer.commit({queue: 1})
             assert await consumer.committed(queue) == 1
         """
-        return await self._parts.offsets.read(self._parts.wire_queue(queue))
+        return await self._started.offsets.read(self._started.wire_queue(queue))
 
-    # ------------------------------------------------------------------------- moving about
+    # -------------------------------------------------------------------------------- seeks
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on from an offset.
+        """Continue from an offset.
 
         Raises:
-            ConfigError: The queue is not read by this consumer.
+            ConfigError: This consumer does not read the queue.
             OffsetOutOfRange: The queue has no such offset.
-            ClientError: The broker did not answer, or refused.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             await consumer.seek(queue, 0)
         """
-        parts, own = self._parts, self._own(queue)
-        first = await parts.api.min_offset(own.queue)
-        end = await parts.api.max_offset(own.queue)
+        running, own = self._started, self._own(queue)
+        first = await running.api.min_offset(own.queue)
+        end = await running.api.max_offset(own.queue)
         if not first <= queue_offset <= end:
             raise OffsetOutOfRange(
                 f"Queue {queue.queue_id} of {queue.topic} has no offset {queue_offset}",
                 detail=f"it has {first} to {end}",
             )
-        parts.move(self._own(queue), queue_offset)
+        running.move(self._own(queue), queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on from the first message that is still there.
+        """Continue from the first message that still exists.
 
         Example:
             for each in consumer.assignment:
                 await consumer.seek_to_begin(each)
         """
-        at = await self._parts.api.min_offset(self._own(queue).queue)
-        self._parts.move(self._own(queue), at)
+        at = await self._started.api.min_offset(self._own(queue).queue)
+        self._started.move(self._own(queue), at)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on from the next message that comes.
+        """Continue from the next message that arrives.
 
         Example:
             for each in consumer.assignment:
                 await consumer.seek_to_end(each)
         """
-        at = await self._parts.api.max_offset(self._own(queue).queue)
-        self._parts.move(self._own(queue), at)
+        at = await self._started.api.max_offset(self._own(queue).queue)
+        self._started.move(self._own(queue), at)
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on from the first message stored at a time or after it.
+        """Continue from the first message stored at or after a time.
 
         Example:
             midnight_ms = 1_767_222_000_000
             await consumer.seek_to_time(queue, midnight_ms)
         """
-        at = await self._parts.api.search_offset(self._own(queue).queue, timestamp_ms)
-        self._parts.move(self._own(queue), at)
+        at = await self._started.api.search_offset(self._own(queue).queue, timestamp_ms)
+        self._started.move(self._own(queue), at)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull no more of these queues; what is cached is still given.
+        """Stop pulling these queues; cached messages are still returned.
 
         Example:
             consumer.pause([queue])
@@ -398,7 +408,7 @@ class LitePullConsumer(Running[LiteParts]):
             self._own(queue).resumed.clear()
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Pull these queues again.
+        """Resume pulling these queues.
 
         Example:
             consumer.resume(consumer.assignment)
@@ -407,18 +417,18 @@ class LitePullConsumer(Running[LiteParts]):
             self._own(queue).resumed.set()
 
     def _own(self, queue: MessageQueue) -> LiteQueue:
-        own = self._parts.queues.get(self._parts.wire_queue(queue))
+        own = self._started.queues.get(self._started.wire_queue(queue))
         if own is None:
             raise ConfigError(
                 f"The consumer does not read queue {queue.queue_id} of {queue.topic} "
                 f"on {queue.broker_name}",
-                hint="It may be another client's now; see assignment.",
+                hint="Another client may have it now; see assignment.",
             )
         return own
 
 
 def _either_or() -> ConfigError:
     return ConfigError(
-        "A consumer either subscribes to topics or has queues assigned",
-        hint="Use two consumers, of two groups.",
+        "A consumer either subscribes to topics or is assigned queues, not both",
+        hint="Use two consumers with different groups.",
     )

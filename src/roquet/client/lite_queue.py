@@ -1,13 +1,13 @@
-"""What a lite pull consumer has of its queues: messages that came and were not polled yet.
+"""The cache of a lite pull consumer: messages that were pulled and not polled yet.
 
-Owns :class:`LiteQueue`, the state of one queue, and :class:`LiteCache`, the line in which the
-queues with messages wait.
+Owns :class:`LiteQueue`, the state of one queue, and :class:`LiteCache`, the line of queues with
+messages.
 
 Invariants:
 
 * Batches of a queue are taken in the order of its offsets.
-* A queue that was dropped gives no more messages; after a seek, nothing from before it is given.
-* How many messages are cached is bounded, per queue and in all, up to one pull more.
+* A dropped queue returns no more messages; after a seek, nothing from before it is returned.
+* The number of cached messages is bounded, per queue and in total, plus at most one pull.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LiteBatch(NamedTuple):
     Attributes:
         queue: Their queue.
         messages: At least one.
-        next_offset: How far the group is when they are consumed.
-        generation: The queue's at the time of the pull.
+        next_offset: The group's offset once they are consumed.
+        generation: The queue's generation at the time of the pull.
     """
 
     queue: LiteQueue
@@ -41,22 +41,22 @@ class LiteBatch(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Whether the queue was dropped or moved since."""
+        """Whether the queue was dropped or had a seek since."""
         return self.queue.is_dropped or self.generation != self.queue.generation
 
 
 class LiteQueue:
-    """One queue that a consumer reads.
+    """A queue that a consumer reads.
 
     Attributes:
         queue: Its name on the wire.
-        pull_offset: What to pull next; ``None`` before the first pull.
-        handed_offset: How far the consumer's caller is, with what it has in hand; ``None``
-            before the first pull.
-        generation: Grows with every seek.
-        is_dropped: Whether it is somebody else's now.
+        pull_offset: The next offset to pull; ``None`` before the first pull.
+        handed_offset: The offset after the messages that the caller has got; ``None`` before the
+            first pull.
+        generation: Increases with every seek.
+        is_dropped: Whether the queue belongs to another client now.
         resumed: Set unless the queue is paused.
-        task: What pulls it.
+        task: The task that pulls it.
         pulled_ms: When it was last pulled.
         polled_ms: When messages of it were last taken.
     """
@@ -78,7 +78,7 @@ class LiteQueue:
 
     @property
     def cached_span(self) -> int:
-        """How far the cached messages lie apart."""
+        """The span of the cached offsets."""
         if not self.batches:
             return 0
         first, last = self.batches[0].messages[0], self.batches[-1].messages[-1]
@@ -111,28 +111,28 @@ class LiteCache:
         self._arrived.set()
 
     def report(self, source: object, problem: RoquetError) -> None:
-        """Have a taker that finds no messages raise this, unless the source is well again."""
+        """Have the next take without messages raise this, unless the source recovers first."""
         self._problems[source] = problem
         self._arrived.set()
 
     def is_well(self, source: object) -> None:
-        """Forget what was reported of a source."""
+        """Clear the reported problem of a source."""
         self._problems.pop(source, None)
 
     def close(self) -> None:
-        """Let everybody go who waits."""
+        """Close the cache, and wake all waiters."""
         self._is_closed = True
         self._arrived.set()
 
     def clear(self, queue: LiteQueue) -> None:
-        """Throw away what is cached of a queue."""
+        """Discard the cached messages of a queue."""
         for batch in queue.batches:
             self._count(batch, -1)
         queue.batches.clear()
         self._room.set()
 
     async def take(self, timeout_ms: int | None) -> LiteBatch | None:
-        """The next batch; ``None`` if none comes in time, or the cache is closed.
+        """Return the next batch; ``None`` if none comes in time, or the cache is closed.
 
         Raises:
             RoquetError: There are no messages, and a problem was reported.

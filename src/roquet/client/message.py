@@ -1,4 +1,4 @@
-"""Messages as a client sees them: those it sends, what became of them, those it received.
+"""Messages as a client sees them: outgoing ones, the results of sends, received ones.
 
 Owns :class:`Message`, :class:`SendStatus`, :class:`SendResult` and :class:`ReceivedMessage`.
 """
@@ -10,8 +10,8 @@ from enum import Enum
 
 from msgspec import Struct, field
 
-from roquet.client.compression import decompress
-from roquet.errors import BadMessage
+from roquet.client.compression import BODY_BYTES_MAX, decompress
+from roquet.errors import BadBody, BadMessage
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.fastjson_reader import SURROGATE
@@ -80,24 +80,24 @@ RESERVED_PROPERTIES = frozenset(
         "__CRC32#",
     }
 )
-"""Names of properties that RocketMQ itself uses; those of a user must be others."""
+"""Property names that RocketMQ reserves; users must choose other names."""
 
 
 class Message(Struct, eq=False):
     """A message to send.
 
     Attributes:
-        topic: Where to; without the client's namespace.
-        body: What it says.
+        topic: The topic, without the client's namespace.
+        body: The content.
         tags: One tag, by which consumers filter.
-        keys: What it can be found by: one key, or several.
-        properties: Names and values of the user's own.
+        keys: One or several keys, by which the message can be found.
+        properties: The user's own properties.
         delay_level: Deliver later, on one of the broker's levels (1, 2, …); 0 for at once.
-        delay_ms: Deliver this much later; needs a broker of version 5.
+        delay_ms: Deliver after this delay; needs a broker of version 5.
         deliver_at_ms: Deliver at this time, milliseconds since the epoch; needs version 5.
-        sharding_key: Messages of one key go to one queue, when the sender chooses by it.
-        wait_store_ok: Whether the broker answers only when the message is as safe as configured.
-        flag: A number of the user's own.
+        sharding_key: Messages with one key go to one queue, if the sender selects by it.
+        wait_store_ok: Whether the broker responds only when the message is as safe as configured.
+        flag: A number for the user's own use.
 
     Example:
         >>> message = Message("Orders", b"paid", tags="eu", keys=["17", "18"])
@@ -120,7 +120,7 @@ class Message(Struct, eq=False):
     """Properties with reserved names, which only the client's own code sets."""
 
     def wire_properties(self) -> dict[str, str]:
-        """All properties as a broker gets them, without the unique id; a map of its own.
+        """Return a new dict of all properties sent to the broker, without the unique id.
 
         Example:
             assert Message("Orders", b"paid", tags="eu").wire_properties()["TAGS"] == "eu"
@@ -146,10 +146,10 @@ class Message(Struct, eq=False):
         return found
 
     def check(self) -> None:
-        """Refuse what no broker could store as it is meant.
+        """Check that a broker can store the message as intended.
 
         Raises:
-            BadMessage: The body is no bytes, or a property cannot be written.
+            BadMessage: The body is not bytes, or a property cannot be encoded.
 
         Example:
             try:
@@ -161,7 +161,7 @@ class Message(Struct, eq=False):
         if not isinstance(body, bytes) or not body:
             found = "no bytes" if body == b"" else type(body).__name__
             raise BadMessage(
-                "The body of a message is bytes, and at least one",
+                "The body of a message must be non-empty bytes",
                 detail=f"found {found}",
                 hint="Encode text, for instance with .encode().",
             )
@@ -179,7 +179,7 @@ def _check_property(name: str, value: object) -> None:
         )
     if not isinstance(value, str) or not name.strip() or not value.strip():
         raise BadMessage(
-            "The name and the value of a property are texts that are not blank",
+            "The name and the value of a property must be non-blank strings",
             detail=f"{name!r}: {value!r}",
         )
 
@@ -188,18 +188,18 @@ def _check_text(name: str, value: str) -> None:
     for text in (name, value):
         if "\x01" in text or "\x02" in text:
             raise BadMessage(
-                "A property cannot hold the characters 1 and 2, which separate properties",
+                "A property cannot contain U+0001 or U+0002, which separate properties",
                 detail=f"{name!r}: {value!r}",
             )
         if not text.isascii() and SURROGATE.search(text) is not None:
             raise BadMessage(
-                "A property is no text: it holds half of a surrogate pair",
+                "A property is not valid text: it contains an unpaired surrogate",
                 detail=f"{name!r}: {value!r}",
             )
 
 
 class SendStatus(Enum):
-    """How safe a message is that was stored.
+    """How safely a message is stored.
 
     Example:
         >>> SendStatus("SEND_OK") is SendStatus.SEND_OK
@@ -210,29 +210,30 @@ class SendStatus(Enum):
     """As safe as the broker is configured to make it."""
 
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """In the log, but not yet on the disk when the broker's patience ended."""
+    """In the log, but not yet on disk when the broker's timeout expired."""
 
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """In the master's log, but not yet at a slave when the broker's patience ended."""
+    """In the master's log, but not yet on a slave when the broker's timeout expired."""
 
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """In the master's log; there was no slave that could have taken it."""
+    """In the master's log; no slave was available."""
 
 
 class SendResult(Struct, frozen=True, kw_only=True):
-    """What became of a message that was sent.
+    """The result of a send.
 
     Attributes:
-        status: How safe it is.
-        message_id: The unique id that the producer gave it; several with commas for a batch.
-        offset_message_id: Where the broker stored it; several with commas for a batch.
+        status: How safely the message is stored.
+        message_id: The unique id from the producer; for a batch several, separated by commas.
+        offset_message_id: The id from the broker, which contains its address and the physical
+        offset; for a batch several, separated by commas.
         queue: The queue.
-        queue_offset: Its place in the queue; of a batch, that of the first message.
+        queue_offset: The offset in the queue; for a batch, that of the first message.
         transaction_id: The id of its transaction, if it has one.
         region_id: The region of the broker.
-        trace_on: Whether the broker wants traces.
-        recall_handle: What calls a message back that is delivered later, with
-            ``Producer.recall_message``; only brokers that allow it give one.
+        trace_on: Whether the broker has traces enabled.
+        recall_handle: The handle to recall a delayed message with ``Producer.recall_message``; only
+            brokers that allow recalls return one.
 
     Example:
         >>> result = SendResult(status=SendStatus.SEND_OK, message_id="AA", offset_message_id="BB",
@@ -253,26 +254,27 @@ class SendResult(Struct, frozen=True, kw_only=True):
 
 
 class ReceivedMessage(Struct, kw_only=True, eq=False):
-    r"""A message that came from a broker.
+    r"""A message received from a broker.
 
     Attributes:
-        topic: The topic; of a retried message, the original one.
-        broker_name: The broker that it came from.
+        topic: The topic; for a retried message, the original one.
+        broker_name: The broker it came from.
         queue_id: Its queue.
-        queue_offset: Its place in the queue.
-        physical_offset: Its place in the broker's log.
-        store_size: How many bytes it has in the log.
-        raw_body: The body as stored, maybe compressed.
+        queue_offset: Its offset in the queue.
+        physical_offset: Its offset in the broker's log.
+        store_size: Its size in the log, in bytes.
+        raw_body: The body as stored, possibly compressed.
         properties_data: The properties as stored.
-        flag: A number of the sender's own.
+        flag: A number for the sender's own use.
         sys_flag: Compression and transaction bits.
         body_crc: The checksum of the stored body.
         born_timestamp_ms: When it was sent, by the sender's clock.
-        born_host: Who sent it.
+        born_host: The sender's address.
         store_timestamp_ms: When it was stored, by the broker's clock.
-        store_host: Who stored it.
-        reconsume_times: How often it was consumed in vain.
+        store_host: The broker's address.
+        reconsume_times: How often its consumption failed.
         prepared_transaction_offset: Where the half message of its transaction is.
+        max_body_bytes: The maximum size of the decompressed body.
 
     Example:
         >>> ReceivedMessage(topic="T", raw_body=b"hi", properties_data=b"TAGS\x01eu\x02").tags
@@ -296,12 +298,14 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
     store_host: Host = LOOPBACK
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    max_body_bytes: int = BODY_BYTES_MAX
     _body: bytes | None = None
+    _body_error: BadBody | None = None
     _properties: dict[str, str] | None = None
 
     @classmethod
     def of(cls, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
-        """The message that a record says.
+        """Create a message from a stored record.
 
         Example:
             from roquet.format.commit_log import decode_record
@@ -330,10 +334,10 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
     @property
     def body(self) -> bytes:
-        """What it says, decompressed when first asked for.
+        """The content, decompressed on first access.
 
         Raises:
-            BadBody: It cannot be decompressed.
+            BadBody: It cannot be decompressed, or would be longer than ``max_body_bytes``.
 
         Example:
             assert received.body == b"paid"
@@ -341,12 +345,36 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
         if not self.sys_flag & flags.COMPRESSED:
             return self.raw_body
         if self._body is None:
-            self._body = decompress(self.raw_body, self.sys_flag)
+            if self._body_error is not None:
+                raise self._body_error
+            try:
+                self._body = decompress(self.raw_body, self.sys_flag, max_bytes=self.max_body_bytes)
+            except BadBody as error:
+                self._body_error = error
+                raise
         return self._body
+
+    def unpack_short(self, max_bytes: int) -> bool:
+        """Decompress the body unless it exceeds the limit; returns whether it is decompressed.
+
+        Raises:
+            ConfigError: The package that it needs is not installed.
+
+        Example:
+            assert received.unpack_short(1 << 20)
+        """
+        if not self.sys_flag & flags.COMPRESSED or self._body is not None:
+            return True
+        max_bytes = min(max_bytes, self.max_body_bytes)
+        try:
+            self._body = decompress(self.raw_body, self.sys_flag, max_bytes=max_bytes)
+        except BadBody:
+            return False
+        return True
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties as a map; changes to it stay with this message.
+        """All properties as a dict; changes to it affect only this object.
 
         Example:
             assert received.properties["KEYS"] == "17"
@@ -375,7 +403,7 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that it came from; its topic is the one that this message says.
+        """The queue it came from, with the topic of this message.
 
         Example:
             assert received.queue == queue
@@ -384,7 +412,7 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave it; without one, where the broker stored it.
+        """The unique id from the producer, or else the offset message id.
 
         Example:
             found = await admin.messages.by_id("Orders", received.message_id)
@@ -393,7 +421,7 @@ class ReceivedMessage(Struct, kw_only=True, eq=False):
 
     @property
     def offset_message_id(self) -> str:
-        """Where the broker stored it.
+        """The id that contains the broker's address and the physical offset.
 
         Example:
             found = await admin.messages.by_offset_id(received.offset_message_id)

@@ -1,7 +1,7 @@
-"""The name servers of a cluster, asked one after the other.
+"""The name servers of a cluster, tried one after the other.
 
-Owns which of them is asked. One of them, chosen by chance, is asked as long as it answers; after
-that the next one. All know the same, more or less, so one answer is enough.
+One of them, chosen at random, is used as long as it responds; then the next one. They hold roughly
+the same data, so one response is enough.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from roquet.client.answers import refused
+from roquet.client.response_errors import refused
 from roquet.errors import ClientError, ConnectFailed
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import ResponseCode
@@ -22,17 +22,17 @@ __all__ = ["NO_NAME_SERVER", "NameServers"]
 log = logging.getLogger(__name__)
 
 NO_NAME_SERVER = "no_name_server"
-"""The code of the error that none of them answers."""
+"""The code of the error raised when none of them responds."""
 
 
 class NameServers:
     """The name servers of a cluster.
 
     Args:
-        addresses: Where they are; at least one.
-        remoting: What asks them.
-        randomness: Which is asked first.
-        timeout_ms: How long each of them may take.
+        addresses: Their addresses; at least one.
+        remoting: Sends the requests.
+        randomness: Chooses the first one.
+        timeout_ms: The timeout for each of them.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class NameServers:
     async def invoke(
         self, code: int, header: Header | None = None, *, body: bytes = b""
     ) -> RemotingCommand:
-        """Ask them in turn until one answers, whatever the response code is.
+        """Send a request to each in turn until one responds, with whatever response code.
 
         Raises:
-            ConnectFailed: None of them answers.
+            ConnectFailed: None of them responds.
         """
         reasons: list[str] = []
         count = len(self.addresses)
@@ -71,12 +71,12 @@ class NameServers:
                     raise
                 why = f" ({error.detail})" if error.detail else ""
                 reasons.append(f"{address}: {error.message}{why}")
-                log.info("Name server %s does not answer: %s", address, error.message)
+                log.info("Name server %s does not respond: %s", address, error.message)
                 continue
             self._current = index
             return answer
         raise ConnectFailed(
-            "No name server answers",
+            "No name server responds",
             code=NO_NAME_SERVER,
             detail="; ".join(reasons),
             hint="Are the addresses right, and is a name server running there?",
@@ -84,17 +84,17 @@ class NameServers:
 
     @property
     def current(self) -> str:
-        """Who answered last, at the beginning of a sentence."""
+        """The server that responded last, as the beginning of a sentence."""
         return f"Name server {self.addresses[self._current]}"
 
     async def ask(
         self, code: int, header: Header | None = None, *, body: bytes = b""
     ) -> RemotingCommand:
-        """As :meth:`invoke`; an answer that is not SUCCESS is an error.
+        """As :meth:`invoke`; a response other than SUCCESS is an error.
 
         Raises:
-            ConnectFailed: None of them answers.
-            BrokerRefused: The one that answered refused.
+            ConnectFailed: None of them responds.
+            BrokerRefused: The one that responded refused.
         """
         answer = await self.invoke(code, header, body=body)
         if answer.code != ResponseCode.SUCCESS:

@@ -1,8 +1,8 @@
 """Names of topics and groups: what is allowed, and namespaces.
 
-A namespace is written before a name, with ``%`` between: ``shop%Orders``, and in retry and
-dead-letter topics after their prefix: ``%RETRY%shop%billing``. Names of the system are never
-wrapped. On the wire names are wrapped; users see them without.
+A namespace is put before a name, separated by ``%``: ``shop%Orders``, and in retry and dead-letter
+topics after their prefix: ``%RETRY%shop%billing``. System names are never wrapped. Names are
+wrapped on the wire; users see them without the namespace.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 TOOLS_GROUP = "TOOLS_CONSUMER"
-"""The group of tools, which every broker knows; nothing is committed for it."""
+"""The group of admin tools, which every broker knows; it commits nothing."""
 
 _HINT = "Letters, digits, %, |, _ and - are allowed."
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a name that no topic can have.
+    """Check that a topic can have this name.
 
     Raises:
-        BadName: With upstream's words.
+        BadName: With upstream's message.
 
     Example:
         >>> check_topic("Orders")
@@ -49,10 +49,10 @@ def check_topic(topic: str) -> None:
 
 
 def check_publish_topic(topic: str) -> None:
-    """Refuse a topic that clients cannot send to.
+    """Check that clients can send to a topic.
 
     Raises:
-        BadName: The name is not allowed, or the topic is one of the broker's own.
+        BadName: The name is not allowed, or the topic is a system topic.
     """
     check_topic(topic)
     if topic in NOT_ALLOWED_SEND_TOPICS:
@@ -63,10 +63,10 @@ def check_publish_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Refuse a name that no group can have.
+    """Check that a group can have this name.
 
     Raises:
-        BadName: With upstream's words.
+        BadName: With upstream's message.
     """
     fault = group_fault(group)
     if fault is not None:
@@ -79,7 +79,7 @@ def check_group(group: str) -> None:
 
 
 def wrap(namespace: str, name: str) -> str:
-    """A topic or group as it is on the wire.
+    """Return the name of a topic or group on the wire.
 
     Example:
         >>> wrap("shop", "Orders"), wrap("shop", "%RETRY%billing"), wrap("", "Orders")
@@ -95,7 +95,7 @@ def wrap(namespace: str, name: str) -> str:
 
 
 def unwrap(namespace: str, name: str) -> str:
-    """A topic or group as users see it; names of other namespaces stay as they are.
+    """Return a name as users see it; names in other namespaces are unchanged.
 
     Example:
         >>> unwrap("shop", "shop%Orders"), unwrap("shop", "%RETRY%shop%billing")

@@ -1,7 +1,7 @@
-"""How far a consumer is, and where that is kept.
+"""The consume offsets of a consumer, and where they are stored.
 
-Owns the table of offsets of one consumer and its two homes: the brokers, for a group that shares
-its queues, and a file, for consumers that get every message each (broadcasting):
+Owns the offset table of one consumer and its two stores: the brokers, for a group that shares its
+queues, and a file, for consumers that each get every message (broadcasting):
 
 .. code-block:: text
 
@@ -20,9 +20,9 @@ its queues, and a file, for consumers that get every message each (broadcasting)
 Invariants:
 
 * An offset is that of the next message to consume.
-* A frozen offset stays what it is until its queue is removed: a reset must not be undone by
-  messages that are still being consumed.
-* An offset that could not be stored stays in the table; the next call tries again.
+* A frozen offset does not change until its queue is removed: messages that are still being consumed
+  must not undo a reset.
+* An offset that could not be stored stays in the table; the next call retries.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ReadOffset(Enum):
 
 
 class OffsetStore(Protocol):
-    """Where the progress of a consumer is kept.
+    """Stores the offsets of a consumer.
 
     Example:
         store: OffsetStore = RemoteBrokerOffsetStore(PullApi(client, "billing"))
@@ -73,7 +73,7 @@ class OffsetStore(Protocol):
     """
 
     async def load(self) -> None:
-        """Read what is kept, where that is done at once.
+        """Load the stored offsets, if the store reads them all at once.
 
         Example:
             await store.load()
@@ -81,7 +81,7 @@ class OffsetStore(Protocol):
         ...
 
     def update(self, queue: MessageQueue, queue_offset: int, *, increase_only: bool) -> None:
-        """Note an offset; it is stored with the next :meth:`persist`.
+        """Record an offset; the next :meth:`persist` stores it.
 
         Example:
             store.update(queue, 17, increase_only=True)
@@ -90,7 +90,7 @@ class OffsetStore(Protocol):
         ...
 
     def update_and_freeze(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Note an offset that later updates do not change.
+        """Record an offset that later updates do not change.
 
         Example:
             store.update_and_freeze(queue, 0)
@@ -102,10 +102,10 @@ class OffsetStore(Protocol):
     async def read(
         self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
     ) -> int | None:
-        """The offset of a queue; ``None`` if there is none.
+        """Return the offset of a queue; ``None`` if there is none.
 
         Raises:
-            RoquetError: The store cannot be read; whether there is an offset is not known.
+            RoquetError: The store cannot be read, so it is unknown whether there is an offset.
 
         Example:
             at = await store.read(queue)
@@ -125,7 +125,7 @@ class OffsetStore(Protocol):
         ...
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget a queue, here and not in the store.
+        """Forget a queue in memory, but not in the store.
 
         Example:
             store.remove(queue)
@@ -134,7 +134,7 @@ class OffsetStore(Protocol):
         ...
 
     def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """What is noted, of one topic or all.
+        """Return the offsets in memory, of one topic or all.
 
         Example:
             for queue, queue_offset in store.offsets("Orders").items():
@@ -153,12 +153,12 @@ class _Table:
     def update(
         self, queue: MessageQueue, queue_offset: int, *, increase_only: bool = False
     ) -> None:
-        """Note an offset; it is stored with the next ``persist``.
+        """Record an offset; the next ``persist`` stores it.
 
         Args:
             queue: The queue.
             queue_offset: The next message to consume.
-            increase_only: Whether a smaller offset than the noted one is passed over.
+            increase_only: Whether to ignore an offset smaller than the current one.
 
         Example:
             store.update(queue, 17)
@@ -171,7 +171,7 @@ class _Table:
         self._offsets[queue] = queue_offset
 
     def update_and_freeze(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Note an offset that later updates do not change, until the queue is removed.
+        """Record an offset that later updates do not change until the queue is removed.
 
         Example:
             store.update_and_freeze(queue, 0)
@@ -182,7 +182,7 @@ class _Table:
         self._frozen.add(queue)
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget a queue, here and not in the store.
+        """Forget a queue in memory, but not in the store.
 
         Example:
             store.update(queue, 17)
@@ -193,7 +193,7 @@ class _Table:
         self._frozen.discard(queue)
 
     def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """What is noted, of one topic or all.
+        """Return the offsets in memory, of one topic or all.
 
         Example:
             store.update(queue, 17)
@@ -210,7 +210,7 @@ class RemoteBrokerOffsetStore(_Table):
     """Offsets that the brokers of the queues keep, for all members of a group.
 
     Args:
-        api: Asks the brokers.
+        api: Sends the requests to brokers.
 
     Example:
         store = RemoteBrokerOffsetStore(PullApi(client, "billing"))
@@ -224,7 +224,7 @@ class RemoteBrokerOffsetStore(_Table):
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def load(self) -> None:
-        """Nothing: each offset is asked for when it is needed.
+        """Do nothing: each offset is queried when needed.
 
         Example:
             await store.load()
@@ -233,10 +233,10 @@ class RemoteBrokerOffsetStore(_Table):
     async def read(
         self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
     ) -> int | None:
-        """The offset of a queue; ``None`` if there is none.
+        """Return the offset of a queue; ``None`` if there is none.
 
         Raises:
-            RoquetError: The broker cannot be asked.
+            RoquetError: The broker cannot be queried.
 
         Example:
             at = await store.read(queue, ReadOffset.STORE)
@@ -250,10 +250,10 @@ class RemoteBrokerOffsetStore(_Table):
         return found
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Tell the brokers of these queues, and wait until they know.
+        """Send the offsets to the brokers of these queues, and wait for the responses.
 
         Raises:
-            RoquetError: Some could not be told; the others were.
+            RoquetError: Some could not be stored; the others were.
 
         Example:
             store.update(queue, 1)
@@ -274,7 +274,7 @@ class RemoteBrokerOffsetStore(_Table):
     async def _persist_at_broker(
         self, broker_name: str, queues: Collection[MessageQueue]
     ) -> list[BaseException]:
-        # Of two requests at once a broker may take the older one last.
+        # Of two concurrent requests, a broker may apply the older one last.
         async with self._locks.setdefault(broker_name, asyncio.Lock()):
             noted = {queue: at for queue in queues if (at := self._offsets.get(queue)) is not None}
             done = await asyncio.gather(
@@ -293,7 +293,7 @@ class LocalFileOffsetStore(_Table):
     Args:
         client_id: The client.
         group: Its group.
-        folder: Where the files of all clients are; by default Java's place, in the home folder.
+        folder: The folder for the files of all clients; by default Java's, in the home folder.
         files: The file system.
 
     Raises:
@@ -343,8 +343,8 @@ class LocalFileOffsetStore(_Table):
         """Read the file.
 
         Raises:
-            ConfigError: The file is there and cannot be used, nor can its backup.
-            StoreError: The file system refused.
+            ConfigError: The file exists, but neither it nor its backup can be used.
+            StoreError: The file system reported an error.
 
         Example:
             local = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=folder)
@@ -356,7 +356,7 @@ class LocalFileOffsetStore(_Table):
     async def read(
         self, queue: MessageQueue, source: ReadOffset = ReadOffset.MEMORY_FIRST
     ) -> int | None:
-        """The offset of a queue; ``None`` if there is none.
+        """Return the offset of a queue; ``None`` if there is none.
 
         Raises:
             RoquetError: The file cannot be read.
@@ -377,7 +377,7 @@ class LocalFileOffsetStore(_Table):
         """Write these offsets into the file; those of other queues stay in it.
 
         Raises:
-            RoquetError: The file cannot be written, or what is in it cannot be read.
+            RoquetError: The file cannot be written, or its content cannot be read.
 
         Example:
             local = LocalFileOffsetStore("10.0.0.7@blue", "billing", folder=folder)
@@ -403,7 +403,7 @@ class LocalFileOffsetStore(_Table):
         return found.value
 
     def _merge(self, changed: dict[MessageQueue, int]) -> None:
-        # Read anew each time, as Java does: another process may have the same client id.
+        # Read again each time, as Java does: another process may have the same client id.
         table = self._read_file() | changed
         keyed = {
             ObjectKey.of(

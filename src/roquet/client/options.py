@@ -1,4 +1,4 @@
-"""What all producers, consumers and admins of one client share, as settings.
+"""The settings that all producers, consumers and admins of one client share.
 
 Owns :class:`ClientOptions`. The defaults are those of Apache RocketMQ's Java client.
 """
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
+from roquet.client.compression import BODY_BYTES_MAX
 from roquet.errors import ConfigError
 from roquet.remoting.bodies.client import MessageModel
 from roquet.remoting.client import split_address
@@ -19,7 +20,7 @@ from roquet.remoting.tls import ClientTlsConfig
 __all__ = ["ClientOptions"]
 
 BROADCASTING_INSTANCE = "DEFAULT"
-"""Java's name of an instance that has none."""
+"""Java's default instance name."""
 
 _SECRETS = frozenset({"secret_key", "security_token", "tls"})
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
@@ -29,23 +30,25 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     """How a client finds and talks to a cluster.
 
     Attributes:
-        namesrv: The name servers: ``host:port``, several with semicolons, or a sequence.
+        namesrv: The name servers: ``host:port``, several separated by semicolons, or a sequence.
         instance_name: Clients of one process with the same name share connections and heartbeats;
-            empty makes a name that no other client has.
-        client_ip: The address that the client says it has; empty finds one.
-        unit_name: The unit of a cluster of several rooms.
-        namespace: What topics and groups are wrapped in on the wire.
-        access_key: Who signs the requests.
-        secret_key: What they are signed with.
-        security_token: A temporary token that goes with the keys.
-        tls: How to speak TLS; ``None`` for plain text.
+            if empty, a unique name is generated.
+        client_ip: The address in the client id; if empty, it is detected.
+        unit_name: The unit, in a cluster with several units.
+        namespace: The namespace of topics and groups on the wire.
+        access_key: Identifies the signer of the requests.
+        secret_key: The key for the signatures.
+        security_token: A temporary token that belongs to the keys.
+        tls: The TLS settings; ``None`` for plain text.
         request_timeout_ms: How long an ordinary request may take.
-        poll_namesrv_ms: How often routes are asked for again.
-        heartbeat_ms: How often brokers are told who is here.
-        persist_offsets_ms: How often consumers' progress is stored.
-        default_topic_queues: How many queues a topic gets that the first message makes.
-        vip_channel: Whether sends go to the broker's second port, which is two less.
-        serialize: How headers are written.
+        poll_namesrv_ms: How often routes are refreshed.
+        heartbeat_ms: How often heartbeats are sent to brokers.
+        persist_offsets_ms: How often consumers' offsets are stored.
+        default_topic_queues: How many queues a topic gets when its first message creates it.
+        max_body_bytes: The maximum size of a decompressed body; reading the body of a message that
+            exceeds it raises an error.
+        vip_channel: Whether sends go to the broker's second port, which is two below the first.
+        serialize: The encoding of headers.
 
     Example:
         >>> ClientOptions(namesrv="10.0.0.1:9876;10.0.0.2:9876").namesrv_addresses
@@ -66,12 +69,13 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = 30_000
     persist_offsets_ms: int = 5_000
     default_topic_queues: int = 4
+    max_body_bytes: int = BODY_BYTES_MAX
     vip_channel: bool = False
     serialize: SerializeType = SerializeType.JSON
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
-        """The name servers, one by one.
+        """The addresses of the name servers.
 
         Example:
             options = ClientOptions(namesrv="10.0.0.1:9876;10.0.0.2:9876")
@@ -83,7 +87,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, client: str | Sequence[str] | ClientOptions) -> ClientOptions:
-        """All settings, when name servers or all settings are given; they are checked.
+        """Return checked settings, from name server addresses or from settings.
 
         Raises:
             ConfigError: An address, a time or a pair of keys cannot be used.
@@ -97,7 +101,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
         return found
 
     def for_model(self, model: MessageModel) -> ClientOptions:
-        """The settings of a consumer: one that broadcasts finds its offsets again by its name.
+        """Return the settings of a consumer: a broadcasting one needs a fixed name for its offsets.
 
         Example:
             >>> options = ClientOptions(namesrv="127.0.0.1:9876")
@@ -109,7 +113,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
         return self
 
     def normalized(self) -> ClientOptions:
-        """The same settings, with the name servers written in one way.
+        """Return the same settings, with the name servers in a canonical form.
 
         Example:
             one = ClientOptions(namesrv="10.0.0.1:9876;10.0.0.2:9876")
@@ -119,7 +123,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
         return structs.replace(self, namesrv=self.namesrv_addresses)
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Check the settings.
 
         Raises:
             ConfigError: An address, a time or a pair of keys cannot be used.
@@ -132,7 +136,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
         """
         if not self.namesrv_addresses:
             raise ConfigError(
-                "No name server is given", hint="Write host:port, several with semicolons between."
+                "No name server is given", hint="Write host:port, several separated by semicolons."
             )
         for address in self.namesrv_addresses:
             split_address(address)
@@ -142,6 +146,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
             "heartbeat_ms",
             "persist_offsets_ms",
             "default_topic_queues",
+            "max_body_bytes",
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", hint="It must be 1 or more.")
@@ -151,8 +156,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
             )
         if "@" in self.instance_name:
             raise ConfigError(
-                f"The instance name {self.instance_name!r} holds an @",
-                hint="The parts of a client id are joined by it.",
+                f"The instance name {self.instance_name!r} contains an @",
+                hint="The @ separates the parts of a client id.",
             )
 
     def __repr__(self) -> str:

@@ -1,15 +1,15 @@
-"""Consumption in order: the messages of a queue one after the other.
+"""Orderly consumption: the messages of a queue one after the other.
 
-Owns :class:`OrderlyConsumption`. A queue has turns; in a turn its messages are taken, handled and
-committed until there are none, or for a minute, so that other queues have turns too. When a handler
-fails the queue waits for a moment, and the same messages come again: nothing overtakes them. A
-message that failed too often goes to the retry topic of the group, and from there to its dead
-letters.
+Owns :class:`OrderlyConsumption`. A queue is consumed in runs: messages are taken, handled and
+committed until there are none left, or for a minute, so that other queues can run too. When a
+handler fails, the queue waits for a moment and the same messages are retried: nothing overtakes
+them. A message that failed too often goes to the retry topic of the group, and from there to its
+dead letters.
 
 Invariants:
 
-* At most one handler has messages of a queue, also while an old process queue of it runs out.
-* In a cluster a handler begins only while the queue is locked at its broker for this client.
+* At most one handler has messages of a queue, even while an old process queue of it finishes.
+* In clustering mode, a handler starts only while its broker has locked the queue for this client.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["OrderlyConsumption"]
 
 log = logging.getLogger(__name__)
 
-TURN_MS_MAX = 60_000
-NEXT_TURN_MS = 10
+RUN_MS_MAX = 60_000
+NEXT_RUN_MS = 10
 LOCK_SOON_MS = 10
 LOCK_LATER_MS = 3_000
 SUSPEND_MS_MIN = 10
 SUSPEND_MS_MAX = 30_000
-CALLS_PER_TURN = 32
+CALLS_PER_PASS = 32
 _NS_PER_MS = 1_000_000
 
 
@@ -50,11 +50,11 @@ class OrderlyConsumption:
     Args:
         options: The consumer's settings.
         call: Calls the handler.
-        back: Gives messages back.
-        offsets: How far the consumer is.
-        stats: Counts.
-        clock: The time.
-        lock: Has the broker give this client a queue; whether it did.
+        back: Sends messages back.
+        offsets: The consumer's offsets.
+        stats: The statistics.
+        clock: The clock.
+        lock: Locks a queue at its broker for this client; returns whether that worked.
         max_reconsume_times: How often a message may fail.
     """
 
@@ -86,17 +86,17 @@ class OrderlyConsumption:
         self._is_stopping = False
 
     def start(self) -> None:
-        """Begin to consume: nothing to do until messages come."""
+        """Start consuming: nothing to do until messages arrive."""
 
     def take_in(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Put messages that were pulled into their process queue, and have them consumed."""
+        """Put pulled messages into their process queue, and have them consumed."""
         if process_queue.put(messages):
-            self._spawn(self._turn(process_queue, queue))
+            self._spawn(self._run(process_queue, queue))
 
     async def wait_idle(self, queue: MessageQueue, *, timeout_ms: int) -> bool:
-        """Wait until no handler has messages of a queue; whether that is so in time."""
+        """Wait until no handler has messages of a queue; returns False on timeout."""
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._lock_of(queue):
                 return True
@@ -104,15 +104,15 @@ class OrderlyConsumption:
             return False
 
     def begin_stop(self) -> None:
-        """Begin no more calls."""
+        """Start no more calls."""
         self._is_stopping = True
 
     async def stop(self, *, timeout_ms: int) -> None:
-        """Begin no more calls, and wait for those that run; then stop them."""
+        """Start no more calls, wait for the running ones until the timeout, then cancel them."""
         self.begin_stop()
         for task in self._tasks - self._handling:
             task.cancel()
-        # A handler may be what closes the consumer.
+        # A handler may be closing the consumer.
         handling = self._handling - {asyncio.current_task()}
         try:
             if handling and timeout_ms:
@@ -120,9 +120,9 @@ class OrderlyConsumption:
         finally:
             await end_tasks(list(self._tasks))
 
-    # --------------------------------------------------------------------------------- turns
+    # ---------------------------------------------------------------------------------- runs
 
-    async def _turn(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
+    async def _run(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
         async with self._slots:
             started_ns = self._clock.monotonic_ns()
             calls = 0
@@ -133,20 +133,20 @@ class OrderlyConsumption:
                 if self._options.is_locking and not process_queue.is_locked:
                     self._spawn(self._lock_and_go_on(process_queue, queue))
                     return
-                if self._clock.monotonic_ns() - started_ns > TURN_MS_MAX * _NS_PER_MS:
-                    wait_ms = NEXT_TURN_MS
+                if self._clock.monotonic_ns() - started_ns > RUN_MS_MAX * _NS_PER_MS:
+                    wait_ms = NEXT_RUN_MS
                     break
                 found = await self._step(process_queue, queue)
                 if found is None:
                     return
                 wait_ms = found
                 calls += 1
-                if calls % CALLS_PER_TURN == 0:
+                if calls % CALLS_PER_PASS == 0:
                     await asyncio.sleep(0)
         self._spawn(self._go_on_later(process_queue, queue, wait_ms))
 
     async def _step(self, process_queue: ProcessQueue, queue: MessageQueue) -> int | None:
-        """Have the next messages consumed; how long the queue waits then, ``None`` at the end."""
+        """Consume the next messages; returns how long the queue waits then, ``None`` at the end."""
         async with self._lock_of(queue):
             messages = [] if process_queue.is_dropped else process_queue.take(self._batch_max)
             return await self._handle(messages, process_queue, queue) if messages else None
@@ -154,7 +154,7 @@ class OrderlyConsumption:
     async def _handle(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> int:
-        """Have the handler consume; how long the queue waits, which is 0 unless it failed."""
+        """Call the handler; returns how long the queue waits, which is 0 unless it failed."""
         me = asyncio.current_task()
         assert me is not None
         self._handling.add(me)
@@ -167,7 +167,7 @@ class OrderlyConsumption:
             )
             return await self._settle(messages, result, process_queue, queue)
         except Exception:
-            # Not the handler's: what was taken comes again, in order.
+            # Not the handler's fault: the taken messages are retried, in order.
             log.exception("Messages of %s were not settled", queue)
             process_queue.rollback()
             return self._options.suspend_ms
@@ -194,7 +194,7 @@ class OrderlyConsumption:
         return min(max(wait_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
 
     async def _comes_again(self, messages: list[ReceivedMessage]) -> bool:
-        """Whether failed messages are to be consumed again here; otherwise they were given back."""
+        """Return whether failed messages are retried here; otherwise they were sent back."""
         comes_again = False
         for message in messages:
             if message.reconsume_times >= self._max_reconsume_times and (
@@ -211,7 +211,7 @@ class OrderlyConsumption:
         self, process_queue: ProcessQueue, queue: MessageQueue, wait_ms: int
     ) -> None:
         await asyncio.sleep(wait_ms / 1000)
-        self._spawn(self._turn(process_queue, queue))
+        self._spawn(self._run(process_queue, queue))
 
     async def _lock_and_go_on(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
         await asyncio.sleep(LOCK_SOON_MS / 1000)

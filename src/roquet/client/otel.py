@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry around sends and consumption, and their context in the messages.
+"""OpenTelemetry spans around sends and consumption, with their context in the messages.
 
-Owns two hooks, for producers and for consumers. They need ``roquet[otel]``, which is the API of
-OpenTelemetry alone: without an SDK no span is recorded, and a context that the caller has is handed
-on all the same. Names and attributes are those of OpenTelemetry's conventions for messaging:
+Owns two hooks, for producers and for consumers. They need ``roquet[otel]``, which is only the
+OpenTelemetry API: without an SDK no span is recorded, but the caller's context is still propagated.
+Names and attributes follow OpenTelemetry's conventions for messaging:
 
 ======================= ======== =================================================================
 span                    kind     when
@@ -12,14 +12,14 @@ span                    kind     when
 ``send Orders``         CLIENT   an attempt to send messages that have a context; links to theirs
 ``process Orders``      CONSUMER a call of a handler; the message's context is its parent, or when
                                  the handler gets several it links to theirs
-``receive Orders``      CLIENT   a poll that gave messages; links to theirs
+``receive Orders``      CLIENT   a poll that returned messages; links to theirs
 ======================= ======== =================================================================
 
-The context is written by the propagator that is set, by default W3C's: the properties
+The configured propagator writes the context, by default W3C's: the properties
 ``traceparent``, ``tracestate`` and ``baggage``.
 
-Invariant: a context that a message has already is not overwritten, so that a message that is handed
-on keeps the trace it began in.
+Invariant: an existing context of a message is not overwritten, so that a forwarded message keeps
+its original trace.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _KINDS = {
 
 
 class _Spans:
-    """What both hooks need.
+    """The common part of both hooks.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -87,26 +87,28 @@ class _Spans:
         self.propagator = propagator or propagate.get_global_textmap()
 
     def context_of(self, properties: Mapping[str, str]) -> otel_context.Context:
-        """The context that a message carries, on top of the current one."""
+        """Return the context of a message, on top of the current one."""
         return self.propagator.extract(properties)
 
     def link_to(self, properties: Mapping[str, str]) -> list[trace.Link]:
-        """A link to the span that a message carries; none if it carries none."""
+        """Return a link to the span in a message; empty if it has none."""
         found = self.propagator.extract(properties, otel_context.Context())
         span_context = trace.get_current_span(found).get_span_context()
         return [trace.Link(span_context)] if span_context.is_valid else []
 
     def inject(self, properties: dict[str, str], span: trace.Span) -> None:
         """Write the context of a span into properties."""
-        self.propagator.inject(properties, trace.set_span_in_context(span))
+        context = trace.set_span_in_context(span)
+        # Only the default of an argument that we do not pass has the wrong type.
+        self.propagator.inject(properties, context)  # pyright: ignore[reportArgumentType]
 
 
 class OpenTelemetrySendHook(SendHook):
-    """Makes a span of every attempt to send, and sends its context with the message.
+    """Creates a span for every attempt to send, and sends its context with the message.
 
     Args:
-        tracer_provider: Who makes the spans; by default the global one.
-        propagator: How a context is written; by default the global one.
+        tracer_provider: Creates the spans; by default the global one.
+        propagator: Writes the context; by default the global one.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -127,7 +129,7 @@ class OpenTelemetrySendHook(SendHook):
         self._spans = _Spans(tracer_provider, propagator)
 
     def into_batch(self, message: Message) -> Message:
-        """Give a message of a batch a context of its own."""
+        """Give a message of a batch its own context."""
         if self._spans.link_to(message.properties):
             return message
         attributes = _attributes("create", message.topic)
@@ -142,7 +144,7 @@ class OpenTelemetrySendHook(SendHook):
         return structs.replace(message, properties=properties)
 
     def before_send(self, context: SendContext) -> None:
-        """Begin the span of an attempt."""
+        """Start the span of an attempt."""
         messages = context.messages
         topic = context.queue.topic
         links = [link for each in messages for link in self._spans.link_to(each.properties)]
@@ -185,13 +187,13 @@ class OpenTelemetrySendHook(SendHook):
 
 
 class OpenTelemetryConsumeHook(ConsumeHook):
-    """Makes a span of every call of a handler, and of every poll that gives messages.
+    """Creates a span for every handler call, and for every poll that returns messages.
 
-    A handler runs inside its span: what it does is part of the trace that the message began in.
+    A handler runs inside its span: its work is part of the message's trace.
 
     Args:
-        tracer_provider: Who makes the spans; by default the global one.
-        propagator: How a context is read; by default the global one.
+        tracer_provider: Creates the spans; by default the global one.
+        propagator: Reads the context; by default the global one.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -211,7 +213,7 @@ class OpenTelemetryConsumeHook(ConsumeHook):
         self._spans = _Spans(tracer_provider, propagator)
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Begin the span of a call, or of a poll."""
+        """Start the span of a call or a poll."""
         if context.is_polled:
             span = self._start("receive", trace.SpanKind.CLIENT, context)
             context.notes[_NOTE] = (span, None)
@@ -221,7 +223,7 @@ class OpenTelemetryConsumeHook(ConsumeHook):
         context.notes[_NOTE] = (span, token)
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """End the span of a call, or of a poll."""
+        """End the span of a call or a poll."""
         note = context.notes.pop(_NOTE, None)
         if not isinstance(note, tuple):
             return
@@ -236,7 +238,7 @@ class OpenTelemetryConsumeHook(ConsumeHook):
 
     @contextmanager
     def processing(self, message: ReceivedMessage) -> Iterator[trace.Span]:
-        """A span around the work on a message that a poll gave.
+        """Create a span around the work on a polled message.
 
         Example:
             .. code-block:: python

@@ -1,9 +1,9 @@
-"""From a message of a user to what goes over the wire.
+"""Turns a user's message into what is sent over the wire.
 
-Owns the checks before a send, the unique id, compression, and the size and the cutting of batches.
+Owns the checks before a send, the unique id, compression, and the size and splitting of batches.
 
-Invariant: what a user gave is not changed; an :class:`OutgoingMessage` is made once for a send and
-is the same for all its attempts, so that consumers can tell a message that was sent twice.
+Invariant: the user's objects are not changed; an :class:`OutgoingMessage` is created once per send
+and is the same for all attempts, so that consumers can recognize a message that was sent twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from roquet.client.message import Message
 from roquet.client.names import check_publish_topic, wrap
 from roquet.client.producer_options import ProducerOptions
 from roquet.errors import BadMessage, MessageTooLarge
-from roquet.format.batch import ENTRY_BYTES_MIN, encode_batch
+from roquet.format.batch import BATCH_ENTRY_BYTES_MIN, encode_batch
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.topic import is_retry_topic
@@ -37,18 +37,18 @@ class OutgoingMessage(Struct, kw_only=True, eq=False):
     """One message, or one batch, ready to be sent.
 
     Attributes:
-        messages: What the user gave.
-        code: The request.
-        topic: The topic of the wire.
-        body: The body of the wire.
+        messages: The user's messages.
+        code: The request code.
+        topic: The topic on the wire.
+        body: The body on the wire.
         flag: The user's number.
         sys_flag: Compression and transaction bits.
         properties: All properties.
-        properties_text: The same as one string.
+        properties_text: The properties as one string.
         unique_ids: The ids of the messages.
-        kind: What kind of message.
-        reconsume_times: Of a message that a consumer brings back: how often it was consumed.
-        max_reconsume_times: Of such a message: how often it may be.
+        kind: The kind of message.
+        reconsume_times: For a message that a consumer sends back: how often it was consumed.
+        max_reconsume_times: For such a message: how often it may be consumed.
     """
 
     messages: Sequence[Message]
@@ -71,20 +71,20 @@ class OutgoingMessage(Struct, kw_only=True, eq=False):
 
     @property
     def user_topic(self) -> str:
-        """The topic that the user gave."""
+        """The topic as the user wrote it."""
         return self.messages[0].topic
 
 
 class OutgoingMessages:
-    """Makes messages ready to be sent.
+    """Prepares messages for sending.
 
     Args:
-        options: How the producer sends.
-        namespace: What topics are wrapped in.
-        unique_ids: Makes the ids.
+        options: The producer's settings.
+        namespace: The namespace of topics.
+        unique_ids: Generates the ids.
 
     Attributes:
-        topics: By topic of the user: the topic of the wire, of all that were sent to.
+        topics: The topic on the wire by the user's topic, for all topics sent to.
     """
 
     def __init__(self, options: ProducerOptions, namespace: str, unique_ids: UniqueIds) -> None:
@@ -95,7 +95,7 @@ class OutgoingMessages:
         self.topics: dict[str, str] = {}
 
     def wire_topic(self, topic: str) -> str:
-        """The topic of the wire.
+        """Return the topic on the wire.
 
         Raises:
             BadName: The topic cannot be sent to.
@@ -107,26 +107,26 @@ class OutgoingMessages:
         return found
 
     def check(self, message: Message) -> None:
-        """Refuse what :meth:`of_message` and :meth:`of_batch` would refuse.
+        """Check a message as :meth:`of_message` and :meth:`of_batch` do.
 
         Raises:
             BadName: Its topic cannot be sent to.
-            BadMessage: It cannot be sent as it is.
+            BadMessage: It is invalid.
             MessageTooLarge: Its body or its properties are too long.
         """
         self.wire_topic(message.topic)
         self._checked(message)
 
     def of_message(self, message: Message, unique_id: str | None = None) -> OutgoingMessage:
-        """Make one message ready.
+        """Prepare one message.
 
         Args:
             message: The message.
-            unique_id: The id that it was given already.
+            unique_id: The id that it already has.
 
         Raises:
             BadName: Its topic cannot be sent to.
-            BadMessage: It cannot be sent as it is.
+            BadMessage: It is invalid.
             MessageTooLarge: Its body or its properties are too long.
         """
         properties, text = self._checked(message, unique_id)
@@ -144,7 +144,7 @@ class OutgoingMessages:
             kind = MessageKind.DELAYED
         if system and system.get(MESSAGE_TYPE) == REPLY:
             code = RequestCode.SEND_REPLY_MESSAGE_V2
-            topic = message.topic  # the reply topic of a cluster is in no namespace
+            topic = message.topic  # the reply topic of a cluster has no namespace
         else:
             topic = self.wire_topic(message.topic)
         made = OutgoingMessage(
@@ -164,7 +164,7 @@ class OutgoingMessages:
         return made
 
     def of_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
-        """Make a batch ready; it is not cut.
+        """Prepare a batch; it is not split.
 
         Raises:
             BadName: The topic cannot be sent to.
@@ -201,7 +201,7 @@ class OutgoingMessages:
     def _checked(
         self, message: Message, unique_id: str | None = None
     ) -> tuple[dict[str, str], str]:
-        """The properties of a message, and their text; what cannot be sent is refused."""
+        """Check a message; returns its properties, and their text."""
         body: object = message.body
         if type(body) is not bytes or not body or message.properties:
             _refuse_bad(message)
@@ -210,13 +210,13 @@ class OutgoingMessages:
                 "The body is too long",
                 detail=f"{len(message.body)} bytes; max_message_bytes is "
                 f"{self._options.max_message_bytes}",
-                hint="Send less at once. A higher limit must be the broker's too.",
+                hint="Send less at once, or raise the limit here and on the broker.",
             )
         try:
             properties = message.wire_properties()
         except TypeError as error:
             raise BadMessage(
-                "A field of the message has another type than it must have", detail=str(error)
+                "A field of the message has the wrong type", detail=str(error)
             ) from None
         if prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX not in properties:
             properties[prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = unique_id or self._unique_ids.make()
@@ -231,20 +231,20 @@ class OutgoingMessages:
             raise MessageTooLarge(
                 "The properties are too long",
                 detail=f"{size_bytes} bytes with keys, tags and the unique id; "
-                f"{prop.PROPERTIES_BYTES_MAX} are possible",
-                hint="Move some of it to the body.",
+                f"the limit is {prop.PROPERTIES_BYTES_MAX}",
+                hint="Move some of them to the body.",
             )
         return properties, text
 
 
 def split_batch(messages: Sequence[Message], *, max_bytes: int) -> Iterator[list[Message]]:
-    """Cut messages into batches that are not longer than this, in their order.
+    """Split messages into batches up to a maximum size, in order.
 
-    A message that is longer by itself is a batch by itself.
+    A message that exceeds the size is a batch of its own.
 
     Args:
-        messages: What is to be sent.
-        max_bytes: How long a batch may be on the wire.
+        messages: The messages to send.
+        max_bytes: The maximum size of a batch on the wire.
 
     Example:
         >>> messages = [Message("T", b"x" * 400) for _ in range(5)]
@@ -265,46 +265,44 @@ def split_batch(messages: Sequence[Message], *, max_bytes: int) -> Iterator[list
 
 
 def batched_bytes(message: Message) -> int:
-    """How long a message is in a batch, at most."""
+    """Return the maximum size of a message in a batch."""
     text = prop.properties_text(message.wire_properties())
-    return ENTRY_BYTES_MIN + _UNIQUE_ID_BYTES_MAX + len(message.body) + _encoded_bytes(text)
+    return BATCH_ENTRY_BYTES_MIN + _UNIQUE_ID_BYTES_MAX + len(message.body) + _encoded_bytes(text)
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Refuse messages that cannot be one batch.
+    """Check that messages can form one batch.
 
     Raises:
-        BadMessage: There is none, they have several topics, or one is to be delivered later.
+        BadMessage: There is none, they have several topics, or one is delayed.
     """
     if not messages:
-        raise BadMessage("A batch has at least one message")
+        raise BadMessage("A batch needs at least one message")
     first = messages[0]
     for message in messages:
         if message.topic != first.topic:
             raise BadMessage(
-                "The messages of a batch have one topic",
+                "The messages of a batch must have the same topic",
                 detail=f"{first.topic} and {message.topic}",
                 hint="Send one batch for each topic.",
             )
         if message.wait_store_ok != first.wait_store_ok:
-            raise BadMessage("The messages of a batch have one wait_store_ok")
+            raise BadMessage("The messages of a batch must have the same wait_store_ok")
         if is_delayed(message):
-            raise BadMessage(
-                "A message that is delivered later cannot be in a batch", hint="Send it by itself."
-            )
+            raise BadMessage("A delayed message cannot be in a batch", hint="Send it on its own.")
         if message.system_properties or is_retry_topic(message.topic):
-            raise BadMessage("This message cannot be in a batch", hint="Send it by itself.")
+            raise BadMessage("This message cannot be in a batch", hint="Send it on its own.")
 
 
 def is_delayed(message: Message) -> bool:
-    """Whether a message is to be delivered later."""
+    """Return whether a message is delayed."""
     return (
         message.delay_level > 0 or message.delay_ms is not None or message.deliver_at_ms is not None
     )
 
 
 def _take_reconsume_times(made: OutgoingMessage) -> None:
-    """Move the counts of a message that a consumer brings back from its properties."""
+    """Move the counts of a message that a consumer sends back out of its properties."""
     times = made.properties.pop(prop.RECONSUME_TIME, None)
     max_times = made.properties.pop(prop.MAX_RECONSUME_TIMES, None)
     if times is not None:
@@ -318,9 +316,7 @@ def _refuse_bad(message: Message) -> None:
     try:
         message.check()
     except TypeError as error:
-        raise BadMessage(
-            "A field of the message has another type than it must have", detail=str(error)
-        ) from None
+        raise BadMessage("A field of the message has the wrong type", detail=str(error)) from None
 
 
 def _encoded_bytes(text: str) -> int:

@@ -1,6 +1,6 @@
 """An even rate.
 
-Owns :class:`Pace`. Time is a function that is handed in, as is the waiting.
+Owns :class:`Pace`. The clock and the sleep function can be injected.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """Lets things happen at a rate on average; what is late is caught up.
+    """Keeps events at an average rate; delays are caught up.
 
     Args:
-        rate: How many a second.
-        now_s: The time in seconds, which only goes forward; by default that of the event loop.
-        sleep: What waits for some seconds.
+        rate: Events per second.
+        now_s: A monotonic clock in seconds; by default the event loop's.
+        sleep: Waits for some seconds.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Pace:
         self._due_s = self._now_s()
 
     async def wait(self) -> None:
-        """Wait until the next one may happen; the first may at once."""
+        """Wait until the next event may happen; the first may happen at once."""
         now_s = self._now_s()
         if now_s < self._due_s:
             await self._sleep(self._due_s - now_s)

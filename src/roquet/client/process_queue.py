@@ -1,13 +1,13 @@
 """The messages of one queue that a push consumer has pulled and not finished.
 
-Owns :class:`ProcessQueue`: no I/O and no waiting, only what is known of a queue. One is made when a
-queue is given to a consumer, and marked as dropped when it is taken away; a queue that comes back
-gets a new one.
+Owns :class:`ProcessQueue`: no I/O and no waiting, only the state of a queue. One is created when a
+queue is assigned to a consumer, and marked as dropped when it is revoked; a queue that is assigned
+again gets a new one.
 
 Invariants:
 
-* Nothing is committed past a message that is not finished: :meth:`ProcessQueue.finish` gives the
-  smallest offset that is left, and only when none is left the one after the last.
+* Nothing is committed past a message that is not finished: :meth:`ProcessQueue.finish` returns the
+  smallest offset left, or if none is left the one after the last.
 * An offset is counted once, however often it is put.
 * Messages that are consumed in order are taken from the front; until they are committed they count
   as cached, and a rollback puts them back where they were.
@@ -33,18 +33,18 @@ _MAX_OFFSET = prop.MAX_OFFSET.encode()
 
 
 class ProcessQueue:
-    """What a push consumer has of one queue.
+    """The state of one queue of a push consumer.
 
     Args:
-        clock: The time.
+        clock: The clock.
 
     Attributes:
-        is_dropped: Whether the queue was taken away; then nothing of it is consumed or committed.
-        cached_messages: How many messages are not finished.
-        cached_bytes: How long their bodies are, as stored.
-        backlog_messages: How many were behind the last pull, as the broker said.
+        is_dropped: Whether the queue was revoked; then nothing of it is consumed or committed.
+        cached_messages: The number of unfinished messages.
+        cached_bytes: The size of their stored bodies.
+        backlog_messages: How many messages followed the last pull, according to the broker.
         unlock_attempts: How often the lock was kept because a message was being consumed.
-        on_less: Called when messages were let go, by whoever waits for room.
+        on_less: Called when messages were removed; set by a caller that waits for room.
 
     Example:
         >>> from roquet.runtime.clock import ManualClock
@@ -66,8 +66,8 @@ class ProcessQueue:
         self.unlock_attempts = 0
         self.on_less: Callable[[], None] | None = None
         self._messages: dict[int, ReceivedMessage] = {}
-        # The offsets in ascending order, among them some that are finished: so both ends are found
-        # in constant time, and finishing in any order costs nothing.
+        # The offsets in ascending order, including some finished ones: so both ends are found in
+        # constant time, and finishing in any order costs nothing.
         self._order: deque[int] = deque()
         self._taken: dict[int, ReceivedMessage] = {}
         self._started_ns: dict[int, int] = {}
@@ -79,14 +79,14 @@ class ProcessQueue:
         self._pulled_at_ms, self._pulled_at_ns = now_ms, now_ns
         self._consumed_at_ns = now_ns
 
-    # ------------------------------------------------------------------------ what is cached
+    # --------------------------------------------------------------------------------- cache
 
     def put(self, messages: Sequence[ReceivedMessage]) -> bool:
-        """Take in what was pulled, in the order of offsets.
+        """Add pulled messages, in the order of offsets.
 
         Returns:
-            Whether somebody has to begin to consume in order: there is something, and nobody is
-            at it.
+            Whether a run has to be started for orderly consumption: there are messages, and none
+            is in progress.
         """
         known, order = self._messages, self._order
         for message in messages:
@@ -109,7 +109,7 @@ class ProcessQueue:
         return True
 
     def _note_backlog(self, last: ReceivedMessage) -> None:
-        # Only brokers of the cloud write it; most messages do not have it.
+        # Only cloud brokers write it; most messages do not have it.
         if _MAX_OFFSET in last.properties_data:
             text = last.properties.get(prop.MAX_OFFSET, "")
             behind = int(text) - last.queue_offset if text.isdecimal() else 0
@@ -117,17 +117,12 @@ class ProcessQueue:
                 self.backlog_messages = behind
 
     def __contains__(self, message: ReceivedMessage) -> bool:
-        """Whether a message is here, and neither finished nor taken."""
+        """Return whether a message is cached, and neither finished nor taken."""
         return message.queue_offset in self._messages
 
     @property
-    def has_messages(self) -> bool:
-        """Whether there is a message that was not taken."""
-        return bool(self._messages)
-
-    @property
     def min_offset(self) -> int | None:
-        """The smallest offset that is not finished nor taken."""
+        """The smallest offset that is neither finished nor taken."""
         order = self._order
         while order and order[0] not in self._messages:
             order.popleft()
@@ -135,7 +130,7 @@ class ProcessQueue:
 
     @property
     def max_offset(self) -> int | None:
-        """The greatest offset that is not finished nor taken."""
+        """The greatest offset that is neither finished nor taken."""
         order = self._order
         while order and order[-1] not in self._messages:
             order.pop()
@@ -143,7 +138,7 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """How far the greatest offset is from the smallest."""
+        """The distance from the smallest to the greatest offset."""
         first, last = self.min_offset, self.max_offset
         return 0 if first is None or last is None else last - first
 
@@ -160,14 +155,14 @@ class ProcessQueue:
     # --------------------------------------------------------------------- in any order
 
     def begin(self, messages: Iterable[ReceivedMessage], now_ns: int) -> None:
-        """Note that the handler gets these now, on the monotonic clock."""
+        """Record that the handler gets these messages now, on the monotonic clock."""
         for message in messages:
             self._started_ns[message.queue_offset] = now_ns
 
     def overdue(self, timeout_ms: int) -> ReceivedMessage | None:
-        """The first message, if its handler has had it for longer than this.
+        """Return the first message, if its handler has had it for longer than this.
 
-        Only the first one holds the offset back that is committed.
+        Only the first one holds back the committed offset.
         """
         offset = self.min_offset
         started_ns = None if offset is None else self._started_ns.get(offset)
@@ -178,7 +173,7 @@ class ProcessQueue:
         return self._messages[offset]
 
     def finish(self, messages: Iterable[ReceivedMessage]) -> int | None:
-        """Let messages go that need no more work.
+        """Remove messages that need no more work.
 
         Returns:
             The offset to commit: all before it are finished. ``None`` if there was nothing.
@@ -203,7 +198,7 @@ class ProcessQueue:
     # -------------------------------------------------------------------------- in order
 
     def take(self, count: int) -> list[ReceivedMessage]:
-        """The next messages in order; none ends the turn of whoever consumes."""
+        """Take the next messages in order; an empty list ends the run."""
         self._consumed_at_ns = self._clock.monotonic_ns()
         taken: list[ReceivedMessage] = []
         while len(taken) < count and (offset := self.min_offset) is not None:
@@ -216,7 +211,7 @@ class ProcessQueue:
         return taken
 
     def commit(self) -> int | None:
-        """Let all taken messages go.
+        """Remove all taken messages.
 
         Returns:
             The offset to commit; ``None`` if nothing was taken.
@@ -232,11 +227,11 @@ class ProcessQueue:
         return offset
 
     def rollback(self) -> None:
-        """Put all taken messages back, to be taken again."""
+        """Put all taken messages back."""
         self.put_back(list(self._taken.values()))
 
     def put_back(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Put some of the taken messages back, to be taken again."""
+        """Put some of the taken messages back."""
         for message in messages:
             if self._taken.pop(message.queue_offset, None) is not None:
                 self._messages[message.queue_offset] = message
@@ -246,36 +241,36 @@ class ProcessQueue:
 
     @property
     def is_locked(self) -> bool:
-        """Whether the broker gave this client the queue, and that is not too long ago."""
+        """Whether the broker has locked the queue for this client, recently enough."""
         age_ns = self._clock.monotonic_ns() - self._locked_at_ns
         return self._is_locked and age_ns <= LOCK_LIVES_MS * _NS_PER_MS
 
     def note_lock(self) -> None:
-        """The broker gave this client the queue."""
+        """Record that the broker locked the queue for this client."""
         self._is_locked = True
         self._locked_at_ms = self._clock.now_ms()
         self._locked_at_ns = self._clock.monotonic_ns()
 
     def lose_lock(self) -> None:
-        """The broker did not give this client the queue."""
+        """Record that the broker did not lock the queue for this client."""
         self._is_locked = False
 
     def note_pull(self) -> None:
-        """A pull begins, or is put off on purpose."""
+        """Record that a pull starts, or is deferred on purpose."""
         self._pulled_at_ms = self._clock.now_ms()
         self._pulled_at_ns = self._clock.monotonic_ns()
 
     @property
     def is_pull_overdue(self) -> bool:
-        """Whether nobody has pulled for so long that something must be broken."""
+        """Whether the last pull was so long ago that something must be broken."""
         age_ns = self._clock.monotonic_ns() - self._pulled_at_ns
         return age_ns > PULL_IDLE_MS_MAX * _NS_PER_MS
 
     def info(self, commit_offset: int) -> ProcessQueueInfo:
-        """What people are told.
+        """Return the state of the queue, for administrators.
 
         Args:
-            commit_offset: How far the group is in this queue.
+            commit_offset: The group's offset in this queue.
         """
         consumed_ns_ago = self._clock.monotonic_ns() - self._consumed_at_ns
         return ProcessQueueInfo(

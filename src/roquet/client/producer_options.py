@@ -1,7 +1,7 @@
-"""How a producer sends, as settings.
+"""The settings of a producer.
 
 Owns :class:`ProducerOptions` and the same names as keyword arguments, :class:`ProducerSettings`.
-The defaults are those of Apache RocketMQ's Java client, except that the number of unanswered sends
+The defaults are those of Apache RocketMQ's Java client, except that the number of sends in flight
 is always bounded.
 """
 
@@ -28,22 +28,23 @@ class ProducerOptions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         send_timeout_ms: How long a send may take, with all its attempts.
-        attempt_timeout_ms: How long one attempt may take while others may follow; ``None`` leaves
-            it all the time there is.
-        retry_times: How often a send that failed is tried again, on another broker if there is one.
+        attempt_timeout_ms: How long one attempt may take while others may follow; ``None`` allows
+            all the remaining time.
+        retry_times: How often a refused send is retried, on another broker if there is one.
+            Unreachable brokers are retried until the timeout; with 0, never.
         retry_another_broker: Whether a message that is stored, but less safely than configured, is
             sent to another broker too.
         send_latency_fault: Whether brokers that were slow or failed are avoided for a while.
-        max_in_flight: How many sends may be unanswered; further ones wait.
-        max_in_flight_bytes: How many bytes of bodies may be unanswered; further sends wait.
-        compression: What long bodies are compressed with.
+        max_in_flight: How many sends may be in flight; further ones wait.
+        max_in_flight_bytes: How many body bytes may be in flight; further sends wait.
+        compression: The compression of long bodies.
         compress_over_bytes: Bodies of this length and more are compressed.
-        compress_level: How hard to try, from 1 to 9.
+        compress_level: The compression level, from 1 to 9.
         max_message_bytes: The longest body, and the longest batch, that may be sent.
-        linger_ms: How long a message may wait for others, to be sent with them as one batch; 0
-            sends each by itself.
-        linger_bytes: A batch of this many bytes of bodies waits no longer.
-        trace: Whether what was sent is told to the trace topic.
+        linger_ms: How long a message may wait to be sent with others as one batch; 0 sends each on
+            its own.
+        linger_bytes: A batch with this many body bytes is sent at once.
+        trace: Whether sent messages are traced.
         trace_topic: The trace topic.
 
     Example:
@@ -69,7 +70,7 @@ class ProducerOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def compressor(self) -> Compression:
-        """What long bodies are compressed with.
+        """The compression of long bodies.
 
         Example:
             assert ProducerOptions(compression="zstd").compressor is Compression.ZSTD
@@ -77,11 +78,11 @@ class ProducerOptions(Struct, frozen=True, kw_only=True):
         return Compression(self.compression)
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Check the settings.
 
         Raises:
-            ConfigError: A number is out of its range, or the compression is not known or its
-                package not installed.
+            ConfigError: A number is out of range, or the compression is unknown or its package is
+                not installed.
 
         Example:
             >>> try:

@@ -1,15 +1,15 @@
-"""What consumers ask of brokers: messages of a queue, and offsets.
+"""The requests of consumers to brokers: pulls and offsets.
 
-Owns the requests, the choice of the broker (after each pull the broker says which of its brothers
-to ask next) and the way from the bytes of an answer to messages. Queues, topics and the group are
-those of the wire, with the namespace.
+Owns the requests, the choice of the broker (each response suggests which broker of the group to
+pull from next) and the decoding of responses. Queues, topics and the group have their names on the
+wire, with the namespace.
 
 Invariants:
 
-* No message is dropped in silence. A body that cannot be decompressed is handed over with its
-  message, and raises when it is asked for. Bytes that are no message end the list; what comes
-  before them is handed over, and a pull that begins with them raises.
-* A message whose tags were not asked for is not handed over: brokers compare hashes only.
+* No message is dropped silently. A message is returned even if its body cannot be decompressed;
+  reading the body then raises. Bytes that are not a message end the list; the messages before them
+  are returned, and a pull that begins with them raises.
+* A message whose tag does not match is not returned: brokers compare only hashes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from msgspec import Struct, structs
 
 from roquet.client.instance import ClientInstance
 from roquet.client.message import ReceivedMessage
-from roquet.client.record_reader import make_reader, read_message
+from roquet.client.record_reader import decode_on_loop
 from roquet.client.route import vip_address
-from roquet.errors import BadBody, BrokerRefused, CorruptRecord, NoRoute, ProtocolError
-from roquet.format.batch import decode_batch
-from roquet.model import sys_flag as flags
+from roquet.errors import BrokerRefused, NoRoute
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.route import MASTER_ID
@@ -48,17 +46,17 @@ from roquet.remoting.headers.pull import (
     PullMessageResponseHeader,
 )
 
-__all__ = ["PullApi", "PullResult", "PullStatus", "PulledRecords", "decode_messages"]
+__all__ = ["PullApi", "PullResult", "PullStatus", "PulledRecords"]
 
 PULL_TIMEOUT_MS = 10_000
-"""How long an answer may take, besides the time that the broker may wait for a message."""
+"""How long a response may take, besides the time that the broker may hold the pull."""
 
 OFFSET_TIMEOUT_MS = 5_000
 PULL_BYTES_MAX = 2**31 - 1
 
 
 class PullStatus(Enum):
-    """What a pull came to; the values are Java's names.
+    """The status of a pull; the values are Java's names.
 
     Example:
         assert PullStatus("NO_NEW_MSG") is PullStatus.NO_NEW_MESSAGE
@@ -71,7 +69,7 @@ class PullStatus(Enum):
     """The queue has no message at the offset yet."""
 
     NO_MATCHED_MESSAGE = "NO_MATCHED_MSG"
-    """The broker looked at some messages; none of them is wanted."""
+    """The broker checked some messages, but none of them matches."""
 
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
     """The queue does not have this offset; ``next_offset`` is one that it has."""
@@ -87,14 +85,14 @@ _QUERIED = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUN
 
 
 class PullResult(Struct, frozen=True, kw_only=True):
-    """The answer to a pull.
+    """The result of a pull.
 
     Attributes:
-        status: What it came to.
-        next_offset: Where to go on.
+        status: The status.
+        next_offset: The offset of the next pull.
         min_offset: The first offset of the queue.
-        max_offset: The next offset that the queue gives to a message.
-        messages: The messages. It may be empty although some were found: none has wanted tags.
+        max_offset: The offset that the next message of the queue will get.
+        messages: The messages. It may be empty although some were found, if no tag matches.
 
     Example:
         found = await reader.pull(0)
@@ -110,15 +108,15 @@ class PullResult(Struct, frozen=True, kw_only=True):
 
 
 class PulledRecords(Struct, frozen=True, kw_only=True):
-    """The answer to a pull, with its records as they came.
+    """The result of a pull, with undecoded records.
 
     Attributes:
-        status: What it came to.
-        next_offset: Where to go on.
+        status: The status.
+        next_offset: The offset of the next pull.
         min_offset: The first offset of the queue.
-        max_offset: The next offset that the queue gives to a message.
+        max_offset: The offset that the next message of the queue will get.
         offset_delta: What a static topic adds to the offsets in the records.
-        data: Records as a commit log has them, one behind the other.
+        data: Records as in a commit log, one after the other.
     """
 
     status: PullStatus
@@ -130,7 +128,7 @@ class PulledRecords(Struct, frozen=True, kw_only=True):
 
 
 class PullApi:
-    """Asks brokers for a group.
+    """Sends a group's requests to brokers.
 
     Args:
         client: The client.
@@ -147,7 +145,7 @@ class PullApi:
         self._client = client
         self.group = group
         self._broker_ids: dict[MessageQueue, int] = {}
-        # Brokers of version 4 know one kind of pull only.
+        # Brokers of version 4 know only one kind of pull.
         self._old_brokers: set[str] = set()
 
     # ------------------------------------------------------------------------------ messages
@@ -165,24 +163,24 @@ class PullApi:
         commit_offset: int = 0,
         timeout_ms: int | None = None,
     ) -> PullResult:
-        """Messages of a queue.
+        """Pull messages of a queue.
 
         Args:
             queue: The queue.
             queue_offset: The first offset.
-            subscription: Which messages. With the flag SUBSCRIPTION its expression goes with the
-                request; otherwise the broker takes the one of the heartbeat.
-            max_messages: How many at most; a broker may give fewer.
-            max_bytes: How many bytes at most; brokers of version 4 do not look at it.
+            subscription: Which messages. With the flag SUBSCRIPTION the request contains its
+                expression; otherwise the broker uses the one from the heartbeat.
+            max_messages: How many at most; a broker may return fewer.
+            max_bytes: How many bytes at most; brokers of version 4 ignore it.
             sys_flag: Bits of :class:`~roquet.remoting.headers.pull.PullFlag`.
-            suspend_ms: With the flag SUSPEND: how long the broker may wait for a message.
-            commit_offset: With the flag COMMIT_OFFSET: how far the group is.
-            timeout_ms: How long to wait for the answer.
+            suspend_ms: With the flag SUSPEND: how long the broker may hold the pull.
+            commit_offset: With the flag COMMIT_OFFSET: the group's offset.
+            timeout_ms: How long to wait for the response.
 
         Raises:
             NoRoute: No broker of this name is known.
-            ClientError: The broker did not answer, or refused.
-            ProtocolError: The answer cannot be read.
+            ClientError: The broker did not respond, or refused.
+            ProtocolError: The response cannot be decoded.
 
         Example:
             wanted = subscription_of("Orders", "paid", version_ms=0)
@@ -200,7 +198,7 @@ class PullApi:
             commit_offset=commit_offset,
             timeout_ms=timeout_ms,
         )
-        return _result(queue, found, subscription)
+        return await _result(queue, found, subscription, self._client.options.max_body_bytes)
 
     async def pull_records(
         self,
@@ -215,13 +213,13 @@ class PullApi:
         commit_offset: int = 0,
         timeout_ms: int | None = None,
     ) -> PulledRecords:
-        """As :meth:`pull`, without reading the records.
+        """As :meth:`pull`, without decoding the records.
 
-        The caller compares tags itself: brokers compare hashes only.
+        The caller compares tags itself: brokers compare only hashes.
 
         Raises:
             NoRoute: No broker of this name is known.
-            ClientError: The broker did not answer, or refused.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             wanted = subscription_of("Orders", "*", version_ms=0)
@@ -293,11 +291,11 @@ class PullApi:
     # ------------------------------------------------------------------------------- offsets
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The next offset that the queue gives to a message.
+        """Return the offset that the next message of the queue will get.
 
         Raises:
-            NoRoute: The master of the queue is not known.
-            ClientError: It did not answer, or refused.
+            NoRoute: The master of the queue is unknown.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             end = await api.max_offset(queue)
@@ -308,11 +306,11 @@ class PullApi:
         return await self._offset_of(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the first message that is still there.
+        """Return the offset of the first message that still exists.
 
         Raises:
-            NoRoute: The master of the queue is not known.
-            ClientError: It did not answer, or refused.
+            NoRoute: The master of the queue is unknown.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             first = await api.min_offset(queue)
@@ -329,11 +327,11 @@ class PullApi:
         *,
         boundary: BoundaryType = BoundaryType.LOWER,
     ) -> int:
-        """The offset of the messages stored at a time, or of the next ones after it.
+        """Return the offset of the messages stored at a time, or of the next ones after it.
 
         Raises:
-            NoRoute: The master of the queue is not known.
-            ClientError: It did not answer, or refused.
+            NoRoute: The master of the queue is unknown.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             found = await api.search_offset(queue, 1_767_222_000_000)
@@ -348,11 +346,11 @@ class PullApi:
         return await self._offset_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
-        """When the first message that is still there was stored; -1 if there is none.
+        """Return when the first existing message was stored; -1 if there is none.
 
         Raises:
-            NoRoute: The master of the queue is not known.
-            ClientError: It did not answer, or refused.
+            NoRoute: The master of the queue is unknown.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             stored_ms = await api.earliest_store_time_ms(queue)
@@ -365,13 +363,13 @@ class PullApi:
         return decode_header(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields).timestamp_ms
 
     async def query_offset(self, queue: MessageQueue) -> int | None:
-        """How far the group is in a queue; ``None`` if it never consumed it.
+        """Return the group's offset in a queue; ``None`` if it never consumed it.
 
-        A broker may answer 0 for a young queue that the group never consumed.
+        A broker may return 0 for a young queue that the group never consumed.
 
         Raises:
             NoRoute: No broker of this name is known.
-            ClientError: It did not answer, or refused.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             await api.update_offset(queue, 1)
@@ -395,11 +393,11 @@ class PullApi:
         return decode_header(OffsetResponseHeader, answer.ext_fields).queue_offset
 
     async def update_offset(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Tell the broker how far the group is, and wait until it knows.
+        """Commit the group's offset, and wait for the response.
 
         Raises:
             NoRoute: No broker of this name is known.
-            ClientError: It did not answer, or refused.
+            ClientError: The broker did not respond, or refused.
 
         Example:
             await api.update_offset(queue, await api.max_offset(queue))
@@ -425,7 +423,7 @@ class PullApi:
     # ------------------------------------------------------------------------------- brokers
 
     async def _read_address(self, queue: MessageQueue) -> tuple[str, bool]:
-        """Whom to pull from, and whether it is a slave."""
+        """Return the address of the broker to pull from, and whether it is a slave."""
         broker_id = self._broker_ids.get(queue, MASTER_ID)
         address = await self._address(queue, broker_id=broker_id)
         name = self._client.routes.broker_name_of(queue)
@@ -436,7 +434,7 @@ class PullApi:
         return self._vip(await self._address(queue, master_only=True))
 
     async def _offset_address(self, queue: MessageQueue) -> str:
-        """The master, or while there is none a slave, which tells the master later."""
+        """Return the master's address, or without a master a slave's, which syncs to it later."""
         return self._vip(await self._address(queue))
 
     def _vip(self, address: str) -> str:
@@ -461,13 +459,18 @@ class PullApi:
         )
 
 
-def _result(
-    queue: MessageQueue, pulled: PulledRecords, subscription: SubscriptionData
+async def _result(
+    queue: MessageQueue,
+    pulled: PulledRecords,
+    subscription: SubscriptionData,
+    max_body_bytes: int,
 ) -> PullResult:
     next_offset = pulled.next_offset
     messages: list[ReceivedMessage] = []
     if pulled.status is PullStatus.FOUND:
-        messages, is_whole = decode_messages(pulled.data, queue, offset_delta=pulled.offset_delta)
+        messages, is_whole = await decode_on_loop(
+            pulled.data, queue, offset_delta=pulled.offset_delta, max_body_bytes=max_body_bytes
+        )
         if not is_whole:
             next_offset = messages[-1].queue_offset + 1
         if subscription.tags_set and not subscription.class_filter_mode:
@@ -479,72 +482,3 @@ def _result(
         max_offset=pulled.max_offset,
         messages=messages,
     )
-
-
-def decode_messages(
-    body: bytes | memoryview, queue: MessageQueue, *, offset_delta: int = 0
-) -> tuple[list[ReceivedMessage], bool]:
-    """The messages in the body of an answer, and whether these are all of its bytes.
-
-    Args:
-        body: Records, one behind the other.
-        queue: The queue that they are of.
-        offset_delta: What a static topic adds to the offsets in the records.
-
-    Raises:
-        ProtocolError: The body does not begin with a message.
-    """
-    found: list[ReceivedMessage] = []
-    position = 0
-    while position < len(body):
-        if _reader is not None and type(body) is bytes:
-            position = _reader.read(
-                body, position, found, queue.broker_name, queue.queue_id, offset_delta
-            )
-            if position == len(body):
-                break
-        try:
-            message = read_message(body, position, queue.broker_name)
-        except CorruptRecord as error:
-            if found:
-                return found, False
-            raise ProtocolError(
-                f"An answer of {queue.broker_name} holds bytes that are no message",
-                code="bad_message_bytes",
-                detail=f"byte {position} of {len(body)}: {error.detail}",
-                hint="The broker's log may be damaged there; see roquet store check.",
-            ) from error
-        position += message.store_size
-        message.queue_id = queue.queue_id
-        message.queue_offset += offset_delta
-        if message.sys_flag & _WRAPPED == _WRAPPED:
-            found += _unwrapped(message)
-        else:
-            found.append(message)
-    return found, True
-
-
-_reader = make_reader()
-_WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
-_COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
-
-
-def _unwrapped(outer: ReceivedMessage) -> list[ReceivedMessage]:
-    """The messages of a batch that the broker stores as one; itself if it cannot be read."""
-    try:
-        entries = list(decode_batch(outer.body))
-    except (BadBody, ProtocolError):
-        return [outer]
-    return [
-        structs.replace(
-            outer,
-            queue_offset=outer.queue_offset + index,
-            flag=entry.flag,
-            sys_flag=outer.sys_flag & ~_COMPRESSION,
-            raw_body=bytes(entry.body),
-            properties_data=bytes(entry.properties),
-            _body=None,
-            _properties=None,
-        )
-        for index, entry in enumerate(entries)
-    ]

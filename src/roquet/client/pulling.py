@@ -1,16 +1,16 @@
 """Pulling for a push consumer: one loop for each queue.
 
-Owns :class:`Pulling`: when a queue is pulled, and when not because too much of it is unfinished.
+Owns :class:`Pulling`, which also pauses pulls when too many messages are unfinished.
 
 =========================================== ====================================================
-what a pull came to                         what follows
+result of a pull                            what follows
 =========================================== ====================================================
 messages                                    they are consumed; the next pull
-nothing new, or nothing that is wanted      the next pull; the offset is noted if nothing is
+nothing new, or no match                    the next pull; the offset is recorded if nothing is
                                             unfinished
-the queue does not have this offset         the offset that the broker says is stored, and the
-                                            queue is begun anew
-no answer, or a refusal                     the same pull, after 3 seconds
+the queue does not have this offset         the offset from the broker is stored, and the queue
+                                            is started again
+no response, or a refusal                   the same pull, after 3 seconds
 =========================================== ====================================================
 """
 
@@ -36,6 +36,7 @@ from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic import is_retry_topic, retry_topic
 from roquet.remoting.codes import ResponseCode
+from roquet.remoting.endpoint import LogLimiter
 from roquet.remoting.headers.pull import PullFlag
 
 __all__ = ["Consumption", "Pulling"]
@@ -46,30 +47,31 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 ERROR_MS = 3_000
 BROKER_FLOW_CONTROL_MS = 20
+MOVED_MS = 200
 PAUSED_MS = 1_000
 FULL_MS = 1_000
 _MIB = 1024 * 1024
 
 
 class Consumption(Protocol):
-    """Who has messages consumed."""
+    """Has messages consumed."""
 
     def start(self) -> None:
-        """Begin to consume."""
+        """Start consuming."""
         ...
 
     def take_in(
         self, messages: list[ReceivedMessage], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Put messages that were pulled into their process queue, and have them consumed."""
+        """Put pulled messages into their process queue, and have them consumed."""
         ...
 
     def begin_stop(self) -> None:
-        """Begin no more calls."""
+        """Start no more calls."""
         ...
 
     async def stop(self, *, timeout_ms: int) -> None:
-        """Begin no more calls, and wait for those that run; then stop them."""
+        """Start no more calls, wait for the running ones until the timeout, then cancel them."""
         ...
 
 
@@ -80,15 +82,15 @@ class Pulling:
         client: The client.
         group: The consumer's group on the wire.
         options: The consumer's settings.
-        subscriptions: By topic of the wire: what the consumer wants.
-        api: Pulls.
-        offsets: How far the consumer is.
-        stats: Counts.
+        subscriptions: The subscriptions by topic on the wire.
+        api: Sends the pulls.
+        offsets: The consumer's offsets.
+        stats: The statistics.
         consumption: Has messages consumed.
-        rebalancer: Whose queues are pulled.
+        rebalancer: Has the queues.
 
     Attributes:
-        is_paused: Whether nothing is pulled for now.
+        is_paused: Whether pulling is paused.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Pulling:
         self._tasks: set[asyncio.Task[None]] = set()
         self._messages_max: dict[str, int] = {}
         self._mib_max: dict[str, int] = {}
+        self._log_limiter = LogLimiter(client.clock)
 
     def start_queue(
         self, queue: MessageQueue, process_queue: ProcessQueue, queue_offset: int
@@ -128,11 +131,11 @@ class Pulling:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Pull no more."""
+        """Stop pulling."""
         await end_tasks(list(self._tasks))
 
     def share_limits(self, topic: str, queues: Iterable[MessageQueue]) -> None:
-        """Share the limits of a topic among its queues."""
+        """Divide the limits of a topic among its queues."""
         count = max(len(list(queues)), 1)
         options = self._options
         if options.cached_messages_max_of_topic is not None:
@@ -141,7 +144,7 @@ class Pulling:
             self._mib_max[topic] = max(1, options.cached_mib_max_of_topic // count)
 
     def restore_topic(self, message: ReceivedMessage) -> None:
-        """Make the topic of a message the one that the user knows."""
+        """Set the topic of a message to the name that the user knows."""
         if message.topic == self._retry_topic:
             message.topic = message.properties.get(prop.RETRY_TOPIC) or message.topic
         if self._client.options.namespace:
@@ -168,6 +171,8 @@ class Pulling:
             try:
                 at = await self._pull(queue, process_queue, at, subscription)
             except RoquetError as error:
+                if _is_moved(error):
+                    await self._client.routes.refresh([queue.topic])
                 await asyncio.sleep(self._delay_ms(queue, error) / 1000)
             except Exception:
                 log.exception("%s: a pull of %s failed", self._group, queue)
@@ -180,7 +185,7 @@ class Pulling:
         queue_offset: int,
         subscription: SubscriptionData,
     ) -> int | None:
-        """Pull once; where to go on, or ``None`` when the queue is given up."""
+        """Pull once; returns the next offset, or ``None`` if the queue is given up."""
         options = self._options
         sys_flag = int(PullFlag.SUSPEND)
         if options.subscription_in_pull:
@@ -206,7 +211,7 @@ class Pulling:
             return None
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "%s: %s has no offset %d; it goes on at %d",
+                "%s: %s has no offset %d; continuing at %d",
                 self._group,
                 queue,
                 queue_offset,
@@ -232,9 +237,17 @@ class Pulling:
     def _delay_ms(self, queue: MessageQueue, error: RoquetError) -> int:
         if isinstance(error, BrokerRefused) and error.response_code == ResponseCode.FLOW_CONTROL:
             return BROKER_FLOW_CONTROL_MS
-        if not is_retry_topic(queue.topic):
+        if _is_moved(error):
+            return MOVED_MS
+        more = None if is_retry_topic(queue.topic) else self._log_limiter.allow("pull")
+        if more is not None:
             log.warning(
-                "%s: a pull of %s failed: %s (%s)", self._group, queue, error.message, error.detail
+                "%s: a pull of %s failed: %s (%s)%s",
+                self._group,
+                queue,
+                error.message,
+                error.detail,
+                more,
             )
         return ERROR_MS
 
@@ -265,3 +278,11 @@ class Pulling:
             pass
         finally:
             process_queue.on_less = None
+
+
+def _is_moved(error: RoquetError) -> bool:
+    """Return whether a queue of a static topic has moved to another leader."""
+    return (
+        isinstance(error, BrokerRefused)
+        and error.response_code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    )

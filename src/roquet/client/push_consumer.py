@@ -1,15 +1,15 @@
-"""The push consumer: messages come to a handler as soon as they are there.
+"""The push consumer: calls a handler with messages as soon as they arrive.
 
-Owns :class:`PushConsumer`, what users call. The parts are beside it: which queues in
-``rebalance.py``, pulling in ``pulling.py``, what is unfinished in ``process_queue.py``, calls of
-the handler in ``concurrent.py``, ``orderly.py`` and ``handler.py``, what failed in
-``send_back.py``, and all of it together in ``push_parts.py``.
+Owns :class:`PushConsumer`, the public class. Its parts are other modules: assignment of queues in
+``rebalance.py``, pulling in ``pulling.py``, unfinished messages in ``process_queue.py``, handler
+calls in ``concurrent.py``, ``orderly.py`` and ``handler.py``, failed messages in ``send_back.py``,
+and ``running_push_consumer.py`` combines them.
 
 Invariants:
 
-* Every message reaches a handler at least once, and is committed only after the handler was done
-  with it, or after the broker took it back to deliver it again.
-* What is unfinished is bounded for each queue; a full queue is not pulled.
+* Every message reaches a handler at least once, and is committed only after the handler has
+  finished, or after the broker has accepted it for redelivery.
+* The number of unfinished messages is bounded per queue; a full queue is not pulled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from roquet.client.lifetime import Running
 from roquet.client.names import check_group, check_topic, wrap
 from roquet.client.options import ClientOptions
 from roquet.client.push_options import PushOptions, PushSettings
-from roquet.client.push_parts import PushParts
+from roquet.client.running_push_consumer import RunningPushConsumer
 from roquet.client.trace import traced_consumption
 from roquet.errors import ConfigError
 from roquet.model.message_queue import MessageQueue
@@ -36,21 +36,21 @@ from roquet.runtime.clock import SystemClock
 __all__ = ["PushConsumer"]
 
 
-class PushConsumer(Running[PushParts]):
+class PushConsumer(Running[RunningPushConsumer]):
     """Consumes messages with a handler.
 
     A handler gets one message, a batch handler a list. It is a coroutine function, or an ordinary
-    function that may block and runs in a thread. When it returns nothing or
-    ``ConsumeResult.SUCCESS`` the messages are consumed; when it raises, or returns another
-    :class:`~roquet.client.ConsumeResult`, they come again.
+    function that may block and runs in a thread. If it returns nothing or
+    ``ConsumeResult.SUCCESS``, the messages are consumed; if it raises, or returns another
+    :class:`~roquet.client.ConsumeResult`, they are redelivered.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
         group: The group. Its clients share the messages, and all have the same subscriptions.
-        handler: What consumes a message.
-        batch_handler: What consumes several; exactly one of both is given.
-        hooks: What runs around every call of the handler.
+        handler: Consumes a message.
+        batch_handler: Consumes several messages; give exactly one of the two.
+        hooks: Hooks that run around every call of the handler.
         settings: The fields of :class:`~roquet.client.PushOptions`.
 
     Raises:
@@ -90,7 +90,7 @@ class PushConsumer(Running[PushParts]):
         client = ClientOptions.of(client)
         if (handler is None) == (batch_handler is None):
             raise ConfigError(
-                "A push consumer has one handler",
+                "A push consumer needs exactly one handler",
                 hint="Give a handler for single messages, or a batch_handler for several at once.",
             )
         self.group = group
@@ -106,17 +106,17 @@ class PushConsumer(Running[PushParts]):
     # ------------------------------------------------------------------------- subscriptions
 
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Consume a topic, from the start or, when the consumer runs, soon.
+        """Subscribe to a topic, before the start or while the consumer runs.
 
         Args:
             topic: The topic.
-            expression: Which of its messages: ``*``, tags with ``||`` between, or
-                :class:`~roquet.client.Sql`. A condition that a broker cannot read is an error of
-                :meth:`start`, or is logged when the consumer runs.
+            expression: Which of its messages: ``*``, tags separated by ``||``, or
+                :class:`~roquet.client.Sql`. For a condition that a broker cannot parse,
+                :meth:`start` raises; while the consumer runs, the error is logged.
 
         Raises:
             BadName: The topic cannot have this name.
-            BadExpression: The expression cannot be read.
+            BadExpression: The expression cannot be parsed.
 
         Example:
             push_consumer.subscribe("Parcels", "fragile || heavy")
@@ -130,7 +130,7 @@ class PushConsumer(Running[PushParts]):
             self._running.subscriptions_changed(subscription)
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more.
+        """Stop consuming a topic.
 
         Example:
             push_consumer.unsubscribe("Orders")
@@ -139,13 +139,13 @@ class PushConsumer(Running[PushParts]):
         if self._subscriptions.pop(wire_topic, None) is not None and self._running is not None:
             self._running.subscriptions_changed()
 
-    # ------------------------------------------------------------------------ life and death
+    # ----------------------------------------------------------------------- start and close
 
     async def start(self) -> None:
-        """Begin to consume. Name servers and brokers that are down are waited for.
+        """Start consuming. The consumer waits for name servers and brokers that are down.
 
         Raises:
-            BadExpression: A broker cannot read an expression.
+            BadExpression: A broker cannot parse an expression.
             ConfigError: Nothing is subscribed to, or the client has another consumer of the group
                 or other settings.
             ClientClosed: The consumer was closed.
@@ -158,7 +158,7 @@ class PushConsumer(Running[PushParts]):
         """
         await super().start()
 
-    async def _open(self) -> PushParts:
+    async def _open(self) -> RunningPushConsumer:
         if not self._subscriptions:
             raise ConfigError(
                 f"The consumer of {self.group} subscribes to nothing",
@@ -176,7 +176,9 @@ class PushConsumer(Running[PushParts]):
             )
             call = self._handler_call(client, hooks)
             self._subscribe_retries(group)
-            running = PushParts(client, group, self.options, call, self._subscriptions, trace=trace)
+            running = RunningPushConsumer(
+                client, group, self.options, call, self._subscriptions, trace=trace
+            )
             client.register_consumer(group, running)
         except BaseException:
             if call is not None:
@@ -209,7 +211,7 @@ class PushConsumer(Running[PushParts]):
             )
 
     async def close(self) -> None:
-        """Wait for the handlers that run, store the offsets, and leave.
+        """Wait for the running handlers, store the offsets, and leave the group.
 
         Example:
             await push_consumer.close()
@@ -219,7 +221,7 @@ class PushConsumer(Running[PushParts]):
     # ------------------------------------------------------------------------------- running
 
     def pause(self) -> None:
-        """Pull nothing for now; what was pulled is consumed.
+        """Pause pulling; messages already pulled are consumed.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
@@ -228,10 +230,10 @@ class PushConsumer(Running[PushParts]):
             push_consumer.pause()
             push_consumer.resume()
         """
-        self._parts.pulling.is_paused = True
+        self._started.pulling.is_paused = True
 
     def resume(self) -> None:
-        """Pull again.
+        """Resume pulling.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
@@ -239,11 +241,11 @@ class PushConsumer(Running[PushParts]):
         Example:
             push_consumer.resume()
         """
-        self._parts.pulling.is_paused = False
+        self._started.pulling.is_paused = False
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that the consumer has now, sorted, without those of its retries.
+        """The queues assigned to this consumer, sorted, without those of its retry topic.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
@@ -251,17 +253,17 @@ class PushConsumer(Running[PushParts]):
         Example:
             print([queue.queue_id for queue in push_consumer.assignment])
         """
-        parts = self._parts
-        retries = retry_topic(parts.group)
+        running = self._started
+        retries = retry_topic(running.group)
         return sorted(
-            MessageQueue(parts.client.unwrap(queue.topic), queue.broker_name, queue.queue_id)
-            for queue, process_queue in parts.rebalancer.queues.items()
+            MessageQueue(running.client.unwrap(queue.topic), queue.broker_name, queue.queue_id)
+            for queue, process_queue in running.rebalancer.queues.items()
             if queue.topic != retries and not process_queue.is_dropped
         )
 
     @property
     def client(self) -> ClientInstance:
-        """The client that the consumer is part of.
+        """The client instance of the consumer.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
@@ -269,4 +271,4 @@ class PushConsumer(Running[PushParts]):
         Example:
             print(push_consumer.client.client_id)
         """
-        return self._parts.client
+        return self._started.client

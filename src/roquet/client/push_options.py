@@ -1,7 +1,7 @@
 """The settings of a push consumer.
 
 Owns :class:`PushOptions`. The defaults are those of Apache RocketMQ's Java client, except
-``consume_batch_max``, which only a handler of batches sees, and ``stop_timeout_ms``.
+``consume_batch_max``, which only applies to batch handlers, and ``stop_timeout_ms``.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ class PushOptions(Struct, frozen=True, kw_only=True):
         orderly: Whether the messages of a queue are consumed one after the other, in order; the
             queue is locked at the broker for this client.
         message_model: Whether the clients of a group share the messages, or each gets all.
-        consume_from: Where a group starts that has no offset yet.
+        consume_from: Where a new group starts.
         consume_from_timestamp_ms: The time for ``CONSUME_FROM_TIMESTAMP``, milliseconds since the
-            epoch; ``None`` is half an hour before the consumer is made.
+            epoch; ``None`` is half an hour before the consumer is created.
         allocate: How the clients of a group share the queues.
-        concurrency: How many calls of the handler run at once.
-        consume_batch_max: How many messages a handler of batches gets at most.
-        pull_batch_max: How many messages one pull brings at most.
-        pull_batch_bytes_max: How many bytes one pull brings at most; brokers of version 4 do not
-            look at it.
-        pull_interval_ms: How long to wait after a pull that brought messages.
+        concurrency: How many handler calls run at once.
+        consume_batch_max: How many messages a batch handler gets at most.
+        pull_batch_max: How many messages one pull returns at most.
+        pull_batch_bytes_max: How many bytes one pull returns at most; brokers of version 4 ignore
+            it.
+        pull_interval_ms: How long to wait after a pull that returned messages.
         cached_messages_max: Above this many unfinished messages a queue is not pulled.
         cached_mib_max: Above this many MiB of unfinished bodies a queue is not pulled.
-        cached_messages_max_of_topic: The same for all queues of a topic together, which share it.
+        cached_messages_max_of_topic: The same for all queues of a topic together.
         cached_mib_max_of_topic: The same for all queues of a topic together.
         span_max: When offsets of unfinished messages are further apart than this, a queue is not
             pulled; not for consumption in order.
-        max_reconsume_times: How often a message is retried before it goes to the dead letters; -1
-            is 16 times, and for consumption in order without end.
+        max_reconsume_times: How often a message is retried before it becomes a dead letter; -1 is
+            16 times, and for consumption in order no limit.
         consume_timeout_ms: A message that a handler has had for longer is sent back to the broker,
-            so that the offset of its queue can go on; not for consumption in order.
+            so that its queue's offset can advance; not for consumption in order.
         suspend_ms: In order: how long a queue waits after its handler failed.
         subscription_in_pull: Whether each pull carries the expression.
-        stop_timeout_ms: How long a consumer that stops waits for handlers that run.
-        offsets_folder: Broadcasting: where offsets are kept; ``None`` is Java's place.
-        trace: Whether what is consumed is told to the trace topic.
+        stop_timeout_ms: How long a closing consumer waits for running handlers.
+        offsets_folder: Broadcasting: where offsets are kept; ``None`` is Java's folder.
+        trace: Whether consumed messages are traced.
         trace_topic: The trace topic.
 
     Example:
@@ -117,10 +117,10 @@ class PushOptions(Struct, frozen=True, kw_only=True):
         return self.orderly and not self.is_broadcasting
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Check the settings.
 
         Raises:
-            ConfigError: A number is out of its range.
+            ConfigError: A number is out of range.
 
         Example:
             try:

@@ -1,13 +1,13 @@
 """Which queue a message goes to.
 
-Owns the round robin of Apache RocketMQ's client, with its avoidance of the broker that just failed
-and of brokers with faults, and the ready-made selectors.
+Owns the round robin of Apache RocketMQ's client, which avoids the broker that just failed and
+brokers with faults, and the ready-made selectors.
 
 Invariants:
 
-* Every topic has its own place in the round, which starts anywhere, so that producers that start
+* Every topic has its own position in the round, with a random start, so that producers that start
   together do not all begin with one broker.
-* Selectors choose by Java's hashes: a Java and a Python producer put one key into one queue.
+* Selectors use Java's hashes: a Java and a Python producer send the same key to the same queue.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from roquet.model.message_queue import MessageQueue
 from roquet.runtime.randomness import Randomness
 
 __all__ = [
-    "QueueRound",
     "QueueSelector",
+    "RoundRobinQueues",
     "select_by_hash",
     "select_by_random",
     "select_by_sharding_key",
 ]
 
 QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
-"""Chooses the queue of a message: gets the queues, the message and an argument of the caller.
+"""Chooses the queue of a message, given the queues, the message and the caller's argument.
 
 Example:
     def by_customer(
@@ -46,15 +46,15 @@ _INDEX_MASK = 0x7FFFFFFF
 _INT_MAX = 2**31 - 1
 
 
-class QueueRound:
+class RoundRobinQueues:
     """Chooses queues in turn.
 
     Args:
-        randomness: Where rounds start.
+        randomness: Chooses where rounds start.
         faults: Brokers to avoid; ``None`` avoids only the one that just failed.
 
     Attributes:
-        indexes: By topic: the place in its round.
+        indexes: The position in the round by topic.
     """
 
     def __init__(self, randomness: Randomness, faults: LatencyFaults | None = None) -> None:
@@ -65,12 +65,12 @@ class QueueRound:
     def choose(
         self, topic: str, queues: Sequence[MessageQueue], *, after_broker: str | None = None
     ) -> MessageQueue:
-        """The next queue.
+        """Return the next queue.
 
         Args:
-            topic: The topic, whose round it is.
+            topic: The topic.
             queues: Its queues; at least one.
-            after_broker: The broker that the same message was just sent to in vain.
+            after_broker: The broker where the last attempt of the same message failed.
         """
         faults = self._faults
         if faults is None:
@@ -110,9 +110,9 @@ class QueueRound:
 
 
 def select_by_hash(queues: Sequence[MessageQueue], message: Message, arg: object) -> MessageQueue:
-    """The queue that Java's ``SelectMessageQueueByHash`` takes for the argument.
+    """Return the queue that Java's ``SelectMessageQueueByHash`` selects for the argument.
 
-    Texts and whole numbers hash as in Java; of anything else, its text does.
+    Strings and integers hash as in Java; anything else is converted to a string first.
 
     Example:
         >>> queues = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
@@ -126,7 +126,7 @@ def select_by_hash(queues: Sequence[MessageQueue], message: Message, arg: object
 
 
 def select_by_random(randomness: Randomness) -> QueueSelector:
-    """A selector that takes any queue.
+    """Return a selector that chooses a random queue.
 
     Example:
         >>> from roquet.runtime.randomness import seeded
@@ -145,7 +145,7 @@ def select_by_random(randomness: Randomness) -> QueueSelector:
 def select_by_sharding_key(
     queues: Sequence[MessageQueue], message: Message, arg: object
 ) -> MessageQueue:
-    """The queue of the message's sharding key.
+    """Return the queue for the message's sharding key.
 
     Raises:
         BadMessage: It has none.
@@ -167,6 +167,6 @@ def _java_hash_of(value: object) -> int:
         return java_hash(str(value))
     if -_INT_MAX - 1 <= value <= _INT_MAX:
         return value
-    # Long.hashCode(): the high half on the low half, as a signed number of 32 bits.
+    # Long.hashCode(): the high half XOR the low half, as a signed 32-bit number.
     folded = (value ^ ((value & (2**64 - 1)) >> 32)) & 0xFFFFFFFF
     return folded - 2**32 if folded > _INT_MAX else folded

@@ -1,16 +1,16 @@
-"""Which queues a push consumer has: it shares those of its topics with the others of its group.
+"""Rebalancing: which queues of its topics a push consumer gets, among the members of its group.
 
-Owns :class:`Rebalancer`: the queues, the loop that shares them anew every 20 seconds and when a
-broker says that the group changed, the locks of queues that are consumed in order, and the offset
-at which a queue is begun.
+Owns :class:`Rebalancer`: the queues, the loop that rebalances them every 20 seconds and when a
+broker reports a change of the group, the locks of queues that are consumed in order, and the start
+offsets of queues.
 
 Invariants:
 
-* A queue is begun only with an offset that its store gave, or said not to have: while that cannot
-  be asked, the queue is not begun.
-* A queue that is taken away is marked as dropped first, then its offset is stored, then another
-  client may have it.
-* While the members of the group or the queues cannot be asked, everything stays as it is.
+* Consumption of a queue starts only with an offset from the offset store, or once the store has
+  said that there is none; while the store is unreachable, it does not start.
+* A revoked queue is first marked as dropped, then its offset is stored, then another client may
+  take it.
+* While the members of the group or the queues cannot be queried, the assignment stays as it is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from roquet.client.offset_store import OffsetStore
 from roquet.client.process_queue import ProcessQueue
 from roquet.client.pull_api import PullApi
 from roquet.client.push_options import PushOptions
+from roquet.client.state_changes import StateChanges
 from roquet.errors import NoRoute, RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
@@ -56,37 +57,37 @@ HALF_HOUR_MS = 30 * 60_000
 
 
 class QueueUser(Protocol):
-    """Who does something with the queues."""
+    """Uses the assigned queues."""
 
     def queue_added(
         self, queue: MessageQueue, process_queue: ProcessQueue, queue_offset: int
     ) -> None:
-        """A queue came; it is to be pulled from this offset on."""
+        """Handle a new queue, which is pulled from this offset on."""
         ...
 
     async def wait_idle(self, queue: MessageQueue, *, timeout_ms: int) -> bool:
-        """Wait until no handler has a message of a queue; whether that is so in time."""
+        """Wait until no handler has a message of a queue; returns False on timeout."""
         ...
 
     def queues_changed(self, topic: str, queues: Iterable[MessageQueue]) -> None:
-        """The consumer has these queues of a topic now."""
+        """Handle a change of the consumer's queues of a topic."""
         ...
 
 
 class Rebalancer:
-    """Shares queues.
+    """Assigns queues to a push consumer.
 
     Args:
         client: The connections and routes.
         group: The consumer's group on the wire.
         options: The consumer's settings.
-        subscriptions: By topic of the wire: what the consumer wants; it may change.
-        offsets: How far the consumer is.
-        api: Asks for offsets.
-        user: Who does something with the queues.
+        subscriptions: The subscriptions by topic on the wire; they may change.
+        offsets: The consumer's offsets.
+        api: Queries offsets.
+        user: Uses the queues.
 
     Attributes:
-        queues: The queues that the consumer has, among them some that are being taken away.
+        queues: The consumer's queues, including those that are being revoked.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Rebalancer:
         self._user = user
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._beginning: set[MessageQueue] = set()
+        self._news = StateChanges()
         self._wanted = asyncio.Event()
         self._busy = asyncio.Lock()
         from_ms = options.consume_from_timestamp_ms
@@ -116,21 +118,21 @@ class Rebalancer:
             client.clock.now_ms() - HALF_HOUR_MS if from_ms is None else from_ms
         )
 
-    # -------------------------------------------------------------------------- what recurs
+    # ----------------------------------------------------------------------- periodic tasks
 
     def rebalance_soon(self) -> None:
-        """Share the queues anew, at once if that was not just done."""
+        """Rebalance soon, or at once if the last time was long enough ago."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Share the queues, again and again, until cancelled."""
+        """Rebalance periodically, until cancelled."""
         while True:
-            # What is asked for from now on is asked for anew.
+            # Requests from now on start another round.
             self._wanted.clear()
             try:
                 is_balanced = await self.rebalance()
             except Exception:
-                log.exception("%s: the queues were not shared", self._group)
+                log.exception("%s: rebalancing failed", self._group)
                 is_balanced = False
             await asyncio.sleep(REBALANCE_AGAIN_MS / 1000)
             if is_balanced:
@@ -141,7 +143,7 @@ class Rebalancer:
                     pass
 
     async def run_locks(self) -> None:
-        """Renew the locks of all queues, again and again, until cancelled."""
+        """Renew the locks of all queues periodically, until cancelled."""
         await asyncio.sleep(LOCK_FIRST_MS / 1000)
         while True:
             try:
@@ -151,7 +153,7 @@ class Rebalancer:
             await asyncio.sleep(LOCK_MS / 1000)
 
     async def rebalance(self) -> bool:
-        """Share the queues of all topics; whether the consumer has what it should have."""
+        """Rebalance all topics; returns whether the consumer has all its assigned queues."""
         async with self._busy:
             is_balanced = True
             for topic in list(self._subscriptions):
@@ -159,21 +161,28 @@ class Rebalancer:
                     is_balanced &= await self._rebalance_topic(topic)
                 except RoquetError as error:
                     is_balanced = False
-                    if isinstance(error, NoRoute) and is_retry_topic(topic):
-                        continue  # brokers make it with the first heartbeat, and tell of it later
-                    log.warning(
-                        "%s: the queues of %s were not shared: %s (%s)",
-                        self._group,
-                        topic,
-                        error.message,
-                        error.detail,
-                    )
+                    self._warn(topic, error)
+                else:
+                    self._news.forget(topic)
             for queue in [each for each in self.queues if each.topic not in self._subscriptions]:
                 self.queues[queue].is_dropped = True
                 await self._take_away(queue)
             return is_balanced
 
-    # ------------------------------------------------------------------------------ sharing
+    def _warn(self, topic: str, error: RoquetError) -> None:
+        """Log a failed rebalance only once: a topic may be missing for days."""
+        if isinstance(error, NoRoute) and is_retry_topic(topic):
+            return  # brokers create it with the first heartbeat, and register it later
+        if self._news.is_new(topic, error.message):
+            log.warning(
+                "%s: rebalancing of %s failed: %s (%s)",
+                self._group,
+                topic,
+                error.message,
+                error.detail,
+            )
+
+    # --------------------------------------------------------------------------- assignment
 
     async def _rebalance_topic(self, topic: str) -> bool:
         mine: list[MessageQueue] | None
@@ -185,12 +194,12 @@ class Rebalancer:
             return False
         is_changed, is_balanced = await self._update(topic, list(dict.fromkeys(mine)))
         if is_changed:
-            log.info("%s: has of %s now %s", self._group, topic, mine)
+            log.info("%s: queues of %s are now %s", self._group, topic, mine)
             self._user.queues_changed(topic, self._working(topic))
         return is_balanced
 
     async def _update(self, topic: str, mine: list[MessageQueue]) -> tuple[bool, bool]:
-        """Take queues away and begin others; whether something changed, and all is as wanted."""
+        """Drop and start queues; returns whether something changed, and whether all succeeded."""
         is_changed = False
         for queue, process_queue in list(self.queues.items()):
             if queue.topic != topic:
@@ -198,7 +207,7 @@ class Rebalancer:
             if queue not in mine:
                 process_queue.is_dropped = True
             elif process_queue.is_pull_overdue:
-                log.error("%s: nobody pulls %s; it is begun anew", self._group, queue)
+                log.error("%s: %s is no longer pulled; restarting it", self._group, queue)
                 process_queue.is_dropped = True
             if process_queue.is_dropped and await self._take_away(queue):
                 is_changed = True
@@ -217,7 +226,7 @@ class Rebalancer:
     async def _begin(self, queue: MessageQueue) -> bool:
         if not self._options.is_locking:
             return await self._begin_at_offset(queue)
-        # One that is closed in between gives the lock back all the same.
+        # A consumer that is closed in between releases the lock anyway.
         self._beginning.add(queue)
         is_begun = False
         if queue not in await self._lock([queue]):
@@ -244,7 +253,9 @@ class Rebalancer:
                 timestamp_ms=self._from_timestamp_ms,
             )
         except RoquetError as error:
-            log.warning("%s: where %s begins is not known: %s", self._group, queue, error.message)
+            log.warning(
+                "%s: the start offset of %s is unknown: %s", self._group, queue, error.message
+            )
             return False
         if queue.topic not in self._subscriptions:
             return False
@@ -253,7 +264,7 @@ class Rebalancer:
         return True
 
     async def _take_away(self, queue: MessageQueue) -> bool:
-        """Let a queue go that is marked as dropped; whether it is gone."""
+        """Release a queue that is marked as dropped; returns whether it is gone."""
         process_queue = self.queues[queue]
         await self._persist(queue)
         if self._options.is_locking:
@@ -278,7 +289,7 @@ class Rebalancer:
             log.warning("%s: the offset of %s was not stored: %s", self._group, queue, error)
 
     async def drop(self, queue: MessageQueue, process_queue: ProcessQueue) -> None:
-        """Take a queue away that cannot go on as it is; it is begun anew soon."""
+        """Drop a queue that cannot continue; it is started again soon."""
         async with self._busy:
             process_queue.is_dropped = True
             if self.queues.get(queue) is process_queue:
@@ -288,7 +299,7 @@ class Rebalancer:
     # -------------------------------------------------------------------------------- locks
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Have the broker give this client a queue; whether it did."""
+        """Lock a queue at its broker for this client; returns whether that worked."""
         locked = queue in await self._lock([queue])
         process_queue = self.queues.get(queue)
         if locked and process_queue is not None:
@@ -296,12 +307,12 @@ class Rebalancer:
         return locked
 
     async def lock_all(self) -> None:
-        """Have the brokers give this client all its queues, again."""
+        """Lock all queues at their brokers again."""
         held = [queue for queue, each in self.queues.items() if not each.is_dropped]
         await asyncio.gather(*(self._renew(queues) for queues in self._by_broker(held).values()))
 
     async def unlock_all(self) -> None:
-        """Give all queues back, also those that were just being begun or taken away."""
+        """Unlock all queues, including those that are just being started or revoked."""
         by_broker = self._by_broker([*self.queues, *(self._beginning - self.queues.keys())])
         await asyncio.gather(*(self._unlock(queues) for queues in by_broker.values()))
         for process_queue in self.queues.values():
@@ -312,7 +323,8 @@ class Rebalancer:
         try:
             locked = await self._ask_lock(queues)
         except RoquetError as error:
-            # The lock lives on for a while; a broker that restarts is asked again before it ends.
+            # The lock stays valid for a while; a restarting broker is asked again before it
+            # expires.
             log.warning("%s: locks were not renewed: %s", self._group, error.message)
             return
         for queue, process_queue in found.items():

@@ -1,14 +1,14 @@
-"""Messages that are delivered later, called back before they are.
+"""Recalling messages before their delivery time.
 
-Owns the handle that a broker gives for a message with a time of delivery (``SendResult``'s
-``recall_handle``), which is the URL-safe base64 of five words with spaces between:
+Owns the handle that a broker returns for a message with a delivery time (``SendResult``'s
+``recall_handle``), which is the URL-safe base64 of five words separated by spaces:
 
 .. code-block:: text
 
     v1 <topic> <broker name> <time of delivery, ms since the epoch> <unique id of the message>
 
-Only brokers with the timer (version 5.3.2 and later, ``recallMessageEnable=true``) call messages
-back; they know them by their unique id and time.
+Only brokers with the timer (version 5.3.2 and later, ``recallMessageEnable=true``) can recall
+messages; they find them by unique id and time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says.
+    """The content of a handle.
 
     Attributes:
         topic: The topic on the wire.
@@ -45,18 +45,18 @@ class RecallHandle(NamedTuple):
     message_id: str
 
     def text(self) -> str:
-        """The handle as brokers write it."""
+        """Return the handle as brokers encode it."""
         return base64.urlsafe_b64encode(" ".join((VERSION, *self)).encode()).decode("ascii")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The handle that a broker gave.
+        """Parse a handle from a broker.
 
         Raises:
-            BadMessage: It is none.
+            BadMessage: It is not a handle.
         """
         try:
-            # Java reads it with and without the padding at its end.
+            # Java accepts it with and without padding.
             padded = text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)
             data = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
             words = data.decode().split(" ")
@@ -69,8 +69,8 @@ class RecallHandle(NamedTuple):
 
 def _invalid(text: str, why: str) -> BadMessage:
     return BadMessage(
-        "This is no handle to recall a message",
+        "This is not a recall handle",
         code="bad_recall_handle",
         detail=f"{text[:100]!r}: {why}",
-        hint="Give the recall_handle of the result of its send.",
+        hint="Use the recall_handle of the send's result.",
     )

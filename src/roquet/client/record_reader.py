@@ -1,127 +1,182 @@
-"""From a record in the body of an answer to a message, quickly.
+"""Decodes the records in a response body into messages.
 
-Owns the short way for ordinary records, which have the addresses of IPv4 and the topic's length in
-one byte; ``_records.pyx`` is the same, compiled, for many of them. Everything else, and every
-record whose lengths do not fit, goes the long way of
-:func:`roquet.format.commit_log.decode_record`, which owns the layout and knows what is wrong.
-
-===== ================================
-bytes what
-===== ================================
-88    the fields with a fixed length
-n     body
-1 + n topic, its length before it
-2 + n properties, their length before
-===== ================================
+The layout is that of ``format/record_layout.py``. ``_records.pyx`` decodes plain records, many at
+once, and skips all others: those with an IPv6 address, a topic of more than 255 bytes or a batch
+inside, and every record whose lengths are inconsistent.
 """
 
 from __future__ import annotations
 
-import struct
-from functools import lru_cache
-from importlib.util import find_spec
+import asyncio
+from typing import NamedTuple
 
+from msgspec import structs
+
+from roquet.client.compression import BODY_BYTES_MAX
 from roquet.client.message import ReceivedMessage
-from roquet.format.commit_log import MAGIC_V1, decode_record
+from roquet.errors import BadBody, CorruptRecord, ProtocolError
+from roquet.format.batch import decode_batch
+from roquet.format.commit_log import decode_record
 from roquet.model import sys_flag as flags
-from roquet.model.host import Host
+from roquet.model.message_queue import MessageQueue
 from roquet.runtime import compiled
 
-IS_BUILT = find_spec("roquet._records") is not None
-if IS_BUILT:
-    from roquet import _records
+if compiled.is_built("roquet.client._records"):
+    from roquet.client import _records
 
-__all__ = ["IS_BUILT", "make_reader", "read_message"]
+__all__ = ["decode_messages", "decode_on_loop", "read_message"]
 
-_HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
-_IPV6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
-_REST_BYTES_MIN = 3
+_WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
+_COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
+
+BATCH_ON_LOOP_BYTES_MAX = 64 << 10
+"""A batch of this size has a few thousand messages at most, which take some milliseconds."""
+
+
+class _Decoded(NamedTuple):
+    """The messages in a body.
+
+    Attributes:
+        messages: One for each record.
+        wrapped: Which of them are batches, by index.
+        is_whole: Whether the whole body was decoded.
+    """
+
+    messages: list[ReceivedMessage]
+    wrapped: list[int]
+    is_whole: bool
 
 
 def read_message(buffer: bytes | memoryview, start: int, broker_name: str = "") -> ReceivedMessage:
-    """The message of the record at ``start``.
+    """Decode the record at ``start``.
 
     Args:
-        buffer: Records, one behind the other.
+        buffer: Records, one after the other.
         start: Where it begins.
-        broker_name: The broker that it came from.
+        broker_name: The broker it came from.
 
     Raises:
-        CorruptRecord: There is no record.
+        CorruptRecord: There is no valid record.
     """
-    left = len(buffer) - start
-    if left < _HEAD.size + _REST_BYTES_MIN:
-        return _read_slowly(buffer, start, broker_name)
-    (
-        size,
-        magic,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_ms,
-        born_host,
-        store_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        body_bytes,
-    ) = _HEAD.unpack_from(buffer, start)
-    end = start + size
-    body_at = start + _HEAD.size
-    topic_at = body_at + body_bytes + 1
-    if magic != MAGIC_V1 or sys_flag & _IPV6 or size > left or body_bytes < 0 or topic_at + 2 > end:
-        return _read_slowly(buffer, start, broker_name)
-    topic_end = topic_at + buffer[topic_at - 1]
-    properties_at = topic_end + 2
-    if (
-        properties_at > end
-        or buffer[topic_end] << 8 | buffer[topic_end + 1] != end - properties_at
-        or end - properties_at > 0x7FFF
-    ):
-        return _read_slowly(buffer, start, broker_name)
-    return ReceivedMessage(
-        topic=_text(bytes(buffer[topic_at:topic_end])),
-        raw_body=bytes(buffer[body_at : topic_at - 1]),
-        broker_name=broker_name,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        physical_offset=physical_offset,
-        store_size=size,
-        properties_data=bytes(buffer[properties_at:end]),
-        flag=flag,
-        sys_flag=sys_flag,
-        body_crc=crc,
-        born_timestamp_ms=born_ms,
-        born_host=_host(born_host),
-        store_timestamp_ms=store_ms,
-        store_host=_host(store_host),
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared_offset,
-    )
-
-
-def _read_slowly(buffer: bytes | memoryview, start: int, broker_name: str) -> ReceivedMessage:
     return ReceivedMessage.of(decode_record(buffer, start, len(buffer)), broker_name)
 
 
-@lru_cache(maxsize=1024)
-def _text(data: bytes) -> str:
-    return str(data, "utf-8", "replace")
+def decode_messages(
+    body: bytes | memoryview,
+    queue: MessageQueue,
+    *,
+    offset_delta: int = 0,
+    max_body_bytes: int = BODY_BYTES_MAX,
+) -> tuple[list[ReceivedMessage], bool]:
+    """Decode the messages in the body of a response; also returns whether that was all of it.
+
+    Args:
+        body: Records, one after the other.
+        queue: Their queue.
+        offset_delta: What a static topic adds to the offsets in the records.
+        max_body_bytes: The maximum size of a decompressed body.
+
+    Raises:
+        ProtocolError: The body does not begin with a message.
+    """
+    messages, wrapped, is_whole = _decode(
+        body, queue, offset_delta=offset_delta, max_body_bytes=max_body_bytes
+    )
+    return _replaced(messages, {each: _unwrapped(messages[each]) for each in wrapped}), is_whole
 
 
-@lru_cache(maxsize=1024)
-def _host(data: bytes) -> Host:
-    return Host.unpack(data)
+async def decode_on_loop(
+    body: bytes | memoryview,
+    queue: MessageQueue,
+    *,
+    offset_delta: int = 0,
+    max_body_bytes: int = BODY_BYTES_MAX,
+) -> tuple[list[ReceivedMessage], bool]:
+    """As :func:`decode_messages`, but long batches are decoded in a thread.
+
+    A batch of a few kilobytes may be compressed, and expand to a million messages.
+    """
+    messages, wrapped, is_whole = _decode(
+        body, queue, offset_delta=offset_delta, max_body_bytes=max_body_bytes
+    )
+    batches: dict[int, list[ReceivedMessage]] = {}
+    for each in wrapped:
+        outer = messages[each]
+        is_short = len(outer.raw_body) <= BATCH_ON_LOOP_BYTES_MAX
+        if is_short and outer.unpack_short(BATCH_ON_LOOP_BYTES_MAX):
+            batches[each] = _unwrapped(outer)
+        else:
+            batches[each] = await asyncio.to_thread(_unwrapped, outer)
+    return _replaced(messages, batches), is_whole
 
 
-_WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
+def _decode(
+    body: bytes | memoryview, queue: MessageQueue, *, offset_delta: int, max_body_bytes: int
+) -> _Decoded:
+    found: list[ReceivedMessage] = []
+    wrapped: list[int] = []
+    is_whole = True
+    position = 0
+    is_compiled = compiled.is_used("roquet.client._records")
+    while position < len(body):
+        if is_compiled and isinstance(body, bytes):
+            position = _records.read_plain(
+                body, position, found, queue.broker_name, queue.queue_id, offset_delta
+            )
+            if position == len(body):
+                break
+        try:
+            message = read_message(body, position, queue.broker_name)
+        except CorruptRecord as error:
+            if found:
+                is_whole = False
+                break
+            raise ProtocolError(
+                f"A response of {queue.broker_name} contains bytes that are not a message",
+                code="bad_message_bytes",
+                detail=f"byte {position} of {len(body)}: {error.detail}",
+                hint="The broker's log may be damaged there; see roquet store check.",
+            ) from error
+        position += message.store_size
+        message.queue_id = queue.queue_id
+        message.queue_offset += offset_delta
+        message.max_body_bytes = max_body_bytes
+        if message.sys_flag & _WRAPPED == _WRAPPED:
+            wrapped.append(len(found))
+        found.append(message)
+    if max_body_bytes != BODY_BYTES_MAX:
+        for message in found:
+            message.max_body_bytes = max_body_bytes
+    return _Decoded(found, wrapped, is_whole)
 
 
-def make_reader() -> _records.RecordReader | None:
-    """What reads many ordinary records; ``None`` where it is not built or not wanted."""
-    if not (IS_BUILT and compiled.is_wanted()):
-        return None
-    return _records.RecordReader(ReceivedMessage, _text, _host, _IPV6, _WRAPPED)
+def _replaced(
+    messages: list[ReceivedMessage], batches: dict[int, list[ReceivedMessage]]
+) -> list[ReceivedMessage]:
+    """Return the messages, with each batch replaced by its messages."""
+    if not batches:
+        return messages
+    return [
+        message for index, outer in enumerate(messages) for message in batches.get(index, (outer,))
+    ]
+
+
+def _unwrapped(outer: ReceivedMessage) -> list[ReceivedMessage]:
+    """Return the messages of a batch record; the record itself if it cannot be decoded."""
+    try:
+        entries = list(decode_batch(outer.body))
+    except (BadBody, ProtocolError):
+        return [outer]
+    return [
+        structs.replace(
+            outer,
+            queue_offset=outer.queue_offset + index,
+            flag=entry.flag,
+            sys_flag=outer.sys_flag & ~_COMPRESSION,
+            raw_body=bytes(entry.body),
+            properties_data=bytes(entry.properties),
+            _body=None,
+            _properties=None,
+        )
+        for index, entry in enumerate(entries)
+    ]

@@ -1,14 +1,14 @@
 """Routes: which brokers have which queues of a topic.
 
-Owns the cache of routes and the addresses of brokers. Topics are those of the wire, with the
+Owns the cache of routes and the addresses of brokers. Topics have their names on the wire, with the
 namespace.
 
 Invariants:
 
-* A route that was once known stays in use until a name server gives another one: while the name
-  servers are down, or do not know the topic because its broker restarts, work goes on.
-* A topic is asked for once at a time, however many callers wait for it.
-* The objects of an unchanged route stay the same, so that callers may keep state beside them.
+* A known route stays in use until a name server returns another one: while the name servers are
+  down, or have lost the topic because its broker restarts, work continues.
+* There is at most one route request per topic at a time, however many callers wait for it.
+* The objects of an unchanged route stay the same, so that callers may attach state to them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from roquet.client.answers import refused
 from roquet.client.lifetime import end_tasks
 from roquet.client.name_servers import NameServers
+from roquet.client.response_errors import refused
 from roquet.client.route_queues import (
     check_route,
     endpoints_of_static_topic,
@@ -36,7 +36,9 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.route import MASTER_ID, TopicRouteData
 from roquet.remoting.client import split_address
 from roquet.remoting.codes import RequestCode, ResponseCode
+from roquet.remoting.endpoint import LogLimiter
 from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from roquet.runtime.clock import Clock, SystemClock
 
 __all__ = ["PublishRoute", "RouteCache", "TopicRoute", "vip_address"]
 
@@ -44,13 +46,13 @@ log = logging.getLogger(__name__)
 
 
 class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):
-    """Where a topic is.
+    """The route of a topic.
 
     Attributes:
         topic: The topic.
-        data: What the name server said.
-        subscribe_queues: The queues that can be read, sorted.
-        endpoints: By queue of a static topic: the name of the broker that has it now.
+        data: The route from the name server.
+        subscribe_queues: The readable queues, sorted.
+        endpoints: For a static topic, the current broker name by queue.
 
     Example:
         >>> from roquet.remoting.bodies.route import BrokerData
@@ -67,7 +69,7 @@ class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def brokers(self) -> dict[str, dict[int, str]]:
-        """By broker name and id: the address; id 0 is the master.
+        """The addresses by broker name and id; id 0 is the master.
 
         Example:
             route = await client.routes.route("Orders")
@@ -81,13 +83,13 @@ class TopicRoute(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class PublishRoute(Struct, frozen=True, kw_only=True, eq=False):
-    """Where a topic can be written to.
+    """The queues of a topic for sends.
 
     Attributes:
         topic: The topic.
-        queues: The queues of masters that can be written, in the order of Java's client.
+        queues: The writable queues on masters, in the order of Java's client.
         is_ordered: Whether the name server fixes the queues of an ordered topic.
-        is_default: Whether the topic does not exist yet and these are the queues it will get.
+        is_default: Whether the topic does not exist yet, and these are the queues it will get.
 
     Example:
         >>> PublishRoute(topic="Orders", queues=(MessageQueue("Orders", "a", 0),)).is_default
@@ -101,7 +103,7 @@ class PublishRoute(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def vip_address(address: str) -> str:
-    """The second port of a broker, which takes no pulls, so that sends never wait behind them.
+    """Return the address of a broker's second port, where no pulls hold up sends.
 
     Example:
         >>> vip_address("10.0.0.1:10911")
@@ -113,15 +115,16 @@ def vip_address(address: str) -> str:
 
 
 class RouteCache:
-    """The routes that a client knows.
+    """The known routes of a client.
 
     Args:
-        name_servers: Whom to ask.
-        default_topic_queues: How many queues a topic gets at most that does not exist yet.
+        name_servers: The name servers.
+        default_topic_queues: How many queues a new topic gets at most.
+        clock: The clock; by default the machine's.
 
     Attributes:
-        published: By topic: what :meth:`known_publish` gives.
-        changes: How often anything changed that is known of brokers and topics that exist.
+        published: The result of :meth:`known_publish` by topic.
+        changes: Counts the changes of known brokers and existing topics.
 
     Example:
         A :class:`~roquet.client.instance.ClientInstance` has one as ``routes``:
@@ -137,12 +140,19 @@ class RouteCache:
         ...         except RoquetError as error:
         ...             print(error.message)
         >>> asyncio.run(main())
-        No name server answers
+        No name server responds
     """
 
-    def __init__(self, name_servers: NameServers, *, default_topic_queues: int = 4) -> None:
+    def __init__(
+        self,
+        name_servers: NameServers,
+        *,
+        default_topic_queues: int = 4,
+        clock: Clock | None = None,
+    ) -> None:
         self._name_servers = name_servers
         self._default_topic_queues = default_topic_queues
+        self._log_limiter = LogLimiter(clock or SystemClock())
         self._routes: dict[str, TopicRoute] = {}
         self.published: dict[str, PublishRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
@@ -152,16 +162,16 @@ class RouteCache:
     # ------------------------------------------------------------------------------- topics
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Where a topic is.
+        """Return the route of a topic.
 
         Args:
             topic: The topic.
-            refresh: Ask a name server even if the route is known; when none answers, or the one
-                that does has no route, the known one is the answer.
+            refresh: Ask a name server even if the route is known; if none responds, or the one that
+                does has no route, the known route is returned.
 
         Raises:
             NoRoute: No broker has the topic.
-            ConnectFailed: No name server answers, and nothing was known before.
+            ConnectFailed: No name server responds, and nothing was known before.
 
         Example:
             route = await client.routes.route("Orders", refresh=True)
@@ -175,22 +185,24 @@ class RouteCache:
         except RoquetError as error:
             if known is None:
                 raise
-            log.warning("The old route of %s stays in use: %s", topic, error.message)
+            more = self._log_limiter.allow("old")
+            if more is not None:
+                log.warning("The old route of %s stays in use: %s%s", topic, error.message, more)
             return known
 
     async def publish(
         self, topic: str, *, refresh: bool = False, create: bool = True
     ) -> PublishRoute:
-        """Where a topic can be written to.
+        """Return the queues of a topic for sends.
 
         Args:
             topic: The topic.
             refresh: Ask a name server even if the route is known.
-            create: For a topic that does not exist, give the brokers that would create it.
+            create: For a topic that does not exist, return the brokers that would create it.
 
         Raises:
-            NoRoute: No broker has the topic, or none of its queues can be written.
-            ConnectFailed: No name server answers, and nothing was known before.
+            NoRoute: No broker has the topic, or none of its queues is writable.
+            ConnectFailed: No name server responds, and nothing was known before.
 
         Example:
             route = await client.routes.publish("Orders")
@@ -213,12 +225,12 @@ class RouteCache:
         if not found.queues:
             raise NoRoute(
                 f"No queue of {topic} can be written",
-                hint="Its masters may be down, or the topic or broker allows no writing.",
+                hint="Its masters may be down, or the topic or broker may forbid writes.",
             )
         return found
 
     def known_publish(self, topic: str) -> PublishRoute | None:
-        """What :meth:`publish` would give without asking anybody.
+        """Return what :meth:`publish` would return without any request.
 
         Example:
             assert client.routes.known_publish("Unheard-of") is None
@@ -226,11 +238,11 @@ class RouteCache:
         return self.published.get(topic)
 
     async def subscribe_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
-        """The queues of a topic that can be read, sorted by broker and queue id.
+        """Return the readable queues of a topic, sorted by broker and queue id.
 
         Raises:
             NoRoute: No broker has the topic.
-            ConnectFailed: No name server answers, and nothing was known before.
+            ConnectFailed: No name server responds, and nothing was known before.
 
         Example:
             assert queue in await client.routes.subscribe_queues("Orders")
@@ -239,7 +251,7 @@ class RouteCache:
         return list(route.subscribe_queues)
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Ask for the routes of these topics again; what fails is logged.
+        """Refresh the routes of these topics; failures are logged.
 
         Example:
             await client.routes.refresh(["Orders"])
@@ -250,10 +262,18 @@ class RouteCache:
             except NoRoute as error:
                 log.debug("%s", error.message)
             except ConnectFailed as error:
-                log.warning("No route was refreshed: %s (%s)", error.message, error.detail)
+                more = self._log_limiter.allow("none")
+                if more is not None:
+                    log.warning(
+                        "No route was refreshed: %s (%s)%s", error.message, error.detail, more
+                    )
                 return
             except RoquetError as error:
-                log.warning("The route of %s was not refreshed: %s", topic, error.message)
+                more = self._log_limiter.allow("refresh")
+                if more is not None:
+                    log.warning(
+                        "The route of %s was not refreshed: %s%s", topic, error.message, more
+                    )
 
     @property
     def topics(self) -> list[str]:
@@ -269,7 +289,7 @@ class RouteCache:
 
     @property
     def brokers(self) -> dict[str, dict[int, str]]:
-        """By name and id: the address of every broker that a known route has.
+        """The addresses of all brokers in known routes, by name and id.
 
         Example:
             await client.routes.route("Orders")
@@ -280,12 +300,12 @@ class RouteCache:
     def broker_address(
         self, broker_name: str, *, master_only: bool = False, broker_id: int = MASTER_ID
     ) -> str | None:
-        """The address of a broker; ``None`` if it is not known.
+        """Return the address of a broker; ``None`` if it is unknown.
 
         Args:
             broker_name: Its name.
-            master_only: The master or nobody, whatever the id.
-            broker_id: Which of the brokers of that name; when it is not there, any other one.
+            master_only: Return only the master, whatever the id.
+            broker_id: Which of the brokers with that name; if it is missing, any other one.
 
         Example:
             await client.routes.route("Orders")
@@ -304,7 +324,7 @@ class RouteCache:
         return found
 
     def broker_name_of(self, queue: MessageQueue) -> str:
-        """The broker that has a queue; for a queue of a static topic, the one that has it now.
+        """Return the broker of a queue; for a static topic, the current one.
 
         Example:
             assert client.routes.broker_name_of(queue) == "dev"
@@ -322,16 +342,16 @@ class RouteCache:
             task = asyncio.get_running_loop().create_task(self._fetch_now(topic))
             self._fetching[topic] = task
             task.add_done_callback(partial(self._fetched, topic))
-        # Other callers may wait for the same route: one that gives up must not end it.
+        # Other callers may wait for the same route: one that gives up must not cancel it.
         return await asyncio.shield(task)
 
     def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # whoever asked may have given up
+            task.exception()  # the caller may have given up
 
     async def close(self) -> None:
-        """Ask no more.
+        """Stop refreshing.
 
         Example:
             await client.routes.close()
@@ -342,12 +362,12 @@ class RouteCache:
         return self._keep(topic, await self.ask(topic))
 
     async def ask(self, topic: str) -> TopicRouteData:
-        """What a name server says now; nothing of it is kept.
+        """Return the current route from a name server, without caching it.
 
         Raises:
             NoRoute: No broker has the topic.
-            ConnectFailed: No name server answers.
-            BrokerRefused: The one that answered refused.
+            ConnectFailed: No name server responds.
+            BrokerRefused: The one that responded refused.
 
         Example:
             data = await client.routes.ask("Orders")
@@ -360,8 +380,8 @@ class RouteCache:
             raise NoRoute(
                 f"There is no route for the topic {topic}",
                 detail=answer.remark,
-                hint="Create the topic, or look whether its brokers are registered. A broker makes "
-                "topics by itself only with autoCreateTopicEnable.",
+                hint="Create the topic, or check that its brokers are registered. A broker creates "
+                "topics itself only with autoCreateTopicEnable.",
             )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer, code, self._name_servers.current)

@@ -1,8 +1,8 @@
-"""From what a name server says of a topic to the queues of a client.
+"""Turns the route of a topic into the queues of a client.
 
-Owns the three rules of Apache RocketMQ's client: which queues can be written, which can be read,
-and which broker has a queue of a static topic now. The order of the queues is Java's, because
-producers walk it round robin.
+Owns the three rules of Apache RocketMQ's client: which queues are writable, which are readable, and
+which broker currently has a queue of a static topic. The order of the queues is Java's, because
+producers use it for round robin.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from roquet.errors import ProtocolError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
-from roquet.remoting.bodies.route import MASTER_ID, TopicQueueMappingInfo, TopicRouteData
+from roquet.model.topic_queue_mapping import (
+    MOCK_BROKER_PREFIX,
+    TopicQueueMappingInfo,
+    leaders_of,
+    mock_broker_name,
+)
+from roquet.remoting.bodies.route import MASTER_ID, TopicRouteData
 
 __all__ = [
     "QUEUES_MAX",
@@ -23,18 +29,16 @@ __all__ = [
 ]
 
 QUEUES_MAX = 100_000
-"""How many queues a topic may have on all its brokers; a route with more is no route."""
+"""How many queues a topic may have on all its brokers; a route with more is invalid."""
 
-STATIC_BROKER_PREFIX = "__syslo__"
-STATIC_BROKER_NONE = "__syslo__none__"
-GLOBAL_SCOPE = "__global__"
+STATIC_BROKER_NONE = f"{MOCK_BROKER_PREFIX}none__"
 
 
 def check_route(topic: str, data: TopicRouteData) -> None:
-    """Refuse a route with so many queues that listing them would take all memory.
+    """Check that listing the queues of a route would not exhaust the memory.
 
     Raises:
-        ProtocolError: It has.
+        ProtocolError: The route has too many queues.
     """
     counts = [max(each.read_queue_nums, each.write_queue_nums) for each in data.queue_datas]
     counts += [each.total_queues for each in (data.topic_queue_mapping_by_broker or {}).values()]
@@ -48,7 +52,7 @@ def check_route(topic: str, data: TopicRouteData) -> None:
 
 
 def publish_queues(topic: str, data: TopicRouteData) -> tuple[list[MessageQueue], bool]:
-    """The queues that can be written, and whether the name server fixes them for an order."""
+    """Return the writable queues, and whether the name server fixes them for ordering."""
     if data.order_topic_conf:
         return list(_ordered_queues(topic, data.order_topic_conf)), True
     if data.order_topic_conf is None and data.topic_queue_mapping_by_broker:
@@ -65,7 +69,7 @@ def publish_queues(topic: str, data: TopicRouteData) -> tuple[list[MessageQueue]
 
 
 def subscribe_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
-    """The queues that can be read."""
+    """Return the readable queues."""
     if data.topic_queue_mapping_by_broker:
         return endpoints_of_static_topic(topic, data)
     return [
@@ -77,7 +81,7 @@ def subscribe_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]
 
 
 def endpoints_of_static_topic(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
-    """By queue of a static topic: the broker that has it now; empty for any other topic."""
+    """Return the current broker by queue of a static topic; empty for any other topic."""
     by_scope: dict[str, list[TopicQueueMappingInfo]] = {}
     for info in (data.topic_queue_mapping_by_broker or {}).values():
         by_scope.setdefault(info.scope, []).append(info)
@@ -91,20 +95,13 @@ def endpoints_of_static_topic(topic: str, data: TopicRouteData) -> dict[MessageQ
 def _endpoints_of_scope(
     topic: str, scope: str, infos: list[TopicQueueMappingInfo]
 ) -> dict[MessageQueue, str]:
-    owners: dict[int, TopicQueueMappingInfo] = {}
-    total_queues = 0
-    for info in sorted(infos, key=lambda info: info.epoch, reverse=True):
-        total_queues = max(total_queues, info.total_queues)
-        for queue_id in info.current_ids:
-            owner = owners.get(queue_id)
-            if owner is None or owner.epoch <= info.epoch:
-                owners[queue_id] = info
-    scope_text = scope[2:] if scope == GLOBAL_SCOPE else scope
+    owners = leaders_of(infos)
+    shown = mock_broker_name(scope)
     endpoints: dict[MessageQueue, str] = {}
-    for queue_id in range(total_queues):
+    for queue_id in range(max(info.total_queues for info in infos)):
         owner = owners.get(queue_id)
         name = STATIC_BROKER_NONE if owner is None else owner.broker_name or STATIC_BROKER_NONE
-        endpoints[MessageQueue(topic, STATIC_BROKER_PREFIX + scope_text, queue_id)] = name
+        endpoints[MessageQueue(topic, shown, queue_id)] = name
     return endpoints
 
 
@@ -115,7 +112,7 @@ def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
 
 
 def _ordered_counts(order_conf: str) -> Iterable[tuple[str, int]]:
-    """Names and counts of ``broker-a:4;broker-b:2``; a part that is none is passed over."""
+    """Parse names and counts from ``broker-a:4;broker-b:2``; invalid parts are skipped."""
     for part in order_conf.split(";"):
         name, _, count = part.partition(":")
         if name and count.isascii() and count.isdecimal() and len(count) < 10:

@@ -1,26 +1,27 @@
-"""Messages that a consumer gives back, to get them again later.
+"""Sends messages back to the broker, to be redelivered later.
 
 Owns :class:`SendBack`. The broker that has the message is asked to put a copy into the group's
-retry topic, or after too many times into its dead letters. When that broker cannot, the consumer
-sends the copy to the retry topic by itself, to any broker, with what the first broker would have
-written. A message that could be given back in neither way stays with the consumer.
+retry topic, or after too many times into its dead letters. If that fails, the consumer itself sends
+a copy to the retry topic on any broker, with the properties that the first broker would have set.
+If both fail, the message stays with the consumer.
 """
 
 from __future__ import annotations
 
 import logging
 
+from roquet.client.deadline import Deadline
 from roquet.client.hooks import MessageKind
 from roquet.client.instance import ClientInstance
 from roquet.client.message import Message, ReceivedMessage
 from roquet.client.outgoing_message import OutgoingMessage
 from roquet.client.producer_options import ProducerOptions
-from roquet.client.route_queues import STATIC_BROKER_PREFIX
-from roquet.client.sender import Deadline, Sender
+from roquet.client.sender import Sender
 from roquet.errors import NoRoute, RoquetError
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.topic import retry_topic
+from roquet.model.topic_queue_mapping import MOCK_BROKER_PREFIX
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
@@ -34,7 +35,7 @@ INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 
 
 class SendBack:
-    """Gives messages back.
+    """Sends messages back.
 
     Args:
         client: The connections and routes.
@@ -49,18 +50,18 @@ class SendBack:
         self._sender = Sender(client, INNER_PRODUCER_GROUP, ProducerOptions())
 
     async def send_back(self, message: ReceivedMessage, *, delay_level: int) -> bool:
-        """Ask the message's broker to deliver it again; whether it will come again.
+        """Ask the message's broker to redeliver it; returns whether it will be redelivered.
 
         Args:
             message: The message; its topic is the original one, without the namespace.
-            delay_level: When; 0 leaves it to the broker, -1 puts it with the dead letters.
+            delay_level: The delay; 0 leaves it to the broker, -1 makes it a dead letter.
         """
-        if not message.broker_name.startswith(STATIC_BROKER_PREFIX):
+        if not message.broker_name.startswith(MOCK_BROKER_PREFIX):
             try:
                 await self._ask_broker(message, delay_level)
             except RoquetError as error:
                 log.warning(
-                    "%s: %s was not taken back: %s (%s)",
+                    "%s: the broker did not take %s back: %s (%s)",
                     self._group,
                     message.message_id,
                     error.message,
@@ -71,13 +72,13 @@ class SendBack:
         return await self.send_again(message)
 
     async def send_again(self, message: ReceivedMessage) -> bool:
-        """Send a copy of a message to the group's retry topic; whether it is stored there."""
+        """Send a copy of a message to the group's retry topic; returns whether it is stored."""
         outgoing = self._copy(message)
         try:
             await self._sender.send(outgoing, Deadline(self._client, SEND_BACK_TIMEOUT_MS))
         except RoquetError as error:
             log.error(  # noqa: TRY400 - what matters is in the message
-                "%s: %s could not be given back: %s (%s)",
+                "%s: %s could not be sent back: %s (%s)",
                 self._group,
                 message.message_id,
                 error.message,
@@ -87,7 +88,7 @@ class SendBack:
         return True
 
     async def close(self) -> None:
-        """Wait for what is being sent."""
+        """Wait for the sends in flight."""
         await self._sender.close()
 
     async def _ask_broker(self, message: ReceivedMessage, delay_level: int) -> None:

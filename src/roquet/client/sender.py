@@ -1,22 +1,11 @@
-"""One send with all its attempts.
+"""A send with all its attempts.
 
-Owns the loop of Apache RocketMQ's client: choose a queue, send, and after a failure that another
-broker may not have, choose a queue of another broker and send again, until the attempts or the time
-are used up.
+Owns the loop of Apache RocketMQ's client: choose a queue, send, and after a failure that is
+specific to a broker, try a queue of another broker, until the attempts or the time are used up.
+``attempts.py`` has the rules.
 
-=========================================== ====================================================
-what happened                               what follows
-=========================================== ====================================================
-no connection, connection lost, no answer   the next attempt; whether the message is stored is
-                                            not known in the latter two cases
-an answer of ``RETRY_RESPONSE_CODES``       the next attempt
-any other answer that says no               the error, at once
-stored, less safely than configured         the result, or with ``retry_another_broker`` the next
-                                            attempt
-=========================================== ====================================================
-
-A message for a queue that the caller chose is tried once, as upstream does: elsewhere it would
-break the order.
+A message for a queue that the caller chose gets one attempt, as upstream: another queue would break
+the order. Only if nothing could be sent, for lack of a connection, the send waits for that broker.
 """
 
 from __future__ import annotations
@@ -27,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from roquet.client.answers import RETRY_RESPONSE_CODES, refused
+from roquet.client.attempts import Attempts
 from roquet.client.back_pressure import InFlight
+from roquet.client.deadline import Deadline
 from roquet.client.fault import LatencyFaults
 from roquet.client.hooks import SendContext, SendHook, run_hooks
 from roquet.client.instance import ClientInstance
@@ -36,9 +26,10 @@ from roquet.client.lifetime import end_tasks, finish
 from roquet.client.message import SendResult, SendStatus
 from roquet.client.outgoing_message import OutgoingMessage
 from roquet.client.producer_options import ProducerOptions
-from roquet.client.queue_choice import QueueRound
+from roquet.client.queue_choice import RoundRobinQueues
+from roquet.client.response_errors import refused
 from roquet.client.route import PublishRoute, vip_address
-from roquet.client.send_template import SendTemplates, send_header
+from roquet.client.send_header import send_header
 from roquet.errors import (
     BrokerRefused,
     ClientError,
@@ -52,15 +43,17 @@ from roquet.model import properties as prop
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand
-from roquet.remoting.frame import SerializeType
+from roquet.remoting.endpoint import LogLimiter
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
-__all__ = ["Begun", "Deadline", "Sender"]
+__all__ = ["Sender", "StartedAttempt"]
 
 log = logging.getLogger(__name__)
 
 DEFAULT_REGION = "DefaultRegion"
+LAST_ATTEMPT_MS = 50
+"""The time reserved for the last attempt after a wait."""
 _NS_PER_MS = 1_000_000
 
 _STATUS = {
@@ -71,13 +64,13 @@ _STATUS = {
 }
 
 
-class Begun(NamedTuple):
-    """An attempt that was made already.
+class StartedAttempt(NamedTuple):
+    """An attempt that was already made.
 
     Attributes:
-        queue: Where to, on the wire.
+        queue: The target queue, on the wire.
         address: The broker.
-        outcome: Its answer, or why there is none.
+        outcome: The response, or why there is none.
     """
 
     queue: MessageQueue
@@ -85,52 +78,19 @@ class Begun(NamedTuple):
     outcome: RemotingCommand | ClientError
 
 
-class Deadline:
-    """When a send must be done.
-
-    Args:
-        client: Whose clock it is.
-        timeout_ms: How long it may take.
-        began_ns: Since when, on the monotonic clock; by default from now.
-    """
-
-    __slots__ = ("_clock", "_end_ns", "timeout_ms")
-
-    def __init__(
-        self, client: ClientInstance, timeout_ms: int, *, began_ns: int | None = None
-    ) -> None:
-        self._clock = client.clock
-        self.timeout_ms = timeout_ms
-        if began_ns is None:
-            began_ns = self._clock.monotonic_ns()
-        self._end_ns = began_ns + timeout_ms * _NS_PER_MS
-
-    def left_ms(self) -> int:
-        """How much time is left; less than 1 when there is none."""
-        return (self._end_ns - self._clock.monotonic_ns()) // _NS_PER_MS
-
-    def passed(self, doing: str) -> RequestTimeout:
-        """The error of a send that was not even tried in time."""
-        return RequestTimeout(
-            f"There was no time left while {doing}",
-            detail=f"the send could take {self.timeout_ms} ms",
-            hint="Nothing was sent. Allow more time, or send less at once.",
-        )
-
-
 class Sender:
-    """Sends what is ready to be sent.
+    """Sends prepared messages.
 
     Args:
         client: The connections and routes.
         group: The producer's group on the wire.
-        options: How to send.
-        hooks: What runs around every attempt.
+        options: The settings.
+        hooks: Hooks that run around every attempt.
 
     Attributes:
-        in_flight: The sends that are not done.
+        in_flight: The sends in flight.
         round: Chooses queues.
-        is_plain: Whether nothing has to be done around an attempt.
+        is_plain: Whether attempts need no hooks and no fault tracking.
     """
 
     def __init__(
@@ -145,13 +105,9 @@ class Sender:
         self._options = options
         self._hooks = hooks
         self._faults = LatencyFaults(client.clock) if options.send_latency_fault else None
-        self._templates: SendTemplates | None = None
-        if client.options.serialize is SerializeType.JSON:
-            self._templates = SendTemplates(
-                group, default_topic_queues=client.options.default_topic_queues
-            )
-        self.round = QueueRound(client.randomness, self._faults)
+        self.round = RoundRobinQueues(client.randomness, self._faults)
         self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self._log_limiter = LogLimiter(client.clock)
         self.is_plain = not hooks and self._faults is None
         self.in_flight = InFlight(options.max_in_flight, options.max_in_flight_bytes)
 
@@ -160,34 +116,35 @@ class Sender:
     async def send(
         self, outgoing: OutgoingMessage, deadline: Deadline, queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send, and wait until a broker has stored it.
+        """Send a message, and wait until a broker has stored it.
 
         Args:
-            outgoing: What.
-            deadline: Until when.
-            queue: Where to, on the wire; ``None`` chooses.
+            outgoing: The message.
+            deadline: The deadline.
+            queue: The target queue, on the wire; ``None`` for any.
 
         Raises:
             NoRoute: No broker has the topic.
-            RequestTimeout: No broker answered in time.
-            ConnectFailed: No broker could be reached.
-            SendFailed: The connection was lost before the answer came.
-            BrokerRefused: A broker said no.
+            RequestTimeout: No broker responded in time.
+            ConnectFailed: No broker could be reached in time.
+            SendFailed: The message could not be sent, or, as AnswerLost, the connection was lost
+                before the response came.
+            BrokerRefused: A broker refused the message.
         """
         size_bytes = len(outgoing.body)
         if not self.in_flight.try_enter(size_bytes):
             await self._enter(size_bytes, deadline)
         try:
             if queue is not None:
-                return await self._attempt(outgoing, queue, deadline.left_ms())
-            return await self.send_somewhere(outgoing, deadline)
+                return await self._send_to(outgoing, queue, deadline)
+            return await self.send_to_any_broker(outgoing, deadline)
         finally:
             self.in_flight.leave(size_bytes)
 
     async def send_oneway(
         self, outgoing: OutgoingMessage, deadline: Deadline, queue: MessageQueue | None = None
     ) -> None:
-        """Send, and do not ask what became of it; waits while the broker does not read.
+        """Send without waiting for a response; blocks while the broker does not read.
 
         Raises:
             NoRoute: No broker has the topic.
@@ -206,11 +163,11 @@ class Sender:
             self.in_flight.leave(size_bytes)
 
     async def route(self, topic: str, deadline: Deadline) -> PublishRoute:
-        """Where a topic can be written to.
+        """Return the route for writing to a topic.
 
         Raises:
             NoRoute: No broker has the topic.
-            ConnectFailed: No name server answers.
+            ConnectFailed: No name server responds.
             RequestTimeout: There was no time left.
         """
         known = self._client.routes.known_publish(topic)
@@ -218,12 +175,12 @@ class Sender:
             return known
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
-                return await self._client.routes.publish(topic)
+                return await self._client.routes.publish(topic, refresh=known is not None)
         except TimeoutError:
-            raise deadline.passed(f"asking for the route of {topic}") from None
+            raise deadline.passed(f"fetching the route of {topic}") from None
 
     async def close(self) -> None:
-        """Wait for the sends that are not done, then refresh no more routes."""
+        """Wait for the sends in flight, then stop refreshing routes."""
         await finish(self.in_flight.wait_idle, lambda: end_tasks(list(self._refreshing.values())))
 
     async def _enter(self, size_bytes: int, deadline: Deadline) -> None:
@@ -233,80 +190,126 @@ class Sender:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self.in_flight.enter(size_bytes)
         except TimeoutError:
-            raise deadline.passed("waiting for answers to other sends") from None
+            raise deadline.passed("waiting for responses to other sends") from None
 
-    async def send_somewhere(
-        self, outgoing: OutgoingMessage, deadline: Deadline, begun: Begun | None = None
+    async def send_to_any_broker(
+        self, outgoing: OutgoingMessage, deadline: Deadline, started: StartedAttempt | None = None
     ) -> SendResult:
-        """As :meth:`send` for any queue, by a caller who has entered ``in_flight`` already.
+        """As :meth:`send` for any queue, for a caller that has already entered ``in_flight``.
 
         Args:
-            outgoing: What.
-            deadline: Until when.
-            begun: An attempt that was made already.
+            outgoing: The message.
+            deadline: The deadline.
+            started: An attempt that was already made.
 
         Raises:
             ClientError: As :meth:`send`.
         """
         topic = outgoing.topic
-        options = self._options
-        attempts_left = 1 + options.retry_times
-        result: SendResult | None = None
-        failure: ClientError | None = None
-        brokers: list[str] = []
-        while attempts_left > 0:
-            attempts_left -= 1
-            if begun is not None:
-                queue, attempt = begun.queue, self._conclude(outgoing, begun)
-                begun = None
+        attempts = Attempts(self._options.retry_times, self._client.randomness)
+        while True:
+            if started is not None:
+                queue, attempt = started.queue, self._conclude(outgoing, started)
+                started = None
             else:
-                route = self._client.routes.known_publish(topic)
-                if route is None or not route.queues:
-                    try:
-                        route = await self.route(topic, deadline)
-                    except ClientError as error:
-                        failure = failure or error  # an attempt that failed says more
-                        break
-                after = brokers[-1] if brokers else None
-                queue = self.round.choose(topic, route.queues, after_broker=after)
-                left_ms = deadline.left_ms()
-                if left_ms < 1:
-                    failure = failure or deadline.passed("choosing a queue")
+                chosen = await self._next_queue(topic, deadline, attempts)
+                if chosen is None:
                     break
-                if attempts_left:
+                queue, left_ms = chosen, deadline.left_ms()
+                if not attempts.is_last:
                     left_ms = self.attempt_timeout_ms(left_ms)
                 attempt = self._attempt(outgoing, queue, left_ms)
-            brokers.append(queue.broker_name)
             try:
                 result = await attempt
-            except BrokerRefused as error:
-                failure = error
-                if error.response_code not in RETRY_RESPONSE_CODES:
-                    break
-            except (ConnectFailed, SendFailed, RequestTimeout, NoRoute) as error:
-                failure = error
+            except (BrokerRefused, ConnectFailed, SendFailed, RequestTimeout, NoRoute) as error:
+                is_over = not attempts.failed(queue.broker_name, error)
+                self._warn(topic, error)
+                self._refresh(topic)
             else:
-                if result.status is SendStatus.SEND_OK or not options.retry_another_broker:
+                if result.status is SendStatus.SEND_OK or not self._options.retry_another_broker:
                     return result
+                is_over = not attempts.stored(queue.broker_name, result)
+            if is_over:
+                break
+        if attempts.result is not None:
+            return attempts.result
+        raise attempts.error()
+
+    async def _next_queue(
+        self, topic: str, deadline: Deadline, attempts: Attempts
+    ) -> MessageQueue | None:
+        """Return the next attempt's queue, after a wait if needed; ``None`` if there is none."""
+        while True:
+            route = self._client.routes.known_publish(topic)
+            if route is None or not route.queues:
+                try:
+                    route = await self.route(topic, deadline)
+                except ClientError as error:
+                    if not attempts.is_waiting:
+                        attempts.failure = attempts.failure or error  # an attempt says more
+                        return None
+                    route = None
+            if route is not None:
+                queue = self.round.choose(topic, route.queues, after_broker=attempts.last_broker)
+                if not attempts.has_to_wait(queue.broker_name):
+                    break
+            if not await self._wait(attempts, deadline):
+                return None
+        if deadline.left_ms() < 1:
+            attempts.failure = attempts.failure or deadline.passed("choosing a queue")
+            return None
+        return queue
+
+    async def _send_to(
+        self, outgoing: OutgoingMessage, queue: MessageQueue, deadline: Deadline
+    ) -> SendResult:
+        """Send to one queue: once, not counting attempts that sent or stored nothing."""
+        attempts = Attempts(self._options.retry_times, self._client.randomness)
+        may_move = self._options.retry_times > 0
+        while True:
+            try:
+                return await self._attempt(outgoing, queue, deadline.left_ms())
+            except ConnectFailed as error:
+                is_over = not attempts.failed(queue.broker_name, error)
+                self._warn(outgoing.topic, error)
+                self._refresh(outgoing.topic)
+            except BrokerRefused as error:
+                if error.response_code != ResponseCode.NOT_LEADER_FOR_QUEUE or not may_move:
+                    raise
+                # The queue of a static topic has moved to another leader.
+                may_move = False
+                try:
+                    async with asyncio.timeout(deadline.left_ms() / 1000):
+                        await self._client.routes.refresh([outgoing.topic])
+                except TimeoutError:
+                    raise error from None
                 continue
-            log.warning("%s: an attempt failed: %s", topic, failure.message)
-            self._refresh(topic)
-        if result is not None:
-            return result
-        assert failure is not None
-        _say_attempts(failure, brokers)
-        raise failure
+            if is_over or not await self._wait(attempts, deadline):
+                raise attempts.error()
+
+    async def _wait(self, attempts: Attempts, deadline: Deadline) -> bool:
+        """Wait until brokers may be reachable again; returns whether there is time for it."""
+        left_ms = deadline.left_ms() - LAST_ATTEMPT_MS
+        if left_ms < 1:
+            return False
+        await asyncio.sleep(min(attempts.next_wait_ms(), left_ms) / 1000)
+        return True
+
+    def _warn(self, topic: str, error: ClientError) -> None:
+        more = self._log_limiter.allow("attempt")
+        if more is not None:
+            log.warning("%s: an attempt failed: %s%s", topic, error.message, more)
 
     def attempt_timeout_ms(self, left_ms: int) -> int:
-        """How long an attempt may take after which others may follow."""
+        """Return how long an attempt may take if others may follow."""
         limit_ms = self._options.attempt_timeout_ms
         return left_ms if limit_ms is None else min(left_ms, limit_ms)
 
-    async def _conclude(self, outgoing: OutgoingMessage, begun: Begun) -> SendResult:
-        """What came of an attempt that was made already."""
-        if isinstance(begun.outcome, ClientError):
-            raise begun.outcome
-        return self._result(begun.outcome, outgoing, begun.queue, begun.address)
+    async def _conclude(self, outgoing: OutgoingMessage, started: StartedAttempt) -> SendResult:
+        """Return the result of an attempt that was already made."""
+        if isinstance(started.outcome, ClientError):
+            raise started.outcome
+        return self._result(started.outcome, outgoing, started.queue, started.address)
 
     async def _attempt(
         self, outgoing: OutgoingMessage, queue: MessageQueue, timeout_ms: int
@@ -318,27 +321,14 @@ class Sender:
         context = self._before(outgoing, queue, address) if self._hooks else None
         started_ns = clock.monotonic_ns()
         try:
-            answer = None
-            filled = None
-            if context is None and self._templates is not None and not self._client.is_closed:
-                filled = self._templates.fill(outgoing, queue, name, born_ms=clock.now_ms())
-            if filled is not None:
-                answer = await self._client.remoting.invoke_template(
-                    address,
-                    outgoing.code,
-                    *filled,
-                    body=outgoing.body,
-                    timeout_ms=max(timeout_ms, 1),
-                )
-            if answer is None:
-                answer = await self._client.ask(
-                    address,
-                    outgoing.code,
-                    self._header(outgoing, queue, name, context),
-                    body=outgoing.body,
-                    timeout_ms=max(timeout_ms, 1),
-                    accept=_STATUS,
-                )
+            answer = await self._client.ask(
+                address,
+                outgoing.code,
+                self._header(outgoing, queue, name, context),
+                body=outgoing.body,
+                timeout_ms=max(timeout_ms, 1),
+                accept=_STATUS,
+            )
             result = self._result(answer, outgoing, queue, address)
         except BaseException as error:
             if isinstance(error, RoquetError) and self._faults is not None:
@@ -375,7 +365,7 @@ class Sender:
     # -------------------------------------------------------------------------------- parts
 
     def known_broker_of(self, queue: MessageQueue) -> tuple[str, str | None]:
-        """Name and address of the master that has a queue, as far as they are known."""
+        """Return the name and address of a queue's master, as far as they are known."""
         routes = self._client.routes
         name = routes.broker_name_of(queue)
         address = routes.broker_address(name, master_only=True)
@@ -384,7 +374,7 @@ class Sender:
         return name, address
 
     async def _broker_of(self, queue: MessageQueue, timeout_ms: int) -> tuple[str, str]:
-        """Name and address of the master that has a queue."""
+        """Return the name and address of a queue's master."""
         name, address = self.known_broker_of(queue)
         if address is None:
             with suppress(TimeoutError):
@@ -395,7 +385,7 @@ class Sender:
             raise NoRoute(
                 f"The broker {name} is not known",
                 detail=f"queue {queue.queue_id} of {queue.topic}",
-                hint="It may be down, or have no master; or the queue is not one of this cluster.",
+                hint="It may be down, or have no master; or the queue belongs to another cluster.",
             )
         return name, address
 
@@ -427,7 +417,7 @@ class Sender:
         if status is None:
             raise refused(answer, outgoing.code, address)
         fields = answer.ext_fields or {}
-        header = _read_quickly(fields) or decode_header(SendMessageResponseHeader, fields)
+        header = decode_header(SendMessageResponseHeader, fields)
         is_inner_batch = header.batch_unique_id is not None
         unique_id = (
             outgoing.properties[prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX]
@@ -471,7 +461,7 @@ class Sender:
         return context
 
     def _refresh(self, topic: str) -> None:
-        """Ask for the route again, beside the next attempt: it must not wait for name servers."""
+        """Refresh the route concurrently: the next attempt must not wait for name servers."""
         if topic not in self._refreshing:
             task = asyncio.get_running_loop().create_task(self._client.routes.refresh([topic]))
             self._refreshing[topic] = task
@@ -479,41 +469,11 @@ class Sender:
 
 
 def _changed_text(properties: Mapping[str, str]) -> str | None:
-    """Properties that hooks changed, as one string; ``None`` if they cannot be sent like that."""
+    """Encode the properties that hooks changed; ``None`` if they are invalid."""
     text = prop.properties_text(properties)
     count = len(properties)
     is_whole = text.count("\x01") == count and text.count("\x02") == count
     if is_whole and len(text.encode("utf-8", "replace")) <= prop.PROPERTIES_BYTES_MAX:
         return text
-    log.error("A hook made properties that cannot be sent; the message goes without its changes")
+    log.error("A hook set properties that cannot be sent; its changes are discarded")
     return None
-
-
-_PLAIN_ANSWER = frozenset(
-    {"msgId", "queueId", "queueOffset", "transactionId", prop.MSG_REGION, prop.TRACE_SWITCH}
-)
-
-
-def _read_quickly(fields: Mapping[str, str]) -> SendMessageResponseHeader | None:
-    """What most answers say; ``None`` for an answer that says more, less or something odd."""
-    if not fields.keys() <= _PLAIN_ANSWER:
-        return None
-    message_id, queue_id, offset = map(fields.get, ("msgId", "queueId", "queueOffset"))
-    if message_id is None or queue_id is None or offset is None:
-        return None
-    if not (
-        queue_id.isdecimal() and offset.isdecimal() and len(queue_id) < 10 and len(offset) < 19
-    ):
-        return None
-    return SendMessageResponseHeader(
-        msg_id=message_id,
-        queue_id=int(queue_id),
-        queue_offset=int(offset),
-        transaction_id=fields.get("transactionId"),
-    )
-
-
-def _say_attempts(error: ClientError, brokers: Sequence[str]) -> None:
-    if len(brokers) > 1:
-        attempts = f"{len(brokers)} attempts: {', '.join(brokers)}"
-        error.detail = f"{error.detail}; {attempts}" if error.detail else attempts

@@ -1,7 +1,7 @@
-"""Reading one queue, offset by offset, without belonging to a group of consumers.
+"""Reads one queue, offset by offset, without joining a consumer group.
 
-Owns :class:`SimplePull`. Nothing runs in the background but the client's own rounds; nobody shares
-queues with it, and brokers list it nowhere.
+Owns :class:`SimplePull`. Nothing runs in the background but the client's own periodic tasks; it
+takes part in no rebalancing, and brokers do not list it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SimplePull(Running["_Reader"]):
     """Reads one queue.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
         queue: The queue; its topic is without the client's namespace.
         group: The group that reads; brokers check its permission and keep what it commits.
@@ -35,7 +35,7 @@ class SimplePull(Running["_Reader"]):
 
     Raises:
         BadName: The topic or group cannot have this name.
-        BadExpression: The expression cannot be read.
+        BadExpression: The expression cannot be parsed.
         ConfigError: A setting cannot be used.
 
     Example:
@@ -62,10 +62,10 @@ class SimplePull(Running["_Reader"]):
         self.group = group
         self._expression = expression
 
-    # ----------------------------------------------------------------------- life and death
+    # ---------------------------------------------------------------------- start and close
 
     async def start(self) -> None:
-        """Begin. No broker is asked yet: a wrong address shows with the first pull.
+        """Start. No request is sent yet: a wrong address shows with the first pull.
 
         Raises:
             ConfigError: The client runs with other settings.
@@ -83,7 +83,7 @@ class SimplePull(Running["_Reader"]):
         return _Reader(client, self.queue, self.group, self._expression)
 
     async def close(self) -> None:
-        """Leave.
+        """Close the reader.
 
         Example:
             await reader.close()
@@ -100,20 +100,20 @@ class SimplePull(Running["_Reader"]):
         max_bytes: int = PULL_BYTES_MAX,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Messages from an offset on.
+        """Pull messages from an offset on.
 
         Args:
             queue_offset: The first offset.
-            max_messages: How many at most; a broker may give fewer.
-            max_bytes: How many bytes at most; brokers of version 4 do not look at it.
+            max_messages: How many at most; a broker may return fewer.
+            max_bytes: How many bytes at most; brokers of version 4 ignore it.
             wait_ms: How long the broker may wait for a message if there is none.
 
         Raises:
             ClientClosed: The reader is not started, or closed.
             ConfigError: A number cannot be used.
             NoRoute: No broker has the queue.
-            ClientError: The broker did not answer, or refused.
-            ProtocolError: The answer cannot be read.
+            ClientError: The broker did not respond, or refused.
+            ProtocolError: The response cannot be decoded.
 
         Example:
             found = await reader.pull(0, max_messages=10, wait_ms=100)
@@ -127,7 +127,7 @@ class SimplePull(Running["_Reader"]):
         ):
             if value < least:
                 raise ConfigError(f"{name} is {value}", hint=f"It must be {least} or more.")
-        reader = self._parts
+        reader = self._started
         found = await reader.api.pull(
             reader.queue,
             queue_offset,
@@ -144,19 +144,19 @@ class SimplePull(Running["_Reader"]):
     async def read(
         self, start_offset: int, end_offset: int, *, batch: int = 32, skip_lost: bool = False
     ) -> AsyncIterator[ReceivedMessage]:
-        """All wanted messages of a part of the queue, in order; never fewer in silence.
+        """Yield all matching messages of an offset range, in order; never skips any silently.
 
         Args:
             start_offset: The first offset.
-            end_offset: The offset behind the last one.
+            end_offset: The offset after the last one.
             batch: How many messages to pull at a time.
-            skip_lost: Whether to go on behind messages that the broker has removed.
+            skip_lost: Whether to skip messages that the broker has removed.
 
         Raises:
             OffsetOutOfRange: The broker has removed some of the messages, or does not have all of
                 them yet.
-            ClientError: The broker did not answer, or refused.
-            ProtocolError: An answer cannot be read.
+            ClientError: The broker did not respond, or refused.
+            ProtocolError: A response cannot be decoded.
 
         Example:
             async for message in reader.read(0, await reader.max_offset()):
@@ -176,8 +176,8 @@ class SimplePull(Running["_Reader"]):
 
     def _lost_some(self, found: PullResult) -> bool:
         if found.status is PullStatus.NO_MATCHED_MESSAGE:
-            # With no filter, a broker passes over only what it is removing.
-            return self._parts.subscription.sub_string == SUBSCRIBE_ALL
+            # Without a filter, a broker skips only messages that it is removing.
+            return self._started.subscription.sub_string == SUBSCRIBE_ALL
         return found.status is PullStatus.OFFSET_ILLEGAL
 
     def _out_of_range(
@@ -186,7 +186,7 @@ class SimplePull(Running["_Reader"]):
         queue = self.queue
         return OffsetOutOfRange(
             f"Queue {queue.queue_id} of {queue.topic} on {queue.broker_name} lacks messages: {why}",
-            detail=f"offsets {start_offset} to {end_offset - 1} are wanted; "
+            detail=f"offsets {start_offset} to {end_offset - 1} were requested; "
             f"the queue has {found.min_offset} to {found.max_offset - 1}",
             hint="Read from min_offset to max_offset, or with skip_lost.",
         )
@@ -194,51 +194,51 @@ class SimplePull(Running["_Reader"]):
     # ------------------------------------------------------------------------------- offsets
 
     async def min_offset(self) -> int:
-        """The offset of the first message that is still there.
+        """Return the offset of the first message that still exists.
 
         Example:
             first = await reader.min_offset()
         """
-        return await self._parts.api.min_offset(self._parts.queue)
+        return await self._started.api.min_offset(self._started.queue)
 
     async def max_offset(self) -> int:
-        """The offset that the next message will get.
+        """Return the offset that the next message will get.
 
         Example:
             count = await reader.max_offset() - await reader.min_offset()
         """
-        return await self._parts.api.max_offset(self._parts.queue)
+        return await self._started.api.max_offset(self._started.queue)
 
     async def offset_at(self, timestamp_ms: int) -> int:
-        """The offset of the first message stored at a time or after it.
+        """Return the offset of the first message stored at or after a time.
 
         Example:
             midnight_ms = 1_767_222_000_000
             first = await reader.offset_at(midnight_ms)
         """
-        return await self._parts.api.search_offset(self._parts.queue, timestamp_ms)
+        return await self._started.api.search_offset(self._started.queue, timestamp_ms)
 
     async def committed(self) -> int | None:
-        """How far the group is; ``None`` if that is not known.
+        """Return the group's offset; ``None`` if it is not known.
 
         Example:
             await reader.commit(1)
             assert await reader.committed() == 1
         """
-        return await self._parts.api.query_offset(self._parts.queue)
+        return await self._started.api.query_offset(self._started.queue)
 
     async def commit(self, queue_offset: int) -> None:
-        """Have the broker keep how far the group is: the next offset to read.
+        """Commit the group's offset: the next one to read.
 
         Example:
             found = await reader.pull(0)
             await reader.commit(found.next_offset)
         """
-        await self._parts.api.update_offset(self._parts.queue, queue_offset)
+        await self._started.api.update_offset(self._started.queue, queue_offset)
 
 
 class _Reader:
-    """What a reader has while it runs; names are those of the wire."""
+    """The state of a running reader; names are those on the wire."""
 
     def __init__(
         self, client: ClientInstance, queue: MessageQueue, group: str, expression: Expression
@@ -251,5 +251,5 @@ class _Reader:
         )
 
     async def close(self) -> None:
-        """Leave."""
+        """Leave the client instance."""
         await self.client.close()

@@ -1,9 +1,9 @@
-r"""Traces of messages, told to a topic of the broker in upstream's text form.
+r"""Message traces, sent to a topic of the broker in upstream's text form.
 
-Owns the text, the hooks that make it, and :class:`TraceDispatcher`, which sends it.
+Owns the text format, the hooks that write it, and :class:`TraceDispatcher`, which sends it.
 
-A trace message holds records, each of fields with ``0x01`` between and ``0x02`` at its end; its
-keys are the ids and keys of the messages that it tells of:
+A trace message contains records, with fields separated by ``0x01`` and ``0x02`` at the end; its
+keys are the ids and keys of the traced messages:
 
 ============== ===================================================================================
 first field    the others
@@ -16,7 +16,7 @@ EndTransaction time, region, group, topic, message id, tags, keys, broker, kind,
                state, whether the broker asked
 ============== ===================================================================================
 
-What is not there is written as ``null``.
+A missing value is written as ``null``.
 
 Invariant: tracing never holds up or fails what it traces; traces that come faster than they can be
 sent are dropped, counted and logged.
@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from roquet.client.deadline import Deadline
 from roquet.client.hooks import (
     ConsumeContext,
     ConsumeHook,
@@ -42,7 +43,7 @@ from roquet.client.instance import ClientInstance
 from roquet.client.message import Message, ReceivedMessage, SendStatus
 from roquet.client.outgoing_message import OutgoingMessages
 from roquet.client.producer_options import ProducerOptions
-from roquet.client.sender import DEFAULT_REGION, Deadline, Sender
+from roquet.client.sender import DEFAULT_REGION, Sender
 from roquet.errors import RoquetError
 from roquet.model import properties as prop
 from roquet.model.topic import TRACE_TOPIC
@@ -65,7 +66,7 @@ class TraceRecord(NamedTuple):
 
     Attributes:
         topic: The topic of the messages; records of one topic share a message.
-        keys: By what it can be found.
+        keys: The keys by which it can be found.
         text: The records.
     """
 
@@ -81,7 +82,7 @@ class TraceDispatcher:
         client: The connections.
         group: The group that is traced.
         kind: ``PRODUCE`` or ``CONSUME``.
-        topic: Where traces go.
+        topic: The trace topic.
 
     Attributes:
         dropped: How many records were dropped.
@@ -112,7 +113,7 @@ class TraceDispatcher:
 
     @property
     def clock_ms(self) -> int:
-        """Now.
+        """The current time.
 
         Example:
             assert dispatcher.clock_ms > 0
@@ -120,7 +121,7 @@ class TraceDispatcher:
         return self._client.clock.now_ms()
 
     def request_id(self) -> str:
-        """An id that pairs what is told before and after consumption.
+        """Return an id that pairs the records before and after consumption.
 
         Example:
             assert dispatcher.request_id() != dispatcher.request_id()
@@ -128,7 +129,7 @@ class TraceDispatcher:
         return self._client.unique_ids.make()
 
     def append(self, record: TraceRecord) -> None:
-        """Have a record sent, soon.
+        """Queue a record for sending.
 
         Example:
             from roquet.client.trace import TraceRecord
@@ -148,7 +149,7 @@ class TraceDispatcher:
             self._timer = loop.call_later(FLUSH_INTERVAL_MS / 1000, self._begin)
 
     async def flush(self) -> None:
-        """Send all that waits, and wait until it is done.
+        """Send all waiting records, and wait until that is done.
 
         Example:
             await dispatcher.flush()
@@ -158,7 +159,7 @@ class TraceDispatcher:
             await asyncio.wait([self._flushing])
 
     async def close(self) -> None:
-        """Send all that waits, as far as the time of one send allows.
+        """Send all waiting records, as far as the timeout of one send allows.
 
         Example:
             await dispatcher.close()
@@ -208,13 +209,13 @@ class TraceDispatcher:
 def traced_consumption(
     client: ClientInstance, group: str, hooks: Sequence[ConsumeHook], topic: str | None
 ) -> tuple[tuple[ConsumeHook, ...], TraceDispatcher | None]:
-    """The hooks of a consumer, with one more that traces, and who sends what that tells.
+    """Return the hooks of a consumer plus one that traces, and the dispatcher of the traces.
 
     Args:
         client: The connections.
         group: The consumer's group, without the namespace.
         hooks: The user's hooks.
-        topic: Where traces go; ``None`` traces nothing.
+        topic: The trace topic; ``None`` turns tracing off.
     """
     if topic is None:
         return tuple(hooks), None
@@ -223,10 +224,10 @@ def traced_consumption(
 
 
 class TraceSendHook(SendHook):
-    """Tells of every message that was sent, and of every end of a transaction.
+    """Traces every sent message, and every end of a transaction.
 
     Args:
-        dispatcher: Who sends it.
+        dispatcher: Sends the traces.
 
     Example:
         producer = Producer(namesrv, group="traced", hooks=[TraceSendHook(dispatcher)])
@@ -236,7 +237,7 @@ class TraceSendHook(SendHook):
         self._dispatcher = dispatcher
 
     def after_send(self, context: SendContext) -> None:
-        """Tell of a message that is stored."""
+        """Trace a stored message."""
         result = context.result
         topic = context.queue.topic
         if result is None or not result.trace_on or topic == self._dispatcher.topic:
@@ -264,7 +265,7 @@ class TraceSendHook(SendHook):
         self._dispatcher.append(TraceRecord(topic, _keys_of(result.message_id, keys), text))
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Tell of the end of a transaction.
+        """Trace the end of a transaction.
 
         Example:
             hook = TraceSendHook(dispatcher)
@@ -290,10 +291,10 @@ class TraceSendHook(SendHook):
 
 
 class TraceConsumeHook(ConsumeHook):
-    """Tells of every call of a consumer's handler.
+    """Traces every call of a consumer's handler.
 
     Args:
-        dispatcher: Who sends it.
+        dispatcher: Sends the traces.
 
     Example:
         hook = TraceConsumeHook(dispatcher)
@@ -304,7 +305,7 @@ class TraceConsumeHook(ConsumeHook):
         self._dispatcher = dispatcher
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Tell which messages the handler gets."""
+        """Trace which messages the handler gets."""
         # Traces of traces would never end.
         traced = [
             each
@@ -333,7 +334,7 @@ class TraceConsumeHook(ConsumeHook):
         self._dispatcher.append(TraceRecord(traced[0].topic, _keys_of_all(traced), text))
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """Tell how the handler ended."""
+        """Trace the outcome of the handler."""
         note = context.notes.pop(_NOTE, None)
         if not isinstance(note, tuple):
             return
@@ -378,7 +379,7 @@ def _keys_of_all(messages: Iterable[ReceivedMessage]) -> tuple[str, ...]:
 
 
 def _messages(topic: str, records: Iterable[TraceRecord]) -> Iterable[Message]:
-    """Messages that are not much longer than they may be, nor their keys."""
+    """Build trace messages with bodies and keys of limited length."""
     keys: dict[str, None] = {}
     text = ""
     for record in records:

@@ -1,6 +1,6 @@
-"""Transactions: a message that consumers see only when the sender's own work is done.
+"""Transactions: a message becomes visible to consumers only once the sender's local work is done.
 
-Owns the order of things, which is that of Apache RocketMQ's client:
+Owns the order of the steps, which is that of Apache RocketMQ's client:
 
 .. code-block:: text
 
@@ -11,10 +11,11 @@ Owns the order of things, which is that of Apache RocketMQ's client:
 
 Invariants:
 
-* What the sender's work says is told; an exception of it means that nothing is known, and the
-  broker asks later. A half message that is stored less safely than configured is rolled back, and
-  the work is not done.
-* At most :data:`CHECKS_MAX` questions of brokers are worked on; more are left to be asked again.
+* The state that the sender's work returns is sent to the broker. If the work raises, the message is
+  rolled back and the caller gets the exception; if its outcome is unknown, it returns ``UNKNOWN``,
+  and the broker checks later. A half message that is stored less safely than configured is rolled
+  back, and the work is not done.
+* At most :data:`CHECKS_MAX` checks run at once; brokers will repeat the others.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ CHECK_END_TIMEOUT_MS = 3_000
 
 
 class TransactionState(Enum):
-    """What became of the sender's own work; the values are upstream's names.
+    """The state of the sender's local work; the values are upstream's names.
 
     Example:
         assert TransactionState("COMMIT_MESSAGE") is TransactionState.COMMIT
@@ -80,12 +81,12 @@ _BITS = {
 ExecuteTransaction: TypeAlias = Callable[
     [Message, str], TransactionState | Awaitable[TransactionState]
 ]
-"""Does the sender's own work: gets the message and the id of the transaction."""
+"""Does the sender's local work, given the message and the transaction id."""
 
 CheckTransaction: TypeAlias = Callable[
     [ReceivedMessage], TransactionState | Awaitable[TransactionState]
 ]
-"""Says what became of the work: gets the half message."""
+"""Returns the state of the work, given the half message."""
 
 
 class TransactionListener(Protocol):
@@ -110,7 +111,7 @@ class TransactionListener(Protocol):
     def execute(
         self, message: Message, transaction_id: str
     ) -> TransactionState | Awaitable[TransactionState]:
-        """Do the sender's own work, after the half message is stored.
+        """Do the sender's local work, after the half message is stored.
 
         Example:
             state = listener.execute(Message("Orders", b"paid"), "7F00000100002A9F0000000000000001")
@@ -119,7 +120,7 @@ class TransactionListener(Protocol):
         ...
 
     def check(self, message: ReceivedMessage) -> TransactionState | Awaitable[TransactionState]:
-        """Say what became of the work of a half message, maybe of an earlier process.
+        """Return the state of the work for a half message, maybe from an earlier process.
 
         Example:
             assert listener.check(received) is TransactionState.COMMIT
@@ -128,23 +129,20 @@ class TransactionListener(Protocol):
 
 
 class TransactionResult(Struct, frozen=True, kw_only=True):
-    """What became of a transaction.
+    """The result of a transaction.
 
     Attributes:
-        send_result: Where the half message is stored.
-        state: What the broker was told.
-        error: What the sender's work raised; then the state is unknown, and the broker will ask.
-        is_told: Whether telling the broker went well; if not, it will ask.
+        send_result: The result of sending the half message.
+        state: The state sent to the broker.
+        is_told: Whether the state could be sent to the broker; if not, the broker will check.
 
     Example:
         result = await transaction_producer.send_transaction(Message("Orders", b"paid"))
         assert result.is_told
-        assert result.error is None
     """
 
     send_result: SendResult
     state: TransactionState
-    error: Exception | None = None
     is_told: bool = True
 
 
@@ -154,8 +152,8 @@ class Transactions:
     Args:
         client: The connections.
         group: The producer's group on the wire.
-        check: Says what became of the work; ``None`` if nobody can say.
-        hooks: Those that are an :class:`EndTransactionHook` too see the ends.
+        check: Returns the state of the work; ``None`` without transactions.
+        hooks: Each that is also an :class:`EndTransactionHook` sees the end of transactions.
     """
 
     def __init__(
@@ -172,21 +170,21 @@ class Transactions:
         self._checks: set[asyncio.Task[None]] = set()
 
     def half(self, message: Message) -> Message:
-        """The half message of a message.
+        """Return the half message of a message.
 
         Raises:
-            BadMessage: It is to be delivered later, which a transaction cannot do.
-            ConfigError: The producer has nobody who can say what became of its work.
+            BadMessage: It is delayed, which a transaction does not support.
+            ConfigError: The producer has no check.
         """
         if self._check is None:
             raise ConfigError(
-                "This producer has no check of transactions",
-                detail="a broker asks it after every transaction whose end was lost",
+                "This producer has no transaction check",
+                detail="a broker calls it for every transaction whose end was lost",
                 hint="Give Producer(check=...), or use a TransactionProducer.",
             )
         if is_delayed(message):
             raise BadMessage(
-                "A message of a transaction cannot be delivered later",
+                "A transactional message cannot be delayed",
                 hint="Leave out delay_level, delay_ms and deliver_at_ms.",
             )
         system = dict(message.system_properties or {})
@@ -197,16 +195,25 @@ class Transactions:
     async def run(
         self, message: Message, sent: SendResult, execute: ExecuteTransaction, timeout_ms: int
     ) -> TransactionResult:
-        """Do the sender's work for a half message that is stored, and tell the broker."""
-        state, error = TransactionState.ROLLBACK, None
+        """Do the sender's work for a stored half message, and send the state to the broker.
+
+        Raises:
+            Exception: The exception of the work, after the message was rolled back.
+            BadMessage: The work returned no state, so the broker will check.
+        """
+        state = TransactionState.ROLLBACK
         if sent.status is SendStatus.SEND_OK:
             try:
-                state = await _state_of(execute(message, sent.transaction_id or sent.message_id))
-            except Exception as raised:
-                log.exception("The work of the transaction %s failed", sent.message_id)
-                state, error = TransactionState.UNKNOWN, raised
+                answer = execute(message, sent.transaction_id or sent.message_id)
+                state = _checked_state(await answer if inspect.isawaitable(answer) else answer)
+            except _NoState:
+                await self._end_sent(message, sent, TransactionState.UNKNOWN, timeout_ms)
+                raise
+            except Exception:
+                await self._end_sent(message, sent, TransactionState.ROLLBACK, timeout_ms)
+                raise
         is_told = await self._end_sent(message, sent, state, timeout_ms)
-        return TransactionResult(send_result=sent, state=state, error=error, is_told=is_told)
+        return TransactionResult(send_result=sent, state=state, is_told=is_told)
 
     def answer_check(
         self,
@@ -214,11 +221,11 @@ class Transactions:
         header: CheckTransactionStateRequestHeader,
         broker_address: str,
     ) -> None:
-        """Have a broker's question answered, soon."""
+        """Start a check for a broker, in the background."""
         if self._check is None:
-            log.warning("%s asks after a transaction of %s", broker_address, self._group)
+            log.warning("%s asks about a transaction of %s", broker_address, self._group)
         elif len(self._checks) >= CHECKS_MAX:
-            log.warning("%s asks after too many transactions at once", broker_address)
+            log.warning("%s asks about too many transactions at once", broker_address)
         else:
             work = self._answer_check(self._check, message, header, broker_address)
             task = asyncio.get_running_loop().create_task(work)
@@ -226,7 +233,7 @@ class Transactions:
             task.add_done_callback(self._checks.discard)
 
     async def close(self) -> None:
-        """Answer no more; brokers will ask other producers of the group."""
+        """Stop checking; brokers will ask other producers of the group."""
         await end_tasks(list(self._checks))
 
     async def _answer_check(
@@ -237,7 +244,8 @@ class Transactions:
         broker_address: str,
     ) -> None:
         try:
-            state = await _state_of(check(message))
+            answer = check(message)
+            state = _checked_state(await answer if inspect.isawaitable(answer) else answer)
         except Exception:
             log.exception("The check of the transaction %s failed", message.message_id)
             state = TransactionState.UNKNOWN
@@ -275,7 +283,7 @@ class Transactions:
         name = routes.broker_name_of(queue)
         address = routes.broker_address(name, master_only=True)
         if address is None:
-            log.warning("The end of %s cannot be told: %s is gone", sent.message_id, name)
+            log.warning("The end of %s cannot be reported: %s is gone", sent.message_id, name)
             return False
         end = EndTransactionRequestHeader(
             topic=queue.topic,
@@ -316,12 +324,12 @@ class Transactions:
                 address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms
             )
         except RoquetError as error:
-            log.warning("The end of %s was not told: %s", header.msg_id, error.message)
+            log.warning("The end of %s was not reported: %s", header.msg_id, error.message)
             return False
         return True
 
     def _dialled(self, broker_address: str, broker_name: str | None) -> str:
-        """The address by which routes know a broker, whose certificate may name only that."""
+        """Return the broker's address in routes, since its certificate may name only that one."""
         routes = self._client.routes
         if broker_name is None:
             return broker_address
@@ -331,14 +339,15 @@ class Transactions:
         return routes.broker_address(broker_name, master_only=True) or broker_address
 
 
-async def _state_of(
-    answer: TransactionState | Awaitable[TransactionState],
-) -> TransactionState:
-    state: object = await answer if inspect.isawaitable(answer) else answer
+class _NoState(BadMessage):
+    """The work or the check of a transaction returned something other than a state."""
+
+
+def _checked_state(state: object) -> TransactionState:
     if state is None:
         return TransactionState.UNKNOWN
     if not isinstance(state, TransactionState):
-        raise BadMessage(
-            "The work of a transaction gives a TransactionState", detail=f"found {state!r}"
+        raise _NoState(
+            "The work of a transaction must return a TransactionState", detail=f"found {state!r}"
         )
     return state

@@ -24,7 +24,7 @@ class TransactionProducer(Producer):
     Args:
         client: As of :class:`Producer`.
         group: As of :class:`Producer`.
-        listener: Does the work of transactions, and says what became of it.
+        listener: Does the work of transactions, and returns its state when checked.
         hooks: As of :class:`Producer`.
         settings: As of :class:`Producer`.
 

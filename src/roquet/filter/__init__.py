@@ -1,4 +1,4 @@
-"""Which messages a consumer wants: by tags, or by SQL92 expressions over properties.
+"""Message filters: by tags, or by SQL92 expressions over properties.
 
 May import ``roquet.model`` only.
 """

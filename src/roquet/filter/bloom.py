@@ -1,8 +1,8 @@
-"""The bloom filter by which a queue's extension tells which groups may want a message.
+"""The bloom filter in extended queue entries, which tells which groups may want a message.
 
 Owns upstream's choice of bits: a group's name is hashed once by Murmur3 (128 bits, of which the
-first 64 count), and its two 32-bit halves are combined to as many positions as there are hash
-functions. The bits are written to disk with each message, so they must be upstream's exactly.
+first 64 count), and its two 32-bit halves are combined into one position per hash function. The
+bits are written to disk with each message, so they must be upstream's exactly.
 
 Layout of the bits: bit ``n`` is bit ``n % 8``, counted from the lowest, of byte ``n // 8``.
 
@@ -34,8 +34,8 @@ class BloomFilterData(Struct, frozen=True, rename="camel"):
     """The bits of one group, as ``consumerFilter.json`` keeps them.
 
     Attributes:
-        bit_pos: Which bits.
-        bit_num: Of how many.
+        bit_pos: The positions of the bits.
+        bit_num: How many bits the filter has.
     """
 
     bit_pos: tuple[int, ...] | None = None
@@ -43,7 +43,7 @@ class BloomFilterData(Struct, frozen=True, rename="camel"):
 
 
 class BitsArray:
-    r"""Bits that are addressed one by one.
+    r"""An array of single bits.
 
     Args:
         data: The bytes that hold them; they are copied.
@@ -63,7 +63,7 @@ class BitsArray:
 
     @classmethod
     def of_length(cls, bit_length: int) -> BitsArray:
-        """That many bits, none of them set."""
+        """An array of ``bit_length`` bits, none of them set."""
         bits = cls(bytes((bit_length + 7) // 8))
         bits.bit_length = bit_length
         return bits
@@ -82,25 +82,25 @@ class BitsArray:
         self._bytes[position >> 3] |= 1 << (position & 7)
 
     def add(self, data: BloomFilterData) -> None:
-        """Set the bits of a name, which are out of as many."""
+        """Set the bits of a name, made for an array of this length."""
         assert data.bit_num == self.bit_length
         for position in data.bit_pos or ():
             self.set(position)
 
 
 class BloomFilter:
-    """Chooses bits for names, and tells whether those of a name are set.
+    """Chooses bits for names, and checks whether those of a name are set.
 
     Args:
-        error_percent: How many of a hundred names that were not added may seem to have been.
-        expected_count: How many names are added at most for that to hold.
+        error_percent: The false positive rate in percent.
+        expected_count: Up to how many names that rate holds.
 
     Attributes:
         hash_count: Bits for each name.
         bit_count: Bits altogether, a multiple of eight.
 
     Raises:
-        ConfigError: There is no such filter.
+        ConfigError: The arguments are out of range.
 
     Example:
         >>> bloom = BloomFilter(error_percent=20, expected_count=32)
@@ -134,24 +134,24 @@ class BloomFilter:
         self.bit_count = (bits + 7) // 8 * 8
 
     def positions(self, name: str) -> tuple[int, ...]:
-        """The bits of a name; the same one may come twice."""
+        """The bits of a name; a bit may occur twice."""
         hash64 = murmur3_first_half(name.encode("utf-8", "replace"))
         low, high = hash64 & _UINT32_MAX, hash64 >> 32
         found = []
         for index in range(1, self.hash_count + 1):
             combined = low + index * high & _UINT32_MAX
-            # As a signed number it would be negative; upstream then flips all bits.
+            # If it is negative as a signed number, upstream flips all bits.
             if combined >> 31:
                 combined ^= _UINT32_MAX
             found.append(combined % self.bit_count)
         return tuple(found)
 
     def generate(self, name: str) -> BloomFilterData:
-        """The bits of a name, to be kept."""
+        """The bits of a name, in the form that is stored."""
         return BloomFilterData(bit_pos=self.positions(name), bit_num=self.bit_count)
 
     def is_valid(self, data: BloomFilterData | None) -> bool:
-        """Whether bits that were kept are bits of this filter; those of other settings are not."""
+        """Whether stored bits belong to a filter with these settings."""
         return (
             data is not None
             and data.bit_num == self.bit_count

@@ -1,8 +1,7 @@
-"""The SQL92 filters of groups: as they are kept, and as they judge messages.
+"""The SQL92 filters of groups: how they are stored, and how they are evaluated.
 
-Owns the members of ``consumerFilter.json``, and the bit map in which the filters of a topic say
-whether they may want a message. A broker makes it when it dispatches the message; a rebuild makes
-it again.
+Owns the members of ``consumerFilter.json``, and the bitmap that says which filters of a topic may
+match a message. A broker computes it when it dispatches the message, and a rebuild recomputes it.
 
 Follows upstream's ConsumerFilterData and CommitLogDispatcherCalcBitMap.
 """
@@ -29,15 +28,15 @@ __all__ = [
 ]
 
 BITMAP_CHARACTERS_MAX: Final = 16 << 10
-"""Characters of a topic's expressions up to which each new message is judged for them all."""
+"""Up to this total length of a topic's expressions, new messages get a bitmap."""
 
 
 class ConsumerFilterData(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A filter, as the file has it.
+    """A filter as stored in the file.
 
     Attributes:
         born_time_ms: When it was registered with this expression.
-        dead_time_ms: When its last client went away, if that is later than it was born.
+        dead_time_ms: When its last client left, if that is later than ``born_time_ms``.
         client_version: The version of the subscription it came from.
     """
 
@@ -52,7 +51,7 @@ class ConsumerFilterData(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody uses it."""
+        """Whether no client uses it."""
         return self.dead_time_ms >= self.born_time_ms
 
 
@@ -64,18 +63,18 @@ class TopicFilters(Struct, kw_only=True, rename="camel"):
 
 
 class ConsumerFilters(Struct, kw_only=True, rename="camel"):
-    """What the file holds."""
+    """The content of the file."""
 
     filter_data_by_topic: dict[str, TopicFilters] = field(default_factory=dict)
 
 
 class ConsumerFilter(NamedTuple):
-    """A filter that can be used.
+    """A filter with its compiled expression.
 
     Attributes:
-        data: What is kept of it.
+        data: The stored part.
         expression: Its expression, compiled.
-        judged_from_ms: Bit maps of messages that were stored later speak for it.
+        judged_from_ms: Bitmaps of messages stored after this include the filter.
     """
 
     data: ConsumerFilterData
@@ -84,11 +83,11 @@ class ConsumerFilter(NamedTuple):
 
 
 def compile_expression(kind: str, text: str) -> Sql92Expression:
-    """Read an expression that is not one of tags.
+    """Compile an expression of a type other than TAG.
 
     Raises:
-        ProtocolError: There is no such type of expressions.
-        Sql92Error: The expression is refused; the message is what clients are told.
+        ProtocolError: The expression type is unknown.
+        Sql92Error: The expression is invalid; clients get the message.
     """
     if kind != EXPRESSION_TYPE_SQL92:
         raise ProtocolError(
@@ -102,18 +101,17 @@ def compile_expression(kind: str, text: str) -> Sql92Expression:
 def filter_bitmap(
     filters: Collection[ConsumerFilter], bit_count: int, properties: Mapping[str, str]
 ) -> bytes | None:
-    """What the filters of a topic say of a message.
+    """Evaluate the filters of a topic for a message.
 
-    The dead are judged for too: their consumers may come back.
+    Dead filters are included: their consumers may come back.
 
     Args:
-        filters: Those of the topic; their bits are out of ``bit_count``.
+        filters: The topic's filters; made for ``bit_count`` bits.
         bit_count: How many bits there are.
-        properties: Those of the message.
+        properties: The properties of the message.
 
     Returns:
-        The bit map; ``None`` if nobody filters the topic, or so many do that it would hold up
-        whoever sends.
+        The bitmap; ``None`` if there are no filters, or so many that senders would have to wait.
     """
     if not filters or sum(len(each.data.expression) for each in filters) > BITMAP_CHARACTERS_MAX:
         return None

@@ -1,9 +1,9 @@
 """Filters by tags.
 
 Owns the grammar of a tag expression and the test of a queue entry against it. An expression is
-``*`` or nothing for every message, or tags with ``||`` between. A queue entry holds the Java hash
-of a message's tags and not the tags, so a filter may let through what another tag with the same
-hash has; consumers compare the tags themselves once more.
+``*`` or nothing for every message, or tags separated by ``||``. A queue entry holds the Java hash
+of a message's tags and not the tags, so a filter may pass another tag with the same hash; consumers
+compare the tags themselves again.
 
 Follows upstream's FilterAPI, ExpressionType and, for tags, ExpressionMessageFilter.
 """
@@ -21,14 +21,14 @@ from roquet.model.subscription import EXPRESSION_TYPE_TAG, SUBSCRIBE_ALL, Subscr
 __all__ = ["QueueFilter", "build_subscription", "is_tag_type", "tag_filter"]
 
 QueueFilter: TypeAlias = Callable[[int, object], bool]
-"""Tells by a queue entry's tags code, and its ext unit if it has one, whether it is wanted."""
+"""Whether a queue entry matches, by its tags code, and its ext unit if it has one."""
 
 _SEPARATOR = "||"
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What ``String.trim`` takes away."""
+"""What ``String.trim`` removes."""
 
 _CACHED_CHARACTERS_MAX = 256
-"""Longer expressions are read each time: whoever sends them must not fill our memory."""
+"""Longer expressions are not cached, so that clients cannot fill our memory with them."""
 
 
 class _Tags(NamedTuple):
@@ -37,17 +37,17 @@ class _Tags(NamedTuple):
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether an expression of that type is one of tags."""
+    """Whether the expression type is TAG."""
     return not expression_type or expression_type == EXPRESSION_TYPE_TAG
 
 
 def build_subscription(
     topic: str, expression: str | None, expression_type: str | None = None
 ) -> SubscriptionData:
-    """Read an expression; one that is not of tags is taken as it is.
+    """Parse an expression; one of another type than TAG is kept as it is.
 
     Raises:
-        ProtocolError: There is no expression where one is needed, or it has separators only.
+        ProtocolError: The expression is missing, or has separators only.
 
     Example:
         >>> found = build_subscription("Orders", "paid || sent")
@@ -75,9 +75,9 @@ def build_subscription(
 
 
 def tag_filter(subscription: SubscriptionData) -> QueueFilter | None:
-    """What tells wanted queue entries from others; ``None`` when all are wanted.
+    """A function that matches queue entries; ``None`` if all match.
 
-    The type of the expression must be that of tags.
+    The expression type must be TAG.
     """
     if subscription.class_filter_mode or subscription.sub_string == SUBSCRIBE_ALL:
         return None
@@ -93,12 +93,12 @@ def tag_filter(subscription: SubscriptionData) -> QueueFilter | None:
 def _parse(expression: str) -> _Tags:
     parts = expression.split(_SEPARATOR)
     if not any(parts):
-        # Java's split drops empty parts at the end, and here leaves nothing at all.
+        # Java's split drops trailing empty parts, which here leaves nothing at all.
         raise ProtocolError(
             "subString split error",
             code="bad_tag_expression",
             detail=f"{expression[:40]!r} has separators only",
-            hint="Write tags with || between, or * for all messages.",
+            hint="Separate tags with ||, or write * for all messages.",
         )
     names = dict.fromkeys(tag for part in parts if (tag := part.strip(_JAVA_BLANKS)))
     return _Tags(tuple(names), tuple(dict.fromkeys(map(java_hash, names))))

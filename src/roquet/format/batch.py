@@ -1,17 +1,7 @@
 """The body of a batch send.
 
-Owns the layout, repeated once a message; big-endian:
-
-==== ================= =======
-#    field             bytes
-==== ================= =======
-1    totalSize         4
-2    magic             4, unused
-3    bodyCRC           4, unused
-4    flag              4
-5    bodyLength, body  4 + n
-6    propsLength, props 2 + n
-==== ================= =======
+Owns the layout, repeated for each message: the fields of :data:`ENTRY`, the body, a two-byte
+length, and the properties.
 """
 
 from __future__ import annotations
@@ -21,10 +11,17 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from roquet.errors import ProtocolError
+from roquet.format.layout import Field, Layout
 
-_HEAD = struct.Struct(">iiiii")
+ENTRY = Layout(
+    Field("totalSize", "i"),
+    Field("magic", "i", "unused"),
+    Field("bodyCRC", "i", "unused"),
+    Field("flag", "i"),
+    Field("bodyLength", "i"),
+)
 _PROPERTIES_LENGTH = struct.Struct(">h")
-ENTRY_BYTES_MIN = _HEAD.size + _PROPERTIES_LENGTH.size
+BATCH_ENTRY_BYTES_MIN = ENTRY.bytes + _PROPERTIES_LENGTH.size
 
 
 class BatchEntry(NamedTuple):
@@ -39,9 +36,9 @@ def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """The body of a batch of (flag, body, properties)."""
     parts: list[bytes] = []
     for flag, body, properties in entries:
-        size = ENTRY_BYTES_MIN + len(body) + len(properties)
+        size = BATCH_ENTRY_BYTES_MIN + len(body) + len(properties)
         parts += (
-            _HEAD.pack(size, 0, 0, flag, len(body)),
+            ENTRY.struct.pack(size, 0, 0, flag, len(body)),
             body,
             _PROPERTIES_LENGTH.pack(len(properties)),
             properties,
@@ -50,17 +47,17 @@ def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def decode_batch(data: bytes | memoryview) -> Iterator[BatchEntry]:
-    """The messages of a batch; a length that does not fit raises :class:`ProtocolError`."""
+    """Yield the messages of a batch; raise :class:`ProtocolError` if a length does not fit."""
     view = memoryview(data)
     position = 0
     while position < len(view):
         left = len(view) - position
-        if left < ENTRY_BYTES_MIN:
-            raise _misfit(position, f"{left} bytes left, {ENTRY_BYTES_MIN} needed")
-        _, _, _, flag, body_length = _HEAD.unpack_from(view, position)
-        if not 0 <= body_length <= left - ENTRY_BYTES_MIN:
+        if left < BATCH_ENTRY_BYTES_MIN:
+            raise _misfit(position, f"{left} bytes left, {BATCH_ENTRY_BYTES_MIN} needed")
+        _, _, _, flag, body_length = ENTRY.struct.unpack_from(view, position)
+        if not 0 <= body_length <= left - BATCH_ENTRY_BYTES_MIN:
             raise _misfit(position, f"body of {body_length} bytes with {left} left")
-        body_at = position + _HEAD.size
+        body_at = position + ENTRY.bytes
         properties_at = body_at + body_length + _PROPERTIES_LENGTH.size
         (properties_length,) = _PROPERTIES_LENGTH.unpack_from(view, body_at + body_length)
         if not 0 <= properties_length <= len(view) - properties_at:

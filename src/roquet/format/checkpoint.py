@@ -38,16 +38,16 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> Checkpoint:
-        """Read a file; one too short holds no mark."""
+        """Parse a file; one that is too short has no marks."""
         if len(data) < _FIELDS.size:
             return cls()
         return cls._make(_FIELDS.unpack_from(data))
 
 
 def checkpoint_faults(data: bytes, now_ms: int) -> Iterator[tuple[str, str]]:
-    """What cannot be right in a checkpoint file: the field, and why.
+    """Yield what cannot be right in a checkpoint file: the field, and why.
 
-    The values are not protected by anything, so only what cannot be right at all is told.
+    No checksum protects the values, so only impossible ones are reported.
     """
     if len(data) < FILE_BYTES:
         yield "file", f"{len(data)} bytes, expected {FILE_BYTES}"
@@ -59,7 +59,7 @@ def checkpoint_faults(data: bytes, now_ms: int) -> Iterator[tuple[str, str]]:
         ("indexMsgTimestamp", marks.index_msg_timestamp_ms),
     ):
         if not 0 <= time_ms <= now_ms:
-            yield name, f"{time_ms} is no time before now, {now_ms}"
+            yield name, f"{time_ms} is not a time before now, {now_ms}"
     for name, offset in (
         ("masterFlushedOffset", marks.master_flushed_offset),
         ("confirmPhyOffset", marks.confirm_physical_offset),

@@ -1,81 +1,54 @@
 """A record of the CommitLog and the end of a segment, as bytes.
 
-Owns the layout below; every integer is big-endian. Sans-I/O: functions take and give buffers.
-
-== =========================== ========= ==================================================
-#  field                       bytes     note
-== =========================== ========= ==================================================
-1  totalSize                   4         the whole record
-2  magic                       4         V1 0xDAA320A7, V2 0xDAA320AB, BLANK 0xCBD43194
-3  bodyCRC                     4         CRC-32 of the stored body, masked to 31 bits
-4  queueId                     4
-5  flag                        4         the user's
-6  queueOffset                 8         place in the queue; 0 for prepared and rolled back
-7  physicalOffset              8         place of this record in the whole log
-8  sysFlag                     4         model/sys_flag.py
-9  bornTimestamp               8         producer's clock, ms
-10 bornHost                    8 or 20   address and 4-byte port
-11 storeTimestamp              8         broker's clock, ms; never goes back within the log
-12 storeHost                   8 or 20
-13 reconsumeTimes              4
-14 preparedTransactionOffset   8
-15 bodyLength, body            4 + n     as sent, still compressed
-16 topicLength, topic          1 + n     V1; V2 has 2 + n, for topics longer than 127
-17 propertiesLength, props     2 + n     at most 32767
-18 CRC property                20        inside 17, last, only with enabledAppendPropCRC:
-                                         ``__CRC32#`` 0x01, ten digits, lowest first, 0x02;
-                                         CRC-32 (31 bits) of the record without these 20
-== =========================== ========= ==================================================
-
-End of a segment: remaining size 4, BLANK magic 4; what follows has no meaning. A record is
-written only if 8 bytes stay free behind it, so a segment always has room for its end.
+Writes, reads and checks them by the layout of :mod:`roquet.format.record_layout`. Sans-I/O:
+functions take and return buffers.
 """
 
 from __future__ import annotations
 
-import struct
 import zlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from roquet.errors import CorruptRecord
+from roquet.format.record_layout import (
+    BORN_HOST_AT,
+    CRC_MASK,
+    CRC_PROPERTY_BYTES,
+    END_OF_SEGMENT_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
+    RECORD,
+    RECORD_BYTES_MIN,
+    TOPIC_LENGTH_BYTES_V1,
+    TOPIC_LENGTH_BYTES_V2,
+    body_at,
+    store_timestamp_at,
+)
 from roquet.model import properties as prop
-from roquet.model import sys_flag as flags
 from roquet.model.delay_level import DelayLevels
-from roquet.model.host import IPV4_HOST_BYTES, IPV6_HOST_BYTES, Host
+from roquet.model.host import Host
 from roquet.model.java_string import tags_code
 from roquet.model.message import StoredMessage
 from roquet.model.topic import SCHEDULE_TOPIC, TOPIC_LENGTH_MAX
 
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
-MAGIC_BLANK = 0xCBD43194
-CRC_MASK = 0x7FFFFFFF
-END_OF_SEGMENT_BYTES = 8
 SECTOR_BYTES = 512  # what a disk writes whole
-CRC_PROPERTY_BYTES = 20
 
-FIXED_BYTES = 91  # all fixed fields with IPv4 hosts and a V1 topic length
-IPV6_EXTRA_BYTES = IPV6_HOST_BYTES - IPV4_HOST_BYTES
-RECORD_BYTES_MIN = FIXED_BYTES
-
-QUEUE_OFFSET_AT = 20
-PHYSICAL_OFFSET_AT = 28
-SYS_FLAG_AT = 36
-BORN_HOST_AT = 48
-
-_START = struct.Struct(">iI")  # totalSize, magic
-_HEAD = struct.Struct(">iIIiiqqiq")  # fields 1 to 9
-_STORE_TIMESTAMP = struct.Struct(">q")
-_BEFORE_BODY = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
-_END = struct.Struct(">iI")
+_START = RECORD.part("totalSize", "magic")
+_HEAD = RECORD.part("totalSize", "bornTimestamp")
+_STORE_TIMESTAMP = RECORD.part("storeTimestamp", "storeTimestamp")
+_BEFORE_BODY = RECORD.part("reconsumeTimes", "bodyLength")
+_SYS_FLAG = RECORD.only("sysFlag")
+_BODY_LENGTH = RECORD.part("bodyLength", "bodyLength")
 _CRC_PROPERTY_NAME = f"{prop.CRC32}\x01".encode()
 
 Buffer = bytes | bytearray | memoryview
 
 
 class DispatchRequest(NamedTuple):
-    """What ConsumeQueue, Index and waiting pulls need to know of a record."""
+    """What ConsumeQueue, Index and held pulls need to know about a record."""
 
     topic: str
     queue_id: int
@@ -103,7 +76,7 @@ class Blank(NamedTuple):
 
 
 class RecordFault(NamedTuple):
-    """Why bytes are not a good record: which field, and what is wrong with it."""
+    """Why bytes are not a valid record: which field, and what is wrong with it."""
 
     physical_offset: int
     field: str
@@ -135,18 +108,18 @@ def record_size(
     *, sys_flag: int, body_bytes: int, topic_bytes: int, properties_bytes: int, v2: bool
 ) -> int:
     """Length of a record."""
-    size = FIXED_BYTES + body_bytes + topic_bytes + properties_bytes + (1 if v2 else 0)
-    if sys_flag & flags.BORN_HOST_V6:
-        size += IPV6_EXTRA_BYTES
-    if sys_flag & flags.STORE_HOST_V6:
-        size += IPV6_EXTRA_BYTES
-    return size
+    lengths_bytes = _topic_length_bytes(v2=v2) + PROPERTIES_LENGTH_BYTES
+    return body_at(sys_flag) + body_bytes + topic_bytes + properties_bytes + lengths_bytes
+
+
+def _topic_length_bytes(*, v2: bool) -> int:
+    return TOPIC_LENGTH_BYTES_V2 if v2 else TOPIC_LENGTH_BYTES_V1
 
 
 def with_crc_room(properties: bytes) -> bytes:
-    """Properties that end where the CRC property may follow.
+    """Return properties that end such that the CRC property can follow.
 
-    The CRC of another record, which a message that is sent on may carry, is left out.
+    Drops the CRC of another record, which a forwarded message may carry.
     """
     if _CRC_PROPERTY_NAME in properties:
         pairs = properties.split(b"\x02")
@@ -180,7 +153,7 @@ def encode_record(
     v2: bool = False,
     append_crc: bool = False,
 ) -> bytes:
-    """The bytes of a record. Hosts come packed; ``sys_flag`` must tell their lengths."""
+    """The bytes of a record. Hosts are packed; ``sys_flag`` must match their lengths."""
     properties_bytes = len(properties) + (CRC_PROPERTY_BYTES if append_crc else 0)
     size = record_size(
         sys_flag=sys_flag,
@@ -207,9 +180,9 @@ def encode_record(
             store_host,
             _BEFORE_BODY.pack(reconsume_times, prepared_transaction_offset, len(body)),
             body,
-            len(topic).to_bytes(2 if v2 else 1, "big"),
+            len(topic).to_bytes(_topic_length_bytes(v2=v2), "big"),
             topic,
-            properties_bytes.to_bytes(2, "big"),
+            properties_bytes.to_bytes(PROPERTIES_LENGTH_BYTES, "big"),
             properties,
         )
     )
@@ -221,7 +194,7 @@ def encode_record(
 
 def end_of_segment(remaining_bytes: int) -> bytes:
     """The eight bytes that close a segment with ``remaining_bytes`` left."""
-    return _END.pack(remaining_bytes, MAGIC_BLANK)
+    return _START.pack(remaining_bytes, MAGIC_BLANK)
 
 
 class _Range(NamedTuple):
@@ -236,7 +209,7 @@ class _Range(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where the parts of one record lie in their buffer."""
+    """Where the parts of one record are in their buffer."""
 
     size: int
     head: tuple[int, int, int, int, int, int, int, int, int]
@@ -258,30 +231,29 @@ def _lay_out(buffer: Buffer, start: int, limit: int) -> _Layout | Blank | Record
     if magic == MAGIC_BLANK:
         return Blank(size)
     if magic not in {MAGIC_V1, MAGIC_V2}:
-        return RecordFault(start, "magic", f"0x{magic:08X} is no record")
+        return RecordFault(start, "magic", f"0x{magic:08X} is not a record")
     if not RECORD_BYTES_MIN <= size <= limit - start:
         return RecordFault(start, "totalSize", f"{size} with {limit - start} bytes left")
     end = start + size
     head = _HEAD.unpack_from(buffer, start)
-    born_end = BORN_HOST_AT + (IPV6_HOST_BYTES if head[7] & flags.BORN_HOST_V6 else IPV4_HOST_BYTES)
+    sys_flag = head[7]
+    born_end = store_timestamp_at(sys_flag)
     store_host_at = born_end + _STORE_TIMESTAMP.size
-    store_host_end = store_host_at + (
-        IPV6_HOST_BYTES if head[7] & flags.STORE_HOST_V6 else IPV4_HOST_BYTES
-    )
-    body_at = store_host_end + _BEFORE_BODY.size
-    if body_at > size:
-        return RecordFault(start, "sysFlag", f"hosts of 0x{head[7]:X} do not fit {size} bytes")
+    body_start = body_at(sys_flag)
+    store_host_end = body_start - _BEFORE_BODY.size
+    if body_start > size:
+        return RecordFault(start, "sysFlag", f"hosts of 0x{sys_flag:X} do not fit {size} bytes")
     (store_timestamp_ms,) = _STORE_TIMESTAMP.unpack_from(buffer, start + born_end)
     reconsume, prepared, body_length = _BEFORE_BODY.unpack_from(buffer, start + store_host_end)
-    length_bytes = 2 if magic == MAGIC_V2 else 1
-    topic_at = body_at + body_length + length_bytes
-    if body_length < 0 or topic_at + 2 > size:
+    length_bytes = _topic_length_bytes(v2=magic == MAGIC_V2)
+    topic_at = body_start + body_length + length_bytes
+    if body_length < 0 or topic_at + PROPERTIES_LENGTH_BYTES > size:
         return RecordFault(start, "bodyLength", f"{body_length} in a record of {size} bytes")
     topic_length = int.from_bytes(buffer[start + topic_at - length_bytes : start + topic_at], "big")
-    properties_at = topic_at + topic_length + 2
+    properties_at = topic_at + topic_length + PROPERTIES_LENGTH_BYTES
     if properties_at > size:
         return RecordFault(start, "topicLength", f"{topic_length} in a record of {size} bytes")
-    raw = buffer[start + properties_at - 2 : start + properties_at]
+    raw = buffer[start + properties_at - PROPERTIES_LENGTH_BYTES : start + properties_at]
     properties_length = int.from_bytes(raw, "big", signed=True)
     if properties_length < 0 or start + properties_at + properties_length != end:
         return RecordFault(
@@ -297,25 +269,30 @@ def _lay_out(buffer: Buffer, start: int, limit: int) -> _Layout | Blank | Record
         _Range(start + store_host_at, start + store_host_end),
         reconsume,
         prepared,
-        _Range(start + body_at, start + body_at + body_length),
+        _Range(start + body_start, start + body_start + body_length),
         _Range(start + topic_at, start + topic_at + topic_length),
         _Range(start + properties_at, end),
     )
 
 
+def body_and_properties(
+    data: memoryview, start: int, size_bytes: int
+) -> tuple[memoryview, memoryview]:
+    """Body and properties of a record that is known to be valid."""
+    _, magic = _START.unpack_from(data, start)
+    (sys_flag,) = _SYS_FLAG.unpack_from(data, start)
+    body_start = start + body_at(sys_flag)
+    (body_bytes,) = _BODY_LENGTH.unpack_from(data, body_start - _BODY_LENGTH.size)
+    body_end = body_start + body_bytes
+    topic_at = body_end + _topic_length_bytes(v2=magic == MAGIC_V2)
+    topic_bytes = int.from_bytes(data[body_end:topic_at], "big")
+    properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
+    return data[body_start:body_end], data[properties_at : start + size_bytes]
+
+
 def record_properties(record: bytes | memoryview) -> dict[str, str]:
-    """The properties of a record that is known to be good."""
-    sys_flag = int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
-    position = FIXED_BYTES - 3  # without the lengths of topic and properties
-    if sys_flag & flags.BORN_HOST_V6:
-        position += IPV6_EXTRA_BYTES
-    if sys_flag & flags.STORE_HOST_V6:
-        position += IPV6_EXTRA_BYTES
-    position += int.from_bytes(record[position - 4 : position], "big")
-    length_bytes = 2 if record[7] == MAGIC_V2 & 0xFF else 1
-    topic_bytes = int.from_bytes(record[position : position + length_bytes], "big")
-    properties = record[position + length_bytes + topic_bytes + 2 :]
-    return prop.decode_properties(properties)
+    """The properties of a record that is known to be valid."""
+    return prop.decode_properties(body_and_properties(memoryview(record), 0, len(record))[1])
 
 
 def check_record(
@@ -323,8 +300,8 @@ def check_record(
 ) -> DispatchRequest | Blank | RecordFault:
     """Read the record at ``start`` of ``buffer``, which is at ``physical_offset`` of the log.
 
-    Bytes at or past ``limit`` are not looked at. Nothing is raised for bad bytes: the answer says
-    which field is wrong.
+    Bytes at or past ``limit`` are not read. Bad bytes raise nothing: the result says which field
+    is wrong.
     """
     layout = _lay_out(buffer, start, limit)
     if isinstance(layout, RecordFault):
@@ -372,8 +349,8 @@ def check_record(
 def _has_lost_sector(view: memoryview, start: int, layout: _Layout, physical_offset: int) -> bool:
     """Whether a disk sector of the part no CRC covers is all zeros, as a power cut leaves it.
 
-    Topic and properties are text; within a record that was written whole, no sector of them, nor
-    the rest of one, is nothing but NUL.
+    Topic and properties are text; in a completely written record, no sector of them, nor the rest
+    of one, is all NUL.
     """
     end = start + layout.size
     position = layout.body.stop
@@ -389,7 +366,7 @@ def _has_lost_sector(view: memoryview, start: int, layout: _Layout, physical_off
 def _check_crc_property(
     view: memoryview, start: int, layout: _Layout, rules: RecordRules
 ) -> str | None:
-    """Why the CRC over the whole record fails, or ``None``; a record may go without one.
+    """Why the CRC over the whole record fails, or ``None``; a record may have none.
 
     Only the last twenty bytes count, in the exact form the broker appends: a producer may send a
     property of that name too, and its value must not decide about the log.
@@ -422,7 +399,7 @@ def _tags_code(
 
 
 def decode_record(buffer: Buffer, start: int, limit: int) -> StoredMessage:
-    """The message at ``start``; bytes that are no record raise :class:`CorruptRecord`.
+    """The message at ``start``; raises :class:`CorruptRecord` if the bytes are not a record.
 
     The body is not checked against its CRC: use :func:`check_record` for that.
     """
@@ -460,7 +437,6 @@ def peek_store_timestamp_ms(buffer: Buffer, start: int, limit: int) -> int | Non
     size, magic = _START.unpack_from(buffer, start)
     if magic not in {MAGIC_V1, MAGIC_V2} or size < RECORD_BYTES_MIN:
         return None
-    (sys_flag,) = struct.unpack_from(">i", buffer, start + SYS_FLAG_AT)
-    host_bytes = IPV6_HOST_BYTES if sys_flag & flags.BORN_HOST_V6 else IPV4_HOST_BYTES
-    (timestamp,) = _STORE_TIMESTAMP.unpack_from(buffer, start + BORN_HOST_AT + host_bytes)
+    (sys_flag,) = _SYS_FLAG.unpack_from(buffer, start)
+    (timestamp,) = _STORE_TIMESTAMP.unpack_from(buffer, start + store_timestamp_at(sys_flag))
     return int(timestamp)

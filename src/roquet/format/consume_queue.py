@@ -1,26 +1,23 @@
 """An entry of a ConsumeQueue, as bytes.
 
-Owns the 20-byte unit, big-endian; 300,000 of them make a file of 6,000,000 bytes:
-
-==== ============== ===== ==========================================================
-#    field          bytes note
-==== ============== ===== ==========================================================
-1    physicalOffset 8     of the record in the CommitLog
-2    size           4     of the record
-3    tagsCode       8     tags hash, due time (SCHEDULE_TOPIC_XXXX), or ext address
-==== ============== ===== ==========================================================
-
+Owns the 20-byte unit, :data:`UNIT_LAYOUT`; 300,000 of them make a file of 6,000,000 bytes.
 A queue whose first entry is not 0 starts with filler entries (0, 0x7FFFFFFF, 0). A unit of zeros
 was never written.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
-UNIT = struct.Struct(">qiq")
-UNIT_BYTES = UNIT.size
+from roquet.format.layout import Field, Layout
+
+UNIT_LAYOUT = Layout(
+    Field("physicalOffset", "q", "of the record in the CommitLog"),
+    Field("size", "i", "of the record"),
+    Field("tagsCode", "q", "tags hash, due time (SCHEDULE_TOPIC_XXXX), or ext address"),
+)
+UNIT = UNIT_LAYOUT.struct
+UNIT_BYTES = UNIT_LAYOUT.bytes
 DEFAULT_FILE_BYTES = 300_000 * UNIT_BYTES
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
@@ -40,7 +37,7 @@ class CqUnit(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Whether it is an entry at all."""
+        """Whether it was ever written."""
         return self.physical_offset >= 0 and self.size_bytes > 0
 
     @property

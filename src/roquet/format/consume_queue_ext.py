@@ -1,4 +1,4 @@
-"""A unit of a ConsumeQueueExt, as bytes, and the addresses that stand for units.
+"""A unit of a ConsumeQueueExt, as bytes, and the addresses of units.
 
 Owns the layout, big-endian:
 
@@ -16,7 +16,7 @@ Units follow each other without padding and stay in one file, 48 MiB by default.
 of a file take no unit: where the next one would not fit before them, the file ends with size -1
 and the unit goes to the next file.
 
-A unit's real offset is its place in all files taken together. Its address, the third field of a
+A unit's real offset is its position across all files. Its address, the third field of a
 ConsumeQueue entry, is the real offset plus the smallest 64-bit number, so addresses lie below
 every tags code, which is a 32-bit hash or a time.
 """
@@ -40,7 +40,7 @@ NO_ADDRESS = 1
 
 
 class CqExtUnit(NamedTuple):
-    """What a ConsumeQueue entry says beyond its 20 bytes."""
+    """What a ConsumeQueue entry holds beyond its 20 bytes."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -73,7 +73,7 @@ def real_offset_of(address: int) -> int:
 
 
 def fits(size_bytes: int, file_bytes: int) -> bool:
-    """Whether a unit can be stored in files of a length."""
+    """Whether a unit fits into files of this length."""
     return size_bytes <= min(UNIT_BYTES_MAX, file_bytes - END_RESERVED_BYTES)
 
 
@@ -89,7 +89,7 @@ def place_after(end: int, size_bytes: int, file_bytes: int) -> int:
 
 
 def end_after(end: int, size_bytes: int, count: int, file_bytes: int) -> int:
-    """Real offset behind ``count`` units of one length that follow those that end at ``end``.
+    """Real offset after ``count`` units of one length that follow those that end at ``end``.
 
     Example:
         >>> end_after(60, 20, 1, 100), end_after(60, 20, 6, 100)
@@ -121,7 +121,7 @@ def peek_size(data: bytes | memoryview, position: int = 0) -> int:
 
 
 def unpack_unit(data: bytes | memoryview, position: int = 0) -> CqExtUnit | None:
-    """The unit at a byte position, ``None`` where no whole unit lies."""
+    """The unit at a byte position, ``None`` if there is no whole unit."""
     size = peek_size(data, position)
     if size == 0 or len(data) - position < size:
         return None

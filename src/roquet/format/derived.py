@@ -1,7 +1,7 @@
-"""What a record of the log owes to ConsumeQueues and index.
+"""Which ConsumeQueue entries and index keys a record of the log gets.
 
-Owns the rules by which both are derived from the log: the light queues in which a record stands
-beside its own, and the hashes under which it is put into the index.
+Owns the rules by which both are derived from the log: the light queues that hold a record besides
+its own queue, and the hashes under which it is indexed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MULTI_SEPARATOR = ","
 
 
 class QueueKey(NamedTuple):
-    """Which queue."""
+    """Identifies a queue."""
 
     topic: str
     queue_id: int
 
 
 def light_places(record: DispatchRequest) -> Iterator[tuple[QueueKey, int]]:
-    """Light queues that a record stands in beside its own; it carries its offsets there itself."""
+    """Light queues that hold a record besides its own queue; it carries its offsets in them."""
     names = record.properties.get(MULTI_DISPATCH)
     if names is None:
         return
@@ -44,7 +44,7 @@ def tag_key(tags: str) -> str:
 
 
 def key_hashes(request: DispatchRequest) -> list[int]:
-    """Hashes under which every broker puts a record: its unique id, then each of its keys."""
+    """Hashes under which every broker indexes a record: its unique id, then each of its keys."""
     if flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
         return []
     keys = [request.unique_key] if request.unique_key is not None else []
@@ -53,7 +53,7 @@ def key_hashes(request: DispatchRequest) -> list[int]:
 
 
 def tag_hash(request: DispatchRequest) -> int | None:
-    """Hash of a record's tags, under which RocketMQ 5.4 puts it too; earlier ones did not."""
+    """Hash of a record's tags, under which RocketMQ 5.4 indexes it too; earlier releases do not."""
     tags = request.properties.get(prop.TAGS)
     if not tags or flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
         return None

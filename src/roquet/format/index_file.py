@@ -5,11 +5,9 @@ Owns the layout, big-endian:
 ================ ====== ====================================================================
 part             bytes  fields
 ================ ====== ====================================================================
-header           40     beginTimestamp 8, endTimestamp 8, beginPhyOffset 8, endPhyOffset 8,
-                        hashSlotCount 4, indexCount 4
+header           40     :data:`HEADER_LAYOUT`
 slots            4 * S  number of the newest entry of the chain, 0 for an empty slot
-entries          20 * N keyHash 4, physicalOffset 8, seconds since beginTimestamp 4,
-                        number of the previous entry of the chain 4
+entries          20 * N :data:`ENTRY_LAYOUT`
 ================ ====== ====================================================================
 
 indexCount starts at 1: entry 0 is never used, and a file is full when indexCount reaches N.
@@ -23,14 +21,30 @@ import struct
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-HEADER = struct.Struct(">qqqqii")
-HEADER_BYTES = HEADER.size
-COUNT = struct.Struct(">i")
-COUNT_AT = HEADER_BYTES - COUNT.size
+from roquet.format.layout import Field, Layout
+
+HEADER_LAYOUT = Layout(
+    Field("beginTimestamp", "q"),
+    Field("endTimestamp", "q"),
+    Field("beginPhyOffset", "q"),
+    Field("endPhyOffset", "q"),
+    Field("hashSlotCount", "i", "slots in use"),
+    Field("indexCount", "i", "number of the next entry"),
+)
+ENTRY_LAYOUT = Layout(
+    Field("keyHash", "i"),
+    Field("phyOffset", "q"),
+    Field("timeDiff", "i", "seconds since beginTimestamp"),
+    Field("prevIndex", "i", "number of the previous entry of the chain"),
+)
+HEADER = HEADER_LAYOUT.struct
+HEADER_BYTES = HEADER_LAYOUT.bytes
+COUNT = HEADER_LAYOUT.part("indexCount", "indexCount")
+COUNT_AT = HEADER_LAYOUT.at("indexCount")
 SLOT = struct.Struct(">i")
 SLOT_BYTES = SLOT.size
-ENTRY = struct.Struct(">iqii")
-ENTRY_BYTES = ENTRY.size
+ENTRY = ENTRY_LAYOUT.struct
+ENTRY_BYTES = ENTRY_LAYOUT.bytes
 FILE_NAME_DIGITS = 17
 SECONDS_MAX = 0x7FFFFFFF
 _ONE_MILLISECOND = timedelta(milliseconds=1)
@@ -48,7 +62,7 @@ class IndexHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> IndexHeader:
-        """Read the header; an indexCount of 0 means a file nobody wrote to."""
+        """Read the header; an indexCount of 0 means that the file was never written."""
         header = cls._make(HEADER.unpack_from(data))
         return header if header.index_count > 0 else header._replace(index_count=1)
 
@@ -89,10 +103,10 @@ def seconds_since(begin_timestamp_ms: int, timestamp_ms: int) -> int:
 
 
 def name_after(name: str) -> str:
-    """The name of a file made one millisecond later; the zone is nominal, for arithmetic only.
+    """The name of a file created one millisecond later; the zone is nominal, for arithmetic only.
 
     Raises:
-        ValueError: It is the name of no index file.
+        ValueError: It is not the name of an index file.
 
     Example:
         >>> name_after("20261231235959999")

@@ -1,7 +1,7 @@
-"""An index file, seen from outside.
+"""Reads an index file without the broker's settings.
 
-Owns reading one without the broker's settings. A file does not say how many slots it has; its
-length admits many answers, and the right one is that under which entries and slots agree.
+A file does not say how many slots it has. Its length allows many values; the right one is the one
+for which entries and slots agree.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ _SCORE_MIN = 1.4
 _HINT_HITS_MAX = 1000
 _PIECE_BYTES = 1 << 16
 _NO_ENTRY = IndexEntry(0, 0, 0, 0)
+_NOTHING = bytes(ENTRY_BYTES)
 
 
 class Searchable(Protocol):
-    """Bytes in which bytes are found, as in a mapping of a file."""
+    """Bytes that can be searched, such as a mapped file."""
 
     def find(self, sub: bytes, start: int = ..., /) -> int:
-        """Position of the first place from ``start`` on, -1 if there is none."""
+        """Position of the first match from ``start`` on, -1 if there is none."""
+        ...
 
 
 class IndexView:
@@ -50,7 +52,7 @@ class IndexView:
 
     Attributes:
         size_bytes: Its length.
-        slots: Number of its slots; 0 while nobody knows.
+        slots: Number of its slots; 0 while unknown.
     """
 
     def __init__(self, data: memoryview, search: Searchable | None) -> None:
@@ -61,7 +63,7 @@ class IndexView:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the length can be that of an index file."""
+        """Whether an index file can have this length."""
         return self.size_bytes > HEADER_BYTES and (self.size_bytes - HEADER_BYTES) % SLOT_BYTES == 0
 
     @property
@@ -76,7 +78,7 @@ class IndexView:
 
     @property
     def count(self) -> int:
-        """How many entries are in use, as far as the file is long enough for them."""
+        """How many entries are in use and within the length of the file."""
         return max(0, min(self.header.index_count, self.entry_capacity) - 1)
 
     def entry(self, number: int) -> IndexEntry:
@@ -96,6 +98,20 @@ class IndexView:
         data = self._data[start : start + self.count * ENTRY_BYTES]
         for number, fields in enumerate(ENTRY.iter_unpack(data), start=1):
             yield number, IndexEntry._make(fields)
+
+    def first_empty(self) -> int:
+        """Number of the first unwritten entry after the first, 0 if all are written."""
+        start = entry_position(self.slots, 0)
+        position, end = entry_position(self.slots, 2), entry_position(self.slots, self.count + 1)
+        while self._search is not None and position < end:
+            position = self._search.find(_NOTHING, position)
+            if not 0 <= position < end:
+                break
+            number, misfit = divmod(position - start, ENTRY_BYTES)
+            if not misfit:
+                return number
+            position += ENTRY_BYTES - misfit
+        return 0
 
     def slots_equal(self, newest: array[int]) -> bool:
         """Whether the slots hold exactly these numbers."""
@@ -128,9 +144,9 @@ class IndexView:
         return found[::-1]
 
     def infer_slots(self) -> int:
-        """How many slots the file has, 0 if that cannot be told.
+        """Infer how many slots the file has, 0 if that is impossible.
 
-        An empty file cannot tell. Damage to a few entries does not matter: most must agree.
+        It is for an empty file. Damage to a few entries does not matter: most must agree.
         """
         if not self.is_whole or self.header.index_count <= 1:
             return 0
@@ -170,8 +186,8 @@ class IndexView:
     def _score(self, slots: int) -> float:
         """How well a table of ``slots`` slots explains the file, at most 3.
 
-        One point is the share of the first entries whose chains are as a writer makes them, one
-        each if the first and the last entry point where the header says.
+        One point is the share of the first entries whose chains look as a writer leaves them; one
+        more each if the first and the last entry point where the header says.
         """
         header = self.header
         capacity = (self.size_bytes - HEADER_BYTES - slots * SLOT_BYTES) // ENTRY_BYTES

@@ -1,29 +1,26 @@
 """Checks of one record against itself and its neighbours in the log.
 
-Owns what can be told without ConsumeQueue and index: that text is text, flags fit the body, the CRC
-property is whole, and store timestamps neither go back nor lie ahead of the clock. Shape, offsets
-and CRC are checked before, by :func:`roquet.format.commit_log.check_record`.
+Owns the checks that need neither ConsumeQueue nor index: text is text, flags fit the body, the CRC
+property is whole, and store timestamps neither go back nor lie ahead of the clock.
+:func:`roquet.format.commit_log.check_record` has checked shape, offsets and CRC before.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 
 from roquet.format.commit_log import (
-    BORN_HOST_AT,
-    CRC_PROPERTY_BYTES,
-    IPV6_EXTRA_BYTES,
-    MAGIC_V2,
     DispatchRequest,
     RecordFault,
+    body_and_properties,
     crc_property,
 )
+from roquet.format.record_layout import CRC_PROPERTY_BYTES
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
-from roquet.model.host import IPV4_HOST_BYTES
 from roquet.model.topic import LMQ_PREFIX, topic_fault
 
+_INNER_NAMES = (prop.INNER_NUM, prop.INNER_BASE)
 KNOWN_FLAGS = (
     flags.COMPRESSED
     | flags.MULTI_TAGS
@@ -36,27 +33,25 @@ KNOWN_FLAGS = (
     | flags.COMPRESSION_ZSTD
     | flags.COMPRESSION_ZLIB
 )
-_BODY_LENGTH_AT = BORN_HOST_AT + 2 * IPV4_HOST_BYTES + 20  # IPv4 hosts, times and counters between
-_INT = struct.Struct(">i")
 _LZ4_START = b"\x04\x22\x4d\x18"
 _ZSTD_START = b"\x28\xb5\x2f\xfd"
 _CRC_SHAPE = crc_property(0)
-_CRC_FIXED = [*range(9), CRC_PROPERTY_BYTES - 1]  # bytes of the shape that are no digits
+_CRC_FIXED = [*range(9), CRC_PROPERTY_BYTES - 1]  # bytes of the shape that are not digits
 _CRC_DIGITS = 10
 _CRC_FIXED_ALIKE_MIN = 7
 _CRC_DIGITS_MIN = 8
 
 
 def content_faults(record: DispatchRequest, data: memoryview, start: int) -> Iterator[RecordFault]:
-    """What is wrong with flags and properties of a record, whose bytes start at ``start``."""
-    body, properties = parts_of(record, data, start)
+    """Yield what is wrong with flags and properties of a record that starts at ``start``."""
+    body, properties = body_and_properties(data, start, record.size_bytes)
     yield from _flag_faults(record, body)
     yield from _property_faults(record, properties)
     yield from _crc_property_faults(record, properties)
 
 
 def topic_faults(record: DispatchRequest) -> Iterator[RecordFault]:
-    """What is wrong with the name of a record's topic."""
+    """Yield what is wrong with the name of a record's topic."""
     fault = None if record.topic.startswith(LMQ_PREFIX) else topic_fault(record.topic)
     if fault is not None:
         yield RecordFault(record.physical_offset, "topic", f"{record.topic!r}: {fault}")
@@ -69,8 +64,8 @@ def _flag_faults(record: DispatchRequest, body: memoryview) -> Iterator[RecordFa
         detail = f"0x{sys_flag & 0xFFFFFFFF:X} has bits without a meaning"
     elif sys_flag & flags.COMPRESSED and not _looks_compressed(sys_flag, body):
         detail = f"0x{sys_flag:X} says compressed, the body is not"
-    elif sys_flag & flags.INNER_BATCH and prop.INNER_NUM not in record.properties:
-        detail = f"0x{sys_flag:X} says inner batch, {prop.INNER_NUM} is missing"
+    elif sys_flag & flags.INNER_BATCH and record.properties.keys().isdisjoint(_INNER_NAMES):
+        detail = f"0x{sys_flag:X} says inner batch, {' and '.join(_INNER_NAMES)} are missing"
     elif not flags.takes_queue_offset(sys_flag) and record.queue_offset != 0:
         detail = f"0x{sys_flag:X} says prepared or rolled back, but it has a queue offset"
     if detail is not None:
@@ -88,12 +83,12 @@ def _property_faults(record: DispatchRequest, raw: memoryview) -> Iterator[Recor
         return
     for pair in text.split(prop.PROPERTY_SEPARATOR):
         if pair and pair.find(prop.NAME_VALUE_SEPARATOR) <= 0:
-            detail = f"{pair[:80]!r} is no name and value"
+            detail = f"{pair[:80]!r} is not a name and value"
             yield RecordFault(record.physical_offset, "properties", detail)
 
 
 def _crc_property_faults(record: DispatchRequest, properties: memoryview) -> Iterator[RecordFault]:
-    """A CRC property that is hurt itself is none to a reader; look where it would be."""
+    """Check where the CRC property should be: readers do not recognize a damaged one."""
     last = bytes(properties[-CRC_PROPERTY_BYTES:])
     if len(last) < CRC_PROPERTY_BYTES or not (
         last.startswith(_CRC_SHAPE[:5]) or last.startswith(_CRC_SHAPE[5:9], 5)
@@ -102,7 +97,7 @@ def _crc_property_faults(record: DispatchRequest, properties: memoryview) -> Ite
     alike = sum(last[at] == _CRC_SHAPE[at] for at in _CRC_FIXED)
     digits = sum(0x30 <= byte <= 0x39 for byte in last[9:-1])
     if alike == len(_CRC_FIXED) and digits == _CRC_DIGITS:
-        return  # whole, and so it was compared with the record before
+        return  # intact, so it was already compared with the record
     if alike >= _CRC_FIXED_ALIKE_MIN and digits >= _CRC_DIGITS_MIN:
         yield RecordFault(record.physical_offset, prop.CRC32, "is damaged itself")
 
@@ -111,14 +106,14 @@ class StoreTimes:
     """Store timestamps: never back, never ahead of the clock.
 
     When the time falls from one record to the next, either may be wrong. If the later one still
-    fits to the record before both, the earlier one jumped ahead and is blamed. When two in a row
-    are early, the broker's clock was set back: that is told once.
+    fits the record before both, the earlier one jumped ahead and is blamed. When two in a row
+    are early, the broker's clock was set back, which is reported once.
     """
 
     def __init__(
         self, now_ms: Callable[[], int], tell: Callable[[DispatchRequest, str], None]
     ) -> None:
-        """Take a clock, and whom to tell which record is wrong, and why."""
+        """Take a clock, and a callback for each wrong record and its fault."""
         self._clock_ms = now_ms
         self._tell = tell
         self._now_ms = now_ms()
@@ -129,7 +124,7 @@ class StoreTimes:
         self._ahead_count = 0
 
     def on_record(self, record: DispatchRequest) -> None:
-        """Look at the next record of the log."""
+        """Check the next record of the log."""
         time_ms = record.store_timestamp_ms
         if time_ms > self._now_ms:
             self._now_ms = self._clock_ms()
@@ -163,7 +158,7 @@ class StoreTimes:
         self._tell(record, detail)
 
     def finish(self) -> None:
-        """Tell what was held back for the record after it."""
+        """Report the faults that waited for a following record."""
         if self._ahead is not None:
             self._report_ahead()
 
@@ -178,27 +173,8 @@ class StoreTimes:
         self._ahead_count = 0
 
 
-def parts_of(
-    record: DispatchRequest, data: memoryview, start: int
-) -> tuple[memoryview, memoryview]:
-    """Body and properties of a record that was checked before."""
-    at = start + _BODY_LENGTH_AT
-    if record.sys_flag & flags.BORN_HOST_V6:
-        at += IPV6_EXTRA_BYTES
-    if record.sys_flag & flags.STORE_HOST_V6:
-        at += IPV6_EXTRA_BYTES
-    (body_bytes,) = _INT.unpack_from(data, at)
-    body_at = at + _INT.size
-    topic_at = body_at + body_bytes
-    if data[start + 7] == MAGIC_V2 & 0xFF:
-        properties_at = topic_at + 4 + int.from_bytes(data[topic_at : topic_at + 2], "big")
-    else:
-        properties_at = topic_at + 3 + data[topic_at]
-    return data[body_at:topic_at], data[properties_at : start + record.size_bytes]
-
-
 def _looks_compressed(sys_flag: int, body: memoryview) -> bool:
-    """Whether a body starts as its compression demands."""
+    """Whether a body starts like its compression format."""
     kind = sys_flag & flags.COMPRESSION_MASK
     if kind == flags.COMPRESSION_LZ4:
         return bytes(body[:4]) == _LZ4_START

@@ -1,4 +1,4 @@
-"""The version of a table of settings, by which others see that they have an old copy."""
+"""The version of a settings table, which shows whether a copy is out of date."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 
 class DataVersion(Struct, rename="camel", kw_only=True):
-    """Which version of a table this is.
+    """The version of a table.
 
     Attributes:
         counter: How often the table was changed.

@@ -2,8 +2,8 @@ r"""The JSON dialect of RocketMQ's configuration files and of some of its messag
 
 RocketMQ prints JSON with fastjson (1.2.83 up to 5.3, fastjson2 2.0.43 since 5.4), and both write
 maps whose keys are not strings without quotes, which no standard JSON library reads. This module
-owns a reader that takes what RocketMQ and people write, and a writer whose text is that of
-fastjson, character for character.
+owns a reader for what RocketMQ and people write, and a writer that matches fastjson character for
+character.
 
 .. code-block:: text
 
@@ -32,17 +32,17 @@ fastjson, character for character.
     →}                           break ends the text. An empty map or collection has a line of
     }                            its own in fastjson 2, which holds only TABs.
 
-Reading is described in :mod:`roquet.model.fastjson_reader`; its names are offered here too, so
-that callers import this module only.
+:mod:`roquet.model.fastjson_reader` describes reading; its names are re-exported here, so that
+callers import only this module.
 
 Invariants:
 
-* Order is kept: entries come out in the order they had in the text, and go out in the order of
-  the mapping. RocketMQ sorts the members of its objects by name; who builds values does the same.
+* Order is kept: entries are read in the order of the text, and written in the order of the
+  mapping. RocketMQ sorts the members of its objects by name; callers that build values do too.
 * A returned string never holds half a surrogate pair, so it can always be written as UTF-8.
 * Nesting is bounded by :data:`MAX_DEPTH` in both directions.
-* A member that upstream's class does not know must not hold an unquoted key: fastjson 2 passes
-  over unknown members with a stricter reader and then refuses the whole file.
+* A member that upstream's class does not know must not hold an unquoted key: fastjson 2 skips
+  unknown members with a stricter reader and then rejects the whole file.
 
 No I/O happens here. Any layer may call it.
 """
@@ -80,15 +80,14 @@ __all__ = [
     "without_nulls",
 ]
 
-WritableJson: TypeAlias = (
-    "JsonScalar | Sequence[WritableJson] | Mapping[str, WritableJson] | Mapping[int, WritableJson]"
-    " | Mapping[ObjectKey, WritableJson] | Mapping[JsonKey, WritableJson]"
-)
-"""What :func:`dumps` takes; a sequence is a list or a tuple."""
+_PlainMapping: TypeAlias = "Mapping[str, WritableJson] | Mapping[int, WritableJson]"
+_ObjectMapping: TypeAlias = "Mapping[ObjectKey, WritableJson] | Mapping[JsonKey, WritableJson]"
+WritableJson: TypeAlias = "JsonScalar | Sequence[WritableJson] | _PlainMapping | _ObjectMapping"
+"""What :func:`dumps` accepts; a sequence is a list or a tuple."""
 
 
 class Dialect(enum.Enum):
-    """Whose text :func:`dumps` writes."""
+    """Which fastjson :func:`dumps` imitates."""
 
     FASTJSON2 = enum.auto()
     """RocketMQ 5.4 and later."""
@@ -117,11 +116,11 @@ def dumps(
 
     Args:
         value: Plain values; see the table at the top of this module for lists and tuples.
-        pretty: One entry a line, as in RocketMQ's files; otherwise no white space at all.
+        pretty: One entry per line, as in RocketMQ's files; otherwise no whitespace at all.
         dialect: Which fastjson.
 
     Raises:
-        TypeError: A value or key has no form in JSON.
+        TypeError: A value or key cannot be represented in JSON.
         ValueError: The value nests deeper than :data:`MAX_DEPTH`, or contains itself.
 
     Example:
@@ -137,7 +136,7 @@ def dumps(
 
 
 class _Writer:
-    """Collects the pieces of one text; ``level`` counts the TABs of the line that is open."""
+    """Collects the pieces of one text; ``level`` counts the TABs of the current line."""
 
     __slots__ = ("each_on_its_line", "out", "pretty", "quoted")
 
@@ -168,7 +167,7 @@ class _Writer:
             case tuple():
                 self.one_line(value, level)
             case _:
-                raise TypeError(f"{type(value).__name__} has no form in JSON")
+                raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
 
     def deeper(self, level: int) -> int:
         if level >= MAX_DEPTH:
@@ -229,7 +228,7 @@ class _Writer:
         self.out.append("]")
 
     def line_breaks(self, level: int) -> tuple[str, str]:
-        """What stands before an entry, and before the closing bracket."""
+        """The text before an entry, and before the closing bracket."""
         return ("\n" + "\t" * level, "\n" + "\t" * (level - 1)) if self.pretty else ("", "")
 
 
@@ -237,20 +236,20 @@ def _java_double(value: float) -> str:
     if not math.isfinite(value):
         return "null"
     digits = repr(abs(value)).partition("e")[0].replace(".", "").strip("0")
-    # Java prints at least two digits, and of all that mean this number the nearest ones.
+    # Java prints at least two digits, and chooses those nearest to the number.
     mantissa, _, exponent = f"{value:.{max(len(digits), 2) - 1}e}".partition("e")
     power = int(exponent)
     if -3 <= power < 7:
         return f"{value:.{max(len(digits) - 1 - power, 1)}f}"
     if len(digits) > 1:
-        # The nearest digits of a power of two may mean the number below it, which is twice as
-        # near as the one above; those of the shortest text never do.
+        # At a power of two, the nearest digits may read back as the number below it, which is
+        # twice as near as the one above; the shortest digits never do.
         mantissa = f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:]}"
     return f"{mantissa}E{power}"
 
 
 def without_nulls(value: object) -> object:
-    """A value as upstream reads it: members of objects that are null are not there.
+    """Return a value as upstream reads it: null members of objects are dropped.
 
     Example:
         >>> without_nulls({"a": None, "b": [None, {"c": None}]})

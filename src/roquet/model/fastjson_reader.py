@@ -1,7 +1,7 @@
 r"""The reader of fastjson's JSON dialect, behind :mod:`roquet.model.fastjson`.
 
-Standard JSON goes through the compiled reader of msgspec, whose values are the same; everything
-else through a parser of our own.
+Standard JSON goes through msgspec's compiled reader, which returns the same values; everything
+else goes through our own parser.
 
 Reading accepts, beyond standard JSON: unquoted integers, identifiers and objects as keys,
 single-quoted strings, line breaks and control characters inside strings, fastjson's escapes
@@ -12,7 +12,7 @@ any other.
 
 Invariants:
 
-* Every text that both readers take gives the same value.
+* Both readers return the same value for every text that both accept.
 * A returned string never holds half a surrogate pair, so it can always be written as UTF-8.
 * Whatever the text, the outcome is a value or a :class:`JsonSyntaxError` that says where.
 """
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 MAX_DEPTH = 100
-"""How many brackets may be open at once; RocketMQ's own texts open fewer than ten."""
+"""How many brackets may be open at once; RocketMQ's own texts nest less than ten deep."""
 
 JsonScalar: TypeAlias = bool | int | float | str | None
 JsonKey: TypeAlias = "str | int | ObjectKey"
@@ -83,11 +83,11 @@ class ObjectKey:
 
     @classmethod
     def of(cls, members: Mapping[str, JsonScalar]) -> ObjectKey:
-        """Make a key of an object's members."""
+        """Create a key from an object's members."""
         return cls(tuple((name, members[name]) for name in sorted(members)))
 
     def __getitem__(self, name: str) -> JsonScalar:
-        """The value of one member; ``KeyError`` when there is none of that name."""
+        """Return a member's value; raise ``KeyError`` if there is none of that name."""
         return dict(self.members)[name]
 
 
@@ -103,7 +103,7 @@ _NUMBER = re.compile(
     r"[+-]?(?P<int>[0-9]++)?(?P<fraction>\.[0-9]*+)?(?P<exponent>[eE][+-]?[0-9]++)?"
     r"(?P<type>[BDFLS])?(?![\w.$])"
 )
-# Most of a large file is maps of queue id to offset: one match takes such a map whole.
+# Most of a large file is maps of queue id to offset: one match reads a whole map.
 _INTEGER_MAP = re.compile(
     r"\{[ \t\r\n]*+("
     r"(?:-?[0-9]{1,19}+[ \t\r\n]*+:[ \t\r\n]*+-?[0-9]{1,19}+[ \t\r\n]*+(?:,[ \t\r\n]*+|(?=\})))++"
@@ -117,7 +117,7 @@ _UNESCAPED = {
     **dict(zip("bfFnrtv", "\b\f\f\n\r\t\v", strict=True)),
 }
 _EXCERPT_CHARS = 24
-_HINT = "Look for a missing quote, comma or bracket at or before this place."
+_HINT = "Look for a missing quote, comma or bracket at or before this position."
 _HINT_END = "The text is cut off: compare it with a complete copy."
 
 
@@ -132,7 +132,7 @@ def loads(text: str | bytes) -> JsonValue:
         are ``str``, ``int`` where the text has an unquoted integer, or :class:`ObjectKey`.
 
     Raises:
-        JsonSyntaxError: The text is something else; the detail says where and shows it.
+        JsonSyntaxError: The text is anything else; the detail shows where.
 
     Example:
         >>> loads('{"offsetTable":{"T@G":{0:5,1:7}}}')
@@ -190,7 +190,7 @@ def _fail(problem: str, text: str, position: int) -> NoReturn:
 
 
 class _Parser:
-    """Reads one text from front to back; ``depth`` counts the brackets that are open."""
+    """Reads one text from front to back; ``depth`` counts the open brackets."""
 
     __slots__ = ("position", "text")
 
@@ -202,7 +202,7 @@ class _Parser:
         _fail(problem, self.text, self.position if at is None else at)
 
     def skip(self) -> str:
-        """Pass over white space and comments; return the character after them, '' at the end."""
+        """Skip whitespace and comments; return the character after them, '' at the end."""
         match = _SKIP.match(self.text, self.position)
         if match is not None:
             self.position = match.end()
@@ -231,7 +231,7 @@ class _Parser:
         if word is None:
             return self.number()
         if word[0] not in _LITERALS:
-            self.fail(f"{word[0]!r} is no value; a string needs quotes")
+            self.fail(f"{word[0]!r} is not a value; a string needs quotes")
         self.position = word.end()
         return _LITERALS[word[0]]
 
@@ -306,7 +306,7 @@ class _Parser:
             if len(code) > 1:
                 return chr(int(code[1:], 16))
             if code not in _UNESCAPED:
-                self.fail(f"'\\{code}' is no escape", at=start + escape.start())
+                self.fail(f"'\\{code}' is not an escape", at=start + escape.start())
             return _UNESCAPED[code]
 
         result = _ESCAPE.sub(replaced, content)
@@ -327,7 +327,7 @@ class _Parser:
         if match["fraction"] is None and match["exponent"] is None and match["type"] not in {*"DF"}:
             return self.integer(digits, start)
         if match["type"] in {*"BLS"} or (match["int"] is None and match["fraction"] == "."):
-            self.fail("this is no number", at=start)
+            self.fail("this is not a number", at=start)
         result = float(digits)
         if math.isinf(result):
             self.fail("a number is too large", at=start)

@@ -1,7 +1,7 @@
-"""Java's idea of a string's hash, which RocketMQ writes to disk.
+"""Java's string hash, which RocketMQ writes to disk.
 
-Owns :func:`java_hash` and what follows from it: the tags code of a ConsumeQueue entry and the
-key hash of an IndexFile entry. Java hashes UTF-16 units in 32-bit wrap-around arithmetic.
+Owns :func:`java_hash` and the two values derived from it: the tags code of a ConsumeQueue entry
+and the key hash of an IndexFile entry. Java hashes UTF-16 units in 32-bit wrap-around arithmetic.
 """
 
 from __future__ import annotations

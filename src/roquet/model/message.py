@@ -1,8 +1,8 @@
 """Messages as values.
 
-Owns two shapes: :class:`BrokerMessage`, what a broker hands to the store, and
-:class:`StoredMessage`, what a record in the log says. Both keep the body as stored (still
-compressed) and the properties as bytes; maps are made when somebody asks.
+Owns two types: :class:`BrokerMessage`, which a broker passes to the store, and
+:class:`StoredMessage`, the content of a record in the log. Both keep the body as stored (still
+compressed) and the properties as bytes; maps are built on demand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roquet.model.message_id import offset_message_id
 class BrokerMessage(NamedTuple):
     """One message to append; upstream's MessageExtBrokerInner.
 
-    A tuple, because the compiled lane reads its fields by place. ``properties`` is the stored
+    A tuple, because compiled code reads its fields by position. ``properties`` is the stored
     form (see :mod:`roquet.model.properties`). The store assigns queue offset, physical offset and
     store timestamp.
     """
@@ -49,6 +49,11 @@ class BatchMessage(NamedTuple):
     store_host: Host = LOOPBACK
     reconsume_times: int = 0
     wait_store_ok: bool = True
+
+    @classmethod
+    def of(cls, message: BrokerMessage) -> BatchMessage:
+        """A batch with the fields of a message that both have."""
+        return cls._make(getattr(message, name) for name in cls._fields)
 
 
 @dataclass(slots=True, frozen=True)

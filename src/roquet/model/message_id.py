@@ -34,7 +34,7 @@ def offset_message_id(store_host: Host, physical_offset: int) -> str:
 
 
 def _unhex(text: str, what: str) -> tuple[bytes, bytes]:
-    """Address and rest of an id; one that is not 32 or 56 hex digits is refused."""
+    """Split an id into address and rest; raise unless it is 32 or 56 hex digits."""
     ip_length = _IP_LENGTHS.get(len(text))
     try:
         data = bytes.fromhex(text)
@@ -50,35 +50,35 @@ def _unhex(text: str, what: str) -> tuple[bytes, bytes]:
 
 
 class OffsetMessageId(NamedTuple):
-    """What an offset message id says."""
+    """The parts of an offset message id."""
 
     store_host: Host
     physical_offset: int
 
     @classmethod
     def parse(cls, text: str) -> OffsetMessageId:
-        """Read an id; one that is not 32 or 56 hex digits is refused."""
+        """Parse an id; raise unless it is 32 or 56 hex digits."""
         ip, rest = _unhex(text, "an offset message id")
         port, offset = struct.unpack(">iq", rest)
         return cls(Host(ip, port), offset)
 
 
 class UniqueIdFactory:
-    """Makes the unique ids of one producer: up to 65,536 a millisecond, fresh each month.
+    """Makes the unique ids of one producer: up to 65,536 per millisecond of a month.
 
     Attributes:
-        prefix: What all ids begin with.
-        counter: What the last id ends with.
+        prefix: The beginning of every id.
+        counter: The number at the end of the last id.
     """
 
     def __init__(self, ip: bytes, process_id: int, loader_hash: int) -> None:
-        """Fix the parts that stay: address, process id and what tells apart twins in a process."""
+        """Set the constant parts: address, process id, and what differs within one process."""
         prefix = ip + struct.pack(">Hi", process_id & 0xFFFF, loader_hash)
         self.prefix = prefix.hex().upper()
         self.counter = 0
 
     def make(self, millis_of_month: int) -> str:
-        """The next id at a time given as milliseconds since the first of this month.
+        """Return the next id for a time in milliseconds since the first of this month.
 
         The last days of a month need all 32 bits, which Java writes as a negative number.
         """
@@ -87,7 +87,7 @@ class UniqueIdFactory:
 
 
 class UniqueId(NamedTuple):
-    """What a unique id says."""
+    """The parts of a unique id."""
 
     ip: bytes
     process_id: int
@@ -97,6 +97,6 @@ class UniqueId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> UniqueId:
-        """Read an id; one that is not 32 or 56 hex digits is refused."""
+        """Parse an id; raise unless it is 32 or 56 hex digits."""
         ip, rest = _unhex(text, "a unique message id")
         return cls(ip, *_UNIQUE_ID_TAIL.unpack(rest))

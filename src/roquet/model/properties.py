@@ -1,8 +1,8 @@
 """Message properties: their names and their one-string form.
 
-Owns the text ``name 0x01 value 0x02`` repeated. The writer always ends with 0x02; the reader takes
-a missing last one and drops pairs with an empty name or value, as upstream does. Both sides read
-the string as a map, so the order of pairs carries no meaning.
+Owns the text ``name 0x01 value 0x02`` repeated. The writer always ends with 0x02; the reader
+tolerates a missing last one and drops pairs with an empty name or value, as upstream does. Both
+sides read the string as a map, so the order of pairs has no meaning.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes | memoryview) -> dict[str, str]:
-    """The map of a stored form; bytes that are not UTF-8 become U+FFFD, as in Java."""
+    """Parse the stored form into a map; bytes that are not UTF-8 become U+FFFD, as in Java."""
     pairs = str(data, "utf-8", "replace").split(PROPERTY_SEPARATOR)
     if not pairs[-1]:
         pairs.pop()

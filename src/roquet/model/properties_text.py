@@ -9,7 +9,7 @@ Owns the reader and the writer. The form, as far as it is read:
     \ at the end of a line             the next line goes on, without its leading white space
     \t \n \r \f \uXXXX                 as in Java; any other character after \ stands for itself
 
-A key that comes twice has its last value. Text is UTF-8, where Java takes each byte for a
+If a key occurs twice, the last value counts. Text is UTF-8, where Java takes each byte as a
 character; for ASCII both are the same.
 """
 
@@ -31,7 +31,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class PropertyLine(NamedTuple):
-    """One setting of a text, with the number of the line that it starts on."""
+    """One setting, with the number of the line that it starts on."""
 
     key: str
     value: str
@@ -68,7 +68,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(settings: Mapping[str, str]) -> str:
-    r"""Write settings as upstream answers them: sorted, one a line, nothing escaped.
+    r"""Write settings as upstream returns them: sorted, one per line, nothing escaped.
 
     Example:
         >>> format_properties({"b": "2", "a": "1"})
@@ -78,7 +78,7 @@ def format_properties(settings: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with those that go on joined, without comments; each with its number."""
+    """Yield lines with their numbers: continuations joined, comments dropped."""
     joined = ""
     start = 0
     for number, raw in enumerate(_LINE_END.split(text), 1):

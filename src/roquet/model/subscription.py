@@ -1,4 +1,4 @@
-"""What a consumer group wants of a topic, and the settings of a group."""
+"""The subscriptions and the settings of a consumer group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SubscriptionData(Struct, rename="camel", kw_only=True):
 
 
 class SimpleSubscriptionData(Struct, rename="camel", kw_only=True):
-    """One subscription, as the settings of a group keep it."""
+    """One subscription, as stored in the settings of a group."""
 
     expression: str | None = None
     expression_type: str | None = None
@@ -47,7 +47,7 @@ class GroupRetryPolicyType(Enum):
 
 
 class ExponentialRetryPolicy(Struct, rename="camel", kw_only=True):
-    """Each time is a multiple of the one before."""
+    """Each delay is a multiple of the one before."""
 
     initial_ms: int = field(default=5_000, name="initial")
     max_ms: int = field(default=7_200_000, name="max")
@@ -55,13 +55,13 @@ class ExponentialRetryPolicy(Struct, rename="camel", kw_only=True):
 
 
 class CustomizedRetryPolicy(Struct, rename="camel", kw_only=True):
-    """The times are listed."""
+    """A list of delays."""
 
     next_ms: list[int] = field(default_factory=list, name="next")
 
 
 class GroupRetryPolicy(Struct, rename="camel", kw_only=True):
-    """When a message is delivered again."""
+    """When a message is redelivered."""
 
     customized_retry_policy: CustomizedRetryPolicy | None = None
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -74,7 +74,7 @@ class SubscriptionGroupConfig(Struct, rename="camel", kw_only=True):
     Attributes:
         broker_id: The broker to read from.
         which_broker_when_consume_slowly: The broker to read from when far behind.
-        retry_max_times: How often a message is delivered again before it is put aside.
+        retry_max_times: How often a message is redelivered before it becomes a dead letter.
     """
 
     attributes: dict[str, str] = field(default_factory=dict)

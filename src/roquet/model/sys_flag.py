@@ -44,7 +44,7 @@ def with_transaction_type(sys_flag: int, transaction_type_bits: int) -> int:
 
 
 def takes_queue_offset(sys_flag: int) -> bool:
-    """Whether a message of this flag gets a place in its queue.
+    """Whether a message with this flag gets a queue offset.
 
     Prepared and rolled-back messages of the old transaction scheme stay in the log only.
     """

@@ -6,27 +6,30 @@ Owns :class:`NamesrvConfig`, the list of settings that a request may change, and
 Invariants:
 
 * A request changes only the settings of :data:`DYNAMIC_KEYS`: switches and a number of seconds,
-  never a path, an address or a name (CVE-2023-37582 was a path). Upstream has a list of what may
-  not be changed instead.
-* A change is taken whole or not at all, and holds only once it is in the file.
-* The file that changes are kept in is fixed at the start.
+  never a path, an address or a name (CVE-2023-37582 was a path). Upstream has a deny list instead.
+* A change is applied as a whole or not at all, and takes effect once it is in the file.
+* The file that stores changes is fixed at the start.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from roquet.errors import ConfigError
 from roquet.model.properties_text import format_properties, parse_properties
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.settings import (
+    IgnoredKeys,
+    NonNegative,
+    Port,
+    Positive,
+    PositiveMs,
     Setting,
     SettingsTable,
-    WithoutEffect,
     changed,
     keys_of,
     to_properties,
@@ -39,10 +42,6 @@ __all__ = [
     "Configuration",
     "NamesrvConfig",
 ]
-
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
 
 UPDATE_REFUSED = "config_update_refused"
 """The ``code`` of an error about a setting that no request may change."""
@@ -59,17 +58,21 @@ class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bind_address: Where the port listens.
         order_message: Whether routes carry the queues of ordered topics.
         return_order_topic_config_to_broker: Whether brokers that register get them too.
-        scan_not_active_broker_interval_ms: How often silent brokers are looked for.
-        support_acting_master: Whether a slave may stand in a route as master.
-        all_topic_list: Whether anybody may list all topics.
-        topic_list: Whether anybody may list the topics of a cluster or unit.
-        notify_min_broker_id_changed: Whether brokers are told of a new least id of their name.
+        scan_not_active_broker_interval_ms: How often to look for silent brokers.
+        support_acting_master: Whether a route may list a slave as master.
+        all_topic_list: Whether listing all topics is allowed.
+        topic_list: Whether listing the topics of a cluster or unit is allowed.
+        notify_min_broker_id_changed: Whether brokers are notified of a new smallest id of their
+            name.
         need_wait_for_service: Whether routes are refused for some time after the start, while
             brokers are still registering.
         wait_seconds_for_service: That time.
         delete_topic_with_broker_registration: Whether a topic that a broker no longer registers
             is dropped for that broker.
-        config_black_list: Further keys that no request may change, with semicolons.
+        brokers_max: How many brokers may be registered; Roquet's own.
+        topic_routes_max: How many topics may be registered, counted once per broker name; Roquet's
+            own.
+        config_black_list: Further keys that no request may change, separated by semicolons.
     """
 
     rocketmq_home: str = field(default="", name="rocketmqHome")
@@ -82,11 +85,12 @@ class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bind_address: str = field(default="127.0.0.1", name="bindAddress")
     listen_port: Port = field(default=9876, name="listenPort")
     channel_idle_seconds_max: Positive = field(default=120, name="serverChannelMaxIdleTimeSeconds")
+    connections_max: Positive = field(default=20_000, name="maxConnections")
     order_message: bool = field(default=False, name="orderMessageEnable")
     return_order_topic_config_to_broker: bool = field(
         default=True, name="returnOrderTopicConfigToBroker"
     )
-    scan_not_active_broker_interval_ms: Positive = field(
+    scan_not_active_broker_interval_ms: PositiveMs = field(
         default=5000, name="scanNotActiveBrokerInterval"
     )
     support_acting_master: bool = field(default=False, name="supportActingMaster")
@@ -98,6 +102,8 @@ class NamesrvConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     delete_topic_with_broker_registration: bool = field(
         default=False, name="deleteTopicWithBrokerRegistration"
     )
+    brokers_max: Positive = field(default=4096, name="maxBrokers")
+    topic_routes_max: Positive = field(default=500_000, name="maxTopicRoutes")
     config_black_list: str = field(
         default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
     )
@@ -126,11 +132,11 @@ DYNAMIC_KEYS = frozenset(
         "deleteTopicWithBrokerRegistration",
     }
 )
-"""What a request may change."""
+"""The keys that a request may change."""
 
 WITHOUT_EFFECT = (
-    WithoutEffect(
-        "one event loop does it all: there are no thread pools",
+    IgnoredKeys(
+        "there is one event loop and no thread pools",
         frozenset(
             {
                 "clientRequestThreadPoolNums",
@@ -146,7 +152,7 @@ WITHOUT_EFFECT = (
             }
         ),
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "Netty's own",
         frozenset(
             {
@@ -163,12 +169,12 @@ WITHOUT_EFFECT = (
             }
         ),
     ),
-    WithoutEffect(
-        "a name server that asks another cluster, or has a controller inside, is not there",
+    IgnoredKeys(
+        "there is no name server that queries another cluster or contains a controller",
         frozenset({"clusterTest", "enableControllerInNamesrv", "productEnvName"}),
     ),
 )
-"""Upstream's keys that a file may have and that change nothing here."""
+"""Upstream's keys that a file may have, but that have no effect here."""
 
 KEYS_WITHOUT_EFFECT = frozenset(key for group in WITHOUT_EFFECT for key in group.keys)
 
@@ -188,11 +194,11 @@ def _with_changes(config: NamesrvConfig, changes: dict[str, str], origin: str) -
 
 
 class Configuration:
-    """The settings in force, and the changes that requests made.
+    """The settings in force, and the changes made by requests.
 
     Args:
-        base: What the command line and the operator's file say.
-        file: Where changes are kept, decoded by :func:`parse_properties`; none: in memory only.
+        base: The settings from the command line and the operator's file.
+        file: Where changes are stored, decoded by :func:`parse_properties`; none: in memory only.
 
     Attributes:
         current: The settings in force.
@@ -203,15 +209,16 @@ class Configuration:
         self._base = base
         self._file = file
         self._changes: dict[str, str] = {}
+        self._updating = asyncio.Lock()
 
     def load(self) -> ConfigError | None:
-        """Take over the changes that were kept.
+        """Load the stored changes.
 
         Returns:
-            What is wrong with the file, if its backup was used.
+            The problem with the file, if its backup was used.
 
         Raises:
-            ConfigError: Neither the file nor its backup can be used, or a value is bad.
+            ConfigError: Neither the file nor its backup can be used, or a value is invalid.
         """
         loaded = None if self._file is None else self._file.load()
         if loaded is None:
@@ -221,31 +228,33 @@ class Configuration:
         self._changes = changes
         return loaded.problem
 
-    def update(self, text: str) -> None:
-        """Change settings as a request asks.
+    async def update(self, text: str) -> None:
+        """Apply a request's changes; requests take effect in the order of the calls.
 
         Raises:
-            ConfigError: A key is unknown or may not be changed, or a value is bad; the code tells
-                which. Nothing was changed.
-            StoreError: The change could not be kept. Nothing was changed.
+            ConfigError: A key is unknown or may not be changed, or a value is invalid; the code
+                tells which. Nothing was changed.
+            StoreError: The change could not be saved. Nothing was changed.
         """
         asked = parse_properties(text)
         for key in asked:
             self._check_dynamic(key)
-        changes = self._changes | {key: value.strip() for key, value in asked.items()}
-        current = _with_changes(self._base, changes, "")
-        if self._file is not None and changes:
-            self._file.save(format_properties(changes))
-        self._changes = changes
-        self.current = current
+        async with self._updating:
+            changes = self._changes | {key: value.strip() for key, value in asked.items()}
+            current = _with_changes(self._base, changes, "")
+            if self._file is not None and changes:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(None, self._file.save, format_properties(changes))
+            self._changes = changes
+            self.current = current
 
     def listens_on(self, port: int) -> None:
-        """Note the port that the system gave; only now is it known when any free one was asked."""
+        """Set the actual port, which is known only now if any free one was requested."""
         self._base = msgspec.structs.replace(self._base, listen_port=port)
         self.current = msgspec.structs.replace(self.current, listen_port=port)
 
     def text(self) -> str:
-        """All settings, as upstream answers them."""
+        """All settings, as in upstream's response."""
         return format_properties(to_properties(self.current))
 
     def _check_dynamic(self, key: str) -> None:
@@ -260,5 +269,5 @@ class Configuration:
             raise ConfigError(
                 f"{key} cannot be changed by a request.",
                 code=UPDATE_REFUSED,
-                hint="Change it in the file of settings and start the name server again.",
+                hint="Change it in the configuration file and restart the name server.",
             )

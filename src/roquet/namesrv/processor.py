@@ -1,24 +1,34 @@
-"""The requests that a name server answers, one method a code.
+"""The requests about routes that a name server handles, one method per code.
 
-Owns the answers: codes, ext fields, bodies and remarks as upstream's ``DefaultRequestProcessor``
-and ``ClientRequestProcessor`` give them. It knows no socket: what has to be sent to brokers goes
-to a function that is handed in. Calls that keep something in a file block until it is there.
+Owns the responses: codes, ext fields, bodies and remarks like those of upstream's
+``DefaultRequestProcessor`` and ``ClientRequestProcessor``. It has no sockets: notifications to
+brokers go to a function that is passed in. Values and settings are handled by
+:mod:`roquet.namesrv.config_processor`.
+
+Routes, heartbeats and other short requests are handled at once. Registrations wait for a worker,
+and unregistrations after them, so that none overtakes a registration of its broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
-from roquet.errors import ConfigError, ProtocolError
+from roquet.errors import ProtocolError
 from roquet.model.data_version import DataVersion
-from roquet.namesrv.config import UPDATE_REFUSED, Configuration
+from roquet.namesrv.broker_request_order import BrokerAddress, BrokerRequestOrder
+from roquet.namesrv.config import Configuration
 from roquet.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
-from roquet.namesrv.registration import BrokerRegistration, MinBrokerIdChange
+from roquet.namesrv.registration import (
+    BrokerRegistration,
+    MinBrokerIdChange,
+    RegisterBrokerResult,
+)
 from roquet.namesrv.route_info import RouteInfoManager
 from roquet.namesrv.route_query import in_zone
-from roquet.remoting.bodies.broker import KVTable
-from roquet.remoting.bodies.codec import decode_body, encode_body
+from roquet.remoting.bodies.codec import SERVED_DIALECT_BYTES_MAX, decode_body, encode_body
 from roquet.remoting.bodies.register import RegisterBrokerBody, decode_register_body
 from roquet.remoting.bodies.route import (
     GetBrokerMemberGroupResponseBody,
@@ -38,6 +48,7 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
+from roquet.remoting.turn_scheduler import RequestClass
 from roquet.runtime.clock import Clock
 
 __all__ = ["NamesrvProcessor"]
@@ -51,24 +62,28 @@ NO_ROUTE = (
 )
 
 REGISTER_BODY_VERSION = version_ordinal("V3_0_11")
-"""Brokers before this one register with their topics alone."""
+"""Brokers before this version register with topics only."""
+
+READ_AT_ONCE_BYTES_MAX = 64 << 10
+"""Longer registrations are decoded in a thread and applied step by step."""
 
 _CRC_MASK = 0x7FFFFFFF
 _PORTS = frozenset({Port.MAIN})
 _LOOK = Permission(Action.GET, Resource.CLUSTER)
 _LIST = Permission(Action.LIST, Resource.TOPIC)
 _CHANGE = Permission(Action.UPDATE, Resource.CLUSTER)
+_decoded = partial(decode_body, dialect_bytes_max=SERVED_DIALECT_BYTES_MAX)
 
 
 class NamesrvProcessor:
-    """Answers requests.
+    """Handles requests.
 
     Args:
         routes: Brokers and topics.
         kv_config: Values by namespace and key.
         configuration: The settings in force.
         clock: Time.
-        notify: Takes what brokers are to be told of the least id of their name.
+        notify: Called with changes of the smallest broker id of a name.
     """
 
     def __init__(
@@ -85,6 +100,7 @@ class NamesrvProcessor:
         self._configuration = configuration
         self._clock = clock
         self._notify = notify
+        self._in_order = BrokerRequestOrder()
         self._started_ns = clock.monotonic_ns()
 
     # Clients
@@ -93,12 +109,13 @@ class NamesrvProcessor:
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         header=headers.GetRouteInfoRequestHeader,
         permission=_LOOK,
+        request_class=RequestClass.CLIENT,
         ports=_PORTS,
     )
     def route(
         self, context: RequestContext, header: headers.GetRouteInfoRequestHeader
     ) -> RemotingCommand:
-        """The route of a topic, in the dialect that the client reads."""
+        """The route of a topic, in the client's dialect."""
         config = self._configuration.current
         if config.need_wait_for_service:
             up_ns = self._clock.monotonic_ns() - self._started_ns
@@ -128,28 +145,32 @@ class NamesrvProcessor:
     )
     def register_broker(
         self, context: RequestContext, header: headers.RegisterBrokerRequestHeader
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Register a broker; a slave gets the address of its master."""
+        broker = BrokerAddress(header.broker_address, header.broker_name)
+        is_large = len(context.request.body) > READ_AT_ONCE_BYTES_MAX
+        if is_large or self._in_order.is_busy(broker):
+            return self._in_order.run(broker, partial(self._register_in_steps, context, header))
+        body = _register_body(context.request, header)
+        return self._registered(context, self._routes.register(_broker(context, header, body)))
+
+    async def _register_in_steps(
+        self, context: RequestContext, header: headers.RegisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """Take in a broker; a slave learns where its master is."""
-        request = context.request
-        # The CRC is that of the bytes on the wire, so it comes before anything is made of them.
-        if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
-            return context.response(ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
-        body = _register_body(request, compressed=header.compressed)
-        result = self._routes.register(
-            BrokerRegistration(
-                cluster_name=header.cluster_name,
-                broker_name=header.broker_name,
-                broker_id=header.broker_id,
-                address=header.broker_address,
-                ha_server_address=header.ha_server_address,
-                zone_name=(request.ext_fields or {}).get(ZONE_NAME),
-                heartbeat_timeout_ms=header.heartbeat_timeout_ms,
-                enable_acting_master=header.enable_acting_master,
-                topics=body.topic_config_serialize_wrapper,
-                filter_servers=body.filter_server_list,
-                connection=context.connection,
-            )
-        )
+        """Register a broker with many topics, or one behind it, while others are served."""
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(None, _register_body, context.request, header)
+        steps = self._routes.register_in_steps(_broker(context, header, body))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return self._registered(context, end.value)
+            await asyncio.sleep(0)
+
+    def _registered(
+        self, context: RequestContext, result: RegisterBrokerResult | None
+    ) -> RemotingCommand:
         if result is None:
             return context.response(ResponseCode.SYSTEM_ERROR, remark="register broker failed")
         for change in result.changes:
@@ -159,7 +180,7 @@ class NamesrvProcessor:
         )
         order_topics = None
         if self._configuration.current.return_order_topic_config_to_broker:
-            order_topics = self._kv_table(NAMESPACE_ORDER_TOPIC_CONFIG)
+            order_topics = self._kv_config.encoded(NAMESPACE_ORDER_TOPIC_CONFIG)
         return context.response(ResponseCode.SUCCESS, answer, body=order_topics or b"")
 
     @processor(
@@ -170,8 +191,21 @@ class NamesrvProcessor:
     )
     def unregister_broker(
         self, context: RequestContext, header: headers.UnregisterBrokerRequestHeader
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Unregister a broker."""
+        broker = BrokerAddress(header.broker_address, header.broker_name)
+        if self._in_order.is_busy(broker):
+            return self._in_order.run(broker, partial(self._unregister_later, context, header))
+        return self._unregister(context, header)
+
+    async def _unregister_later(
+        self, context: RequestContext, header: headers.UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """Drop a broker."""
+        return self._unregister(context, header)
+
+    def _unregister(
+        self, context: RequestContext, header: headers.UnregisterBrokerRequestHeader
+    ) -> RemotingCommand:
         change = self._routes.unregister(header.broker_address, header.broker_name)
         if change is not None:
             self._notify(change)
@@ -181,14 +215,15 @@ class NamesrvProcessor:
         RequestCode.QUERY_DATA_VERSION,
         header=headers.QueryDataVersionRequestHeader,
         permission=_LOOK,
+        request_class=RequestClass.CLIENT,
         ports=_PORTS,
     )
     def query_data_version(
         self, context: RequestContext, header: headers.QueryDataVersionRequestHeader
     ) -> RemotingCommand:
-        """Whether a broker must register again; asking is a sign of life."""
+        """Whether a broker must register again; also counts as a heartbeat."""
         body = context.request.body
-        asked = decode_body(DataVersion, body) if body else None
+        asked = _decoded(DataVersion, body) if body else None
         cluster, address = header.cluster_name, header.broker_address
         changed = self._routes.is_data_version_changed(cluster, address, asked)
         self._routes.heartbeat(cluster, address)
@@ -203,12 +238,13 @@ class NamesrvProcessor:
         RequestCode.BROKER_HEARTBEAT,
         header=headers.BrokerHeartbeatRequestHeader,
         permission=_CHANGE,
+        request_class=RequestClass.CLIENT,
         ports=_PORTS,
     )
     def broker_heartbeat(
         self, context: RequestContext, header: headers.BrokerHeartbeatRequestHeader
     ) -> RemotingCommand:
-        """A broker is still here."""
+        """Record the heartbeat of a broker."""
         self._routes.heartbeat(header.cluster_name, header.broker_address)
         return context.response(ResponseCode.SUCCESS)
 
@@ -230,15 +266,16 @@ class NamesrvProcessor:
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
         header=headers.RegisterTopicRequestHeader,
         permission=_CHANGE,
+        request_class=RequestClass.CLIENT,
         ports=_PORTS,
     )
     def register_topic(
         self, context: RequestContext, header: headers.RegisterTopicRequestHeader
     ) -> RemotingCommand:
-        """Take in one topic."""
+        """Register one topic."""
         body = context.request.body
         if body:
-            self._routes.register_topic(header.topic, decode_body(TopicRouteData, body).queue_datas)
+            self._routes.register_topic(header.topic, _decoded(TopicRouteData, body).queue_datas)
         return context.response(ResponseCode.SUCCESS)
 
     # Operators
@@ -257,7 +294,7 @@ class NamesrvProcessor:
     def wipe_write_perm(
         self, context: RequestContext, header: headers.BrokerNameRequestHeader
     ) -> RemotingCommand:
-        """No more sends to a broker."""
+        """Forbid sends to a broker."""
         count = self._routes.wipe_write_perm(header.broker_name)
         answer = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         return context.response(ResponseCode.SUCCESS, answer)
@@ -271,7 +308,7 @@ class NamesrvProcessor:
     def add_write_perm(
         self, context: RequestContext, header: headers.BrokerNameRequestHeader
     ) -> RemotingCommand:
-        """Sends to it again."""
+        """Allow sends to a broker again."""
         count = self._routes.add_write_perm(header.broker_name)
         answer = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
         return context.response(ResponseCode.SUCCESS, answer)
@@ -331,96 +368,9 @@ class NamesrvProcessor:
 
     @processor(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, permission=_LIST, ports=_PORTS)
     def unit_sub_topics_without_unit(self, context: RequestContext) -> RemotingCommand:
-        """Those of them that are in no unit."""
+        """Topics with subscribers in units that are in no unit themselves."""
         allowed = self._configuration.current.topic_list
         return _topics(context, self._routes.unit_sub_topics_without_unit, allowed=allowed)
-
-    # Values and settings
-
-    @processor(
-        RequestCode.PUT_KV_CONFIG,
-        header=headers.PutKVConfigRequestHeader,
-        permission=_CHANGE,
-        ports=_PORTS,
-    )
-    def put_kv_config(
-        self, context: RequestContext, header: headers.PutKVConfigRequestHeader
-    ) -> RemotingCommand:
-        """Set a value."""
-        self._kv_config.put(header.namespace, header.key, header.value)
-        return context.response(ResponseCode.SUCCESS)
-
-    @processor(
-        RequestCode.GET_KV_CONFIG,
-        header=headers.KVKeyRequestHeader,
-        permission=_LOOK,
-        ports=_PORTS,
-    )
-    def get_kv_config(
-        self, context: RequestContext, header: headers.KVKeyRequestHeader
-    ) -> RemotingCommand:
-        """One value."""
-        value = self._kv_config.get(header.namespace, header.key)
-        answer = headers.GetKVConfigResponseHeader(value=value)
-        if value is not None:
-            return context.response(ResponseCode.SUCCESS, answer)
-        remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-        return context.response(ResponseCode.QUERY_NOT_FOUND, answer, remark=remark)
-
-    @processor(
-        RequestCode.DELETE_KV_CONFIG,
-        header=headers.KVKeyRequestHeader,
-        permission=_CHANGE,
-        ports=_PORTS,
-    )
-    def delete_kv_config(
-        self, context: RequestContext, header: headers.KVKeyRequestHeader
-    ) -> RemotingCommand:
-        """Drop a value."""
-        self._kv_config.delete(header.namespace, header.key)
-        return context.response(ResponseCode.SUCCESS)
-
-    @processor(
-        RequestCode.GET_KVLIST_BY_NAMESPACE,
-        header=headers.GetKVListByNamespaceRequestHeader,
-        permission=_LOOK,
-        ports=_PORTS,
-    )
-    def kv_list(
-        self, context: RequestContext, header: headers.GetKVListByNamespaceRequestHeader
-    ) -> RemotingCommand:
-        """Values of a namespace."""
-        body = self._kv_table(header.namespace)
-        if body is not None:
-            return context.response(ResponseCode.SUCCESS, body=body)
-        remark = f"No config item, Namespace: {header.namespace}"
-        return context.response(ResponseCode.QUERY_NOT_FOUND, remark=remark)
-
-    @processor(RequestCode.UPDATE_NAMESRV_CONFIG, permission=_CHANGE, ports=_PORTS)
-    def update_config(self, context: RequestContext) -> RemotingCommand:
-        """Change settings, of which only some may be."""
-        try:
-            self._configuration.update(context.request.body.decode())
-        except UnicodeDecodeError as error:
-            raise RequestRefused("string2Properties error") from error
-        except ConfigError as error:
-            code = (
-                ResponseCode.NO_PERMISSION
-                if error.code == UPDATE_REFUSED
-                else ResponseCode.INVALID_PARAMETER
-            )
-            words = [error.message, error.hint or ""]
-            raise RequestRefused(" ".join(words).strip(), response_code=code) from error
-        return context.response(ResponseCode.SUCCESS)
-
-    @processor(RequestCode.GET_NAMESRV_CONFIG, permission=_LOOK, ports=_PORTS)
-    def get_config(self, context: RequestContext) -> RemotingCommand:
-        """All settings."""
-        return context.response(ResponseCode.SUCCESS, body=self._configuration.text().encode())
-
-    def _kv_table(self, namespace: str) -> bytes | None:
-        values = self._kv_config.namespace(namespace)
-        return None if values is None else encode_body(KVTable(table=dict(values)))
 
 
 def _in_zone_of(request: RemotingCommand, route: TopicRouteData) -> TopicRouteData:
@@ -431,15 +381,38 @@ def _in_zone_of(request: RemotingCommand, route: TopicRouteData) -> TopicRouteDa
     return route
 
 
-def _register_body(request: RemotingCommand, *, compressed: bool) -> RegisterBrokerBody:
+def _broker(
+    context: RequestContext, header: headers.RegisterBrokerRequestHeader, body: RegisterBrokerBody
+) -> BrokerRegistration:
+    return BrokerRegistration(
+        cluster_name=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        address=header.broker_address,
+        ha_server_address=header.ha_server_address,
+        zone_name=(context.request.ext_fields or {}).get(ZONE_NAME),
+        heartbeat_timeout_ms=header.heartbeat_timeout_ms,
+        enable_acting_master=header.enable_acting_master,
+        topics=body.topic_config_serialize_wrapper,
+        filter_servers=body.filter_server_list,
+        connection=context.connection,
+    )
+
+
+def _register_body(
+    request: RemotingCommand, header: headers.RegisterBrokerRequestHeader
+) -> RegisterBrokerBody:
+    # The CRC covers the bytes on the wire, so it is checked before they are decoded.
+    if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
+        raise RequestRefused("crc32 not match")
     if not request.body:
         return RegisterBrokerBody()
     try:
         if request.version >= REGISTER_BODY_VERSION:
             return decode_register_body(
-                request.body, compressed=compressed, broker_version=request.version
+                request.body, compressed=header.compressed, broker_version=request.version
             )
-        topics = decode_body(TopicConfigAndMappingSerializeWrapper, request.body)
+        topics = _decoded(TopicConfigAndMappingSerializeWrapper, request.body)
         return RegisterBrokerBody(topic_config_serialize_wrapper=topics)
     except ProtocolError as error:
         raise ProtocolError(

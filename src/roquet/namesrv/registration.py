@@ -1,8 +1,8 @@
-"""What a broker says of itself, what it learns, and what others are told.
+"""The data of a registration: what a broker sends, gets back, and what others are notified of.
 
-Owns the values that go into and come out of the tables of brokers, and the rules for names. Names
-of brokers and clusters are topics too, so both have one rule; it is wider than the one for topics
-that clients make, because brokers are often called by a host name.
+Owns the inputs and results of the broker tables, and the rules for names. Names of brokers and
+clusters are topics too, so both have one rule; it is wider than the one for topics that clients
+create, because brokers are often named after hosts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ __all__ = [
     "SilentBroker",
     "check_names",
     "is_name",
+    "min_broker_id_change",
 ]
 
 NAME_LENGTH_MAX = 255
 
 _BREAKS_ADDRESS = frozenset(' ,"\\{}')
-"""What old clients, which take the text of addresses apart by hand, would stumble over."""
+"""Characters that break old clients, which parse addresses by hand."""
 
 
 class BrokerKey(NamedTuple):
@@ -39,14 +40,14 @@ class BrokerKey(NamedTuple):
 
 
 class BrokerRegistration(Struct, frozen=True, kw_only=True):
-    """What a broker says of itself.
+    """The registration of a broker.
 
     Attributes:
-        heartbeat_timeout_ms: How long it may be silent, unless the default is meant.
-        enable_acting_master: Whether a slave may stand in for its master; ``None`` from brokers
-            that do not know of this, whose slaves never do.
-        filter_servers: ``None`` leaves what is known.
-        connection: By which it came.
+        heartbeat_timeout_ms: How long it may be silent; ``None`` for the default.
+        enable_acting_master: Whether a slave may act as master; ``None`` from brokers without this
+            feature, whose slaves never do.
+        filter_servers: ``None`` keeps the known ones.
+        connection: The connection it arrived on.
     """
 
     cluster_name: str
@@ -63,21 +64,43 @@ class BrokerRegistration(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> BrokerKey:
-        """By what it is known to be alive."""
+        """The key of its entry in the table of live brokers."""
         return BrokerKey(self.cluster_name, self.address)
 
 
 class MinBrokerIdChange(NamedTuple):
-    """News about the least broker id of a name, and the brokers to tell."""
+    """A change of the smallest broker id of a name, and the brokers to notify."""
 
     header: NotifyMinBrokerIdChangeRequestHeader
     addresses: list[str]
 
 
-class RegisterBrokerResult(NamedTuple):
-    """What a broker learns from registering, and what other brokers are to be told.
+def min_broker_id_change(
+    addresses: dict[int, str], *, offline_address: str | None, ha_address: str | None
+) -> MinBrokerIdChange:
+    """The notification after a broker came, or one went offline.
 
-    A master's addresses are there only when the broker is a slave.
+    Args:
+        addresses: The addresses of the name by broker id, as they are now.
+        offline_address: The address of the broker that left; ``None`` if one came.
+        ha_address: Where a new master replicates from.
+    """
+    min_id = min(addresses)
+    header = NotifyMinBrokerIdChangeRequestHeader(
+        min_broker_id=min_id,
+        min_broker_address=addresses[min_id],
+        offline_broker_address=offline_address,
+        ha_broker_address=ha_address,
+    )
+    tell_all = offline_address is not None or len(addresses) == 1
+    told = [address for each, address in addresses.items() if tell_all or each != min_id]
+    return MinBrokerIdChange(header, told)
+
+
+class RegisterBrokerResult(NamedTuple):
+    """What a registering broker gets back, and the notification for other brokers.
+
+    The master's addresses are set only if the broker is a slave.
     """
 
     ha_server_address: str | None = None
@@ -86,7 +109,7 @@ class RegisterBrokerResult(NamedTuple):
 
 
 class SilentBroker(NamedTuple):
-    """A broker that was dropped, and its connection, which is to be closed."""
+    """A dropped broker, and its connection, which is to be closed."""
 
     address: str
     connection: object

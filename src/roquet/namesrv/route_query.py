@@ -1,12 +1,12 @@
-"""What is made of a route before a client gets it.
+"""Transforms a route before it is sent to a client.
 
 Owns two rules, both as functions from route to route:
 
 * The acting master: where a broker name has lost its master and allows it, the slave with the
-  least id stands in the route as master, so that reads, locks and offsets go on. Its queues are
+  lowest id is listed as master, so that reads, locks and offsets keep working. Its queues are
   without write permission by then.
-* The zone: a client that asks for it gets only the brokers of its own zone, and those without a
-  master wherever they are.
+* The zone: a client that requests it gets only the brokers of its own zone, and those without a
+  master in any zone.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from roquet.remoting.bodies.route import MASTER_ID, BrokerData, TopicRouteData
 __all__ = ["SYNC_BROKER_MEMBER_GROUP_PREFIX", "in_zone", "with_acting_masters"]
 
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Of topics by which the brokers of a name find each other, as they really are."""
+"""The prefix of topics with which the brokers of a name find each other, unchanged."""
 
 
 def with_acting_masters(topic: str, route: TopicRouteData) -> TopicRouteData:
-    """The route with a slave as master where that is due."""
+    """The route with acting masters where needed."""
     if topic.startswith(SYNC_BROKER_MEMBER_GROUP_PREFIX):
         return route
     read_only = {queue.broker_name for queue in route.queue_datas if not queue.perm & PERM_WRITE}

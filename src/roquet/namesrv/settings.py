@@ -1,6 +1,6 @@
 """The settings of a name server, from its file and the command line.
 
-Owns the order: what a flag says wins over the file, the file over the defaults.
+Flags take precedence over the file, and the file over the defaults.
 """
 
 from __future__ import annotations
@@ -45,20 +45,25 @@ NAMESRV_SETTINGS = SettingsTable(
             frozenset({"false"}),
             "there is no controller, so no broker could change its role",
         ),
+        Unsupported(
+            "clusterTest",
+            frozenset({"false"}),
+            "missing routes are not requested from another cluster",
+        ),
     ],
 )
-"""What is known of the keys of a name server's file."""
+"""The known keys of a name server's configuration file."""
 
 
 class NamesrvSettings(Struct, frozen=True, kw_only=True):
-    """All that a name server is started with.
+    """All settings of a name server.
 
     Attributes:
         config: Its own settings.
-        tls: How it speaks TLS.
+        tls: The TLS settings.
         tls_settings: The same under upstream's keys.
-        warnings: Keys that nobody knows.
-        without_effect: Keys that change nothing.
+        warnings: Unknown keys.
+        without_effect: Keys without effect.
     """
 
     config: NamesrvConfig
@@ -75,8 +80,8 @@ def load_namesrv_settings(
 
     Args:
         path: The file; ``None`` for the defaults.
-        overrides: What flags say, by upstream's keys.
-        files: The door to the file system.
+        overrides: The values of flags, by upstream's keys.
+        files: The file system.
 
     Raises:
         ConfigError: The file cannot be read, or a value cannot be used.

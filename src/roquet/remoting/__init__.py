@@ -1,8 +1,7 @@
 """Bytes in flight: frames, commands, codes, typed headers and bodies of RocketMQ's protocol.
 
-The codecs here are sans-I/O: bytes go in, values come out, and the other way round; they know no
-socket, clock or file. Imports ``roquet.model`` and ``roquet.runtime``; everything that talks to a
-peer imports it.
+The codecs here are sans-I/O: they convert bytes to values and back, without a socket, clock or
+file. Imports ``roquet.model`` and ``roquet.runtime``; everything that talks to a peer imports it.
 
 ================== ===================================================================
 module             what it owns

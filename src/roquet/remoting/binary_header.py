@@ -15,13 +15,13 @@ Owns the layout below. Integers are big-endian and signed, strings are UTF-8.
     17 + r   4       length of all ext fields
     21 + r   e       ext fields, each: name length 2, name, value length 4, value
 
-A code has 16 bits here, so the POP codes (200050 and up) do not fit; upstream cuts them off
-silently and nobody understands the result. Writing such a code is refused instead.
+A code has 16 bits here, so the POP codes (200050 and up) do not fit; upstream truncates them
+silently, and no peer understands the result. Here, encoding such a code raises an error.
 
 Upstream reads an empty value as no value; here it stays an empty string, so that a header can be
-written back as it came. An empty remark and no remark look alike; it is read as none.
+written back unchanged. An empty remark is read as none, because the two look alike.
 
-Invariant: every length is checked against the bytes that are left before it is used.
+Invariant: every length is checked against the remaining bytes before it is used.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LANGUAGES = {int(code): code for code in LanguageCode}
 
 
 def decode_binary_header(header: bytes) -> RemotingCommand:
-    """The command of a header, without body.
+    """Decode a header into a command without a body.
 
     Raises:
         ProtocolError: A length does not fit the bytes.
@@ -79,7 +79,7 @@ def _decode_ext_fields(header: bytes, position: int) -> dict[str, str]:
     ext_fields: dict[str, str] = {}
     end = len(header)
     unpack_length = _INT.unpack_from
-    # Slices of a text are texts at once; those that are not ASCII are read as UTF-8 after all.
+    # Slicing one decoded text is quick; slices that are not ASCII are decoded as UTF-8 again.
     text = header.decode("latin-1")
     try:
         while position < end:
@@ -115,7 +115,7 @@ def _bad_length(what: str, length: int, header_bytes: int) -> ProtocolError:
 
 
 def encode_binary_header(command: RemotingCommand) -> bytes:
-    """The header of a command.
+    """Encode the header of a command.
 
     Raises:
         ProtocolError: A number or name does not fit the layout.
@@ -149,7 +149,7 @@ def encode_binary_header(command: RemotingCommand) -> bytes:
 
 
 def _encode_name(name: str) -> bytes:
-    """The name of an ext field with its length before it."""
+    """The name of an ext field, prefixed with its length."""
     data = name.encode("utf-8", "replace")
     if len(data) > _NAME_BYTES_MAX:
         raise ProtocolError("Ext field whose name is too long", detail=f"{name[:40]!r}")

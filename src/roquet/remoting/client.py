@@ -1,7 +1,7 @@
-"""The client: one connection to each address, made when it is needed.
+"""The client: one connection to each address, opened on demand.
 
-Owns :class:`RemotingClient`. A connection is shared by all requests to its address and made anew
-by the first request after it was lost. The peer may ask as well; a registry answers.
+Owns :class:`RemotingClient`. A connection is shared by all requests to its address and reopened by
+the first request after it was lost. The peer may send requests as well; a registry handles them.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from msgspec import Struct
 
 from roquet.errors import ClientClosed, ConfigError, ConnectFailed
 from roquet.remoting.codes import LanguageCode, ResponseCode
-from roquet.remoting.command import RemotingCommand, create_request
+from roquet.remoting.command import RemotingCommand
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import Endpoint, RemotingLimits, RemotingStatistics
 from roquet.remoting.frame import SerializeType
-from roquet.remoting.frame_lane import FrameLane
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RpcHook
-from roquet.remoting.outgoing import Slots, request_timeout
+from roquet.remoting.hot_reader import HotPath
+from roquet.remoting.outgoing import RequestSlots, request_timeout
 from roquet.remoting.processor import ProcessorRegistry
 from roquet.remoting.tls import ClientTlsConfig, client_context
 from roquet.runtime.clock import Clock, SystemClock
+from roquet.runtime.exhaustion import exhaustion_hint, is_exhausted
 
 __all__ = ["ClientConfig", "RemotingClient", "split_address"]
 
 
 class ClientConfig(Struct, frozen=True, kw_only=True):
-    """How a client connects and asks.
+    """How a client connects and sends requests.
 
     Attributes:
         limits: How much peers may make it hold.
-        tls: How it speaks TLS; ``None`` for plain text.
-        connect_timeout_ms: How long a connection may take to be made.
-        request_timeout_ms: How long a request may take that says nothing else.
-        max_in_flight: Requests to all addresses that are not answered; further ones wait.
+        tls: The TLS settings; ``None`` for plain text.
+        connect_timeout_ms: How long opening a connection may take.
+        request_timeout_ms: The timeout of requests that do not set one.
+        max_in_flight: Pending requests to all addresses together; further ones wait.
         serialize_type: How its headers are written.
-        language: What it says it is written in.
+        language: The language that it reports.
     """
 
     limits: RemotingLimits = RemotingLimits()
@@ -56,10 +57,10 @@ class ClientConfig(Struct, frozen=True, kw_only=True):
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of an address.
+    """Split an address into host and port.
 
     Raises:
-        ConfigError: It is no address.
+        ConfigError: It is not an address.
 
     Example:
         >>> split_address("[::1]:9876")
@@ -80,12 +81,12 @@ class RemotingClient:
     """Sends requests, over one connection to each address.
 
     Args:
-        registry: Who answers requests of the peers.
-        config: How to connect and ask.
+        registry: Handles requests from peers.
+        config: How to connect and send requests.
         hooks: What runs around every request.
         clock: The time.
         on_connect: Called with the address of every new connection.
-        lane: A shorter way for answers that are all alike.
+        hot_path: Takes plain responses before they are decoded, if given.
 
     Raises:
         ConfigError: The TLS settings cannot be used.
@@ -99,7 +100,7 @@ class RemotingClient:
         hooks: Iterable[RpcHook] = (),
         clock: Clock | None = None,
         on_connect: Callable[[str], None] | None = None,
-        lane: FrameLane | None = None,
+        hot_path: HotPath | None = None,
     ) -> None:
         self._on_connect = on_connect
         self._config = config or ClientConfig()
@@ -114,8 +115,8 @@ class RemotingClient:
             serialize_type=self._config.serialize_type,
             reads_while_unwritten=True,
         )
-        self._endpoint.lane = lane
-        self._slots = Slots(self._config.max_in_flight)
+        self._endpoint.hot_path = hot_path
+        self._slots = RequestSlots(self._config.max_in_flight)
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._watching = False
@@ -134,17 +135,13 @@ class RemotingClient:
 
     @property
     def statistics(self) -> RemotingStatistics:
-        """What happened so far."""
+        """The counters so far."""
         return self._endpoint.statistics
 
     @property
     def connections(self) -> frozenset[Connection]:
         """The open connections."""
         return frozenset(self._endpoint.connections)
-
-    def close_idle_connections(self) -> None:
-        """Close connections on which nothing moved for the idle time; also done by a timer."""
-        self._endpoint.close_idle_connections()
 
     async def invoke(
         self,
@@ -155,23 +152,24 @@ class RemotingClient:
         body: bytes = b"",
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """Ask and wait for the answer, whatever its response code is.
+        """Send a request and wait for the response, whatever its code is.
 
-        A server that says GO_AWAY is asked once more on a new connection, as upstream does.
+        After GO_AWAY, the request is sent once more on a new connection, as upstream does.
 
         Raises:
-            ConnectFailed: There is no connection to be had; nothing was sent.
-            SendFailed: The connection broke before the answer came.
-            RequestTimeout: No answer came in time.
+            ConnectFailed: Connecting failed; nothing was sent.
+            SendFailed: The request could not be sent.
+            AnswerLost: The connection broke before the response arrived.
+            RequestTimeout: No response arrived in time.
         """
-        request = self._request(code, header, body, oneway=False)
+        request = self._endpoint.request(code, header, body)
         timeout_ms = timeout_ms or self._config.request_timeout_ms
         connection = self._connections.get(address)
-        if connection is None or not (connection.is_writable and self._slots.take_free()):
+        if connection is None or not (connection.sender.is_ready and self._slots.take_free()):
             return await self._invoke_patiently(address, request, timeout_ms)
-        # The usual case: there is nothing to wait for but the answer.
+        # The usual case: there is nothing to wait for but the response.
         try:
-            answer = await connection.invoke(request, timeout_ms=timeout_ms)
+            answer = await connection.sender.invoke(request, timeout_ms=timeout_ms)
         finally:
             self._slots.give_back()
         if answer.code == ResponseCode.GO_AWAY:
@@ -179,55 +177,24 @@ class RemotingClient:
             answer = await self._invoke_patiently(address, request, timeout_ms)
         return answer
 
-    async def invoke_template(
-        self,
-        address: str,
-        code: int,
-        template: bytes,
-        values: tuple[object, ...],
-        *,
-        body: bytes = b"",
-        timeout_ms: int,
-    ) -> RemotingCommand | None:
-        """As :meth:`invoke`, for requests that are all alike; see :meth:`Connection.begin`.
-
-        Returns:
-            The answer; ``None`` when the request has to be made with :meth:`invoke`: nothing was
-            sent, or the server said GO_AWAY and did nothing.
-
-        Raises:
-            SendFailed: The connection broke before the answer came.
-            RequestTimeout: No answer came in time.
-        """
-        connection = self._connections.get(address)
-        if connection is None or not self._slots.take_free():
-            return None
-        try:
-            future = connection.begin(code, template, values, body, timeout_ms=timeout_ms)
-            if future is None:
-                return None
-            answer = await future
-        finally:
-            self._slots.give_back()
-        if answer.code == ResponseCode.GO_AWAY:
-            self._lost(address, connection)
-            return None
-        return answer
-
     def take_connection(self, address: str) -> Connection | None:
-        """A connection for one request that is a frame already, if there is nothing to wait for.
+        """Take a connection for one encoded request, if there is nothing to wait for.
 
-        Whoever gets one gives it back with :meth:`give_back_connection`, after the answer.
+        The caller gives it back with :meth:`give_back_connection`, after the response.
         """
         connection = self._connections.get(address)
-        if connection is None or not connection.takes_frames() or not self._slots.take_free():
+        if (
+            connection is None
+            or not connection.sender.takes_frames()
+            or not self._slots.take_free()
+        ):
             return None
         return connection
 
     def give_back_connection(
         self, address: str, connection: Connection, *, goes_away: bool = False
     ) -> None:
-        """The request is done; ``goes_away`` if the server said that it answers no more."""
+        """Return a connection after its request; ``goes_away`` if the server sent GO_AWAY."""
         self._slots.give_back()
         if goes_away:
             self._lost(address, connection)
@@ -235,17 +202,17 @@ class RemotingClient:
     async def _invoke_patiently(
         self, address: str, request: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
-        """Ask, after waiting for a slot, a connection and a peer that reads."""
+        """Send a request after waiting for a slot, a connection and a peer that reads."""
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._slot():
                 connection = await self.connect(address)
                 await connection.wait_writable()
-                answer = await connection.invoke(request)
+                answer = await connection.sender.invoke(request)
                 if answer.code == ResponseCode.GO_AWAY:
-                    # Not done, and nothing will be on this connection; another may lead elsewhere.
+                    # The request was not handled, and none will be on this connection; try another.
                     self._lost(address, connection)
                     connection = await self.connect(address)
-                    answer = await connection.invoke(request)
+                    answer = await connection.sender.invoke(request)
                 return answer
         except TimeoutError:
             raise request_timeout(address, request.code, timeout_ms) from None
@@ -259,30 +226,30 @@ class RemotingClient:
         body: bytes = b"",
         timeout_ms: int | None = None,
     ) -> None:
-        """Tell something, without an answer; waits while the peer does not read.
+        """Send a one-way request; waits while the peer does not read.
 
         Raises:
-            ConnectFailed: There is no connection to be had.
+            ConnectFailed: Connecting failed.
             SendFailed: The connection broke.
             RequestTimeout: It could not be sent in time.
         """
-        request = self._request(code, header, body, oneway=True)
+        request = self._endpoint.request(code, header, body, oneway=True)
         timeout_ms = timeout_ms or self._config.request_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._slot():
                 connection = await self.connect(address)
                 await connection.wait_writable()
-                connection.invoke_oneway(request)
+                connection.sender.invoke_oneway(request)
         except TimeoutError:
             raise request_timeout(address, code, timeout_ms) from None
 
     async def connect(self, address: str) -> Connection:
-        """The connection to an address; made if there is none.
+        """Return the connection to an address; opens one if needed.
 
         Raises:
-            ConnectFailed: There is no connection to be had.
+            ConnectFailed: Connecting failed.
             ClientClosed: The client is closed.
-            ConfigError: The address is none.
+            ConfigError: The address is not valid.
         """
         connection = self._connections.get(address)
         if connection is not None and not connection.is_closed:
@@ -294,11 +261,11 @@ class RemotingClient:
             task = asyncio.get_running_loop().create_task(self._open(address))
             self._connecting[address] = task
             task.add_done_callback(partial(self._opened, address))
-        # Other callers may wait for the same connection: one that gives up must not end it.
+        # Other callers may wait for the same connection; one that gives up must not cancel it.
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Close every connection; open requests end with :class:`~roquet.errors.SendFailed`."""
+        """Close every connection; pending requests get :class:`~roquet.errors.SendFailed`."""
         self._closed = True
         connecting = list(self._connecting.values())
         for task in connecting:
@@ -320,7 +287,8 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         if not self._watching:
             self._watching = True
-            self._endpoint.watch_idle()
+            self._endpoint.watch()
+        hint = "Is the server running there, and does it speak TLS if the client does?"
         try:
             async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
@@ -330,12 +298,14 @@ class RemotingClient:
             reason = f"no connection within {self._config.connect_timeout_ms} ms"
         except (OSError, ssl.CertificateError) as error:
             reason = str(error)
+            if is_exhausted(error):
+                hint = f"This process is short itself: {exhaustion_hint(error)}."
         else:
             return connection
         raise ConnectFailed(
             f"Cannot connect to {address}",
             detail=reason,
-            hint="Is the server running there, and does it speak TLS if the client does?",
+            hint=hint,
         )
 
     def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
@@ -351,16 +321,3 @@ class RemotingClient:
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
-
-    def _request(
-        self, code: int, header: Header | None, body: bytes, *, oneway: bool
-    ) -> RemotingCommand:
-        return create_request(
-            code,
-            header,
-            opaque=0,
-            body=body,
-            oneway=oneway,
-            language=self._config.language,
-            serialize_type=self._config.serialize_type,
-        )

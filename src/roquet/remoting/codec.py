@@ -1,6 +1,6 @@
-"""From frames to commands and back.
+"""Converts frames to commands and back.
 
-Owns the choice between the two header codecs, which is made by the serialize type.
+The serialize type selects one of the two header codecs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ENCODERS: dict[SerializeType, Callable[[RemotingCommand], bytes]] = {
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """What a frame says.
+    """Decode a frame.
 
     Raises:
-        ProtocolError: Its header cannot be read.
+        ProtocolError: Its header cannot be decoded.
     """
     command = _DECODERS[frame.serialize_type](frame.header)
     command.body = frame.body
@@ -36,22 +36,22 @@ def decode_command(frame: Frame) -> RemotingCommand:
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """The frame of a command.
+    """Encode a command as a frame.
 
     Raises:
-        ProtocolError: It does not fit a frame or its kind of header.
+        ProtocolError: It does not fit a frame or its header codec.
     """
     header = _ENCODERS[command.serialize_type](command)
     return encode_frame(command.serialize_type, header, command.body)
 
 
 def encode_command_head(command: RemotingCommand, *, body_bytes: int) -> bytes:
-    """The frame of a command up to its body, which the caller writes after it.
+    """Encode the frame of a command up to its body, which the caller writes after it.
 
-    A pull answers with slices of the log; joining them first would copy every message.
+    Pull responses are slices of the log; joining them first would copy every message.
 
     Raises:
-        ProtocolError: It does not fit a frame or its kind of header.
+        ProtocolError: It does not fit a frame or its header codec.
     """
     header = _ENCODERS[command.serialize_type](command)
     head = encode_frame_head(

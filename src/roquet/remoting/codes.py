@@ -37,10 +37,10 @@ __all__ = [
 
 
 class Handler(Flag):
-    """Who answers a request code."""
+    """Which kinds of process handle a request code."""
 
     NONE = 0
-    """Nobody: the code has a name and no handler, and is refused by name."""
+    """None: the code has a name but no handler, and is refused by name."""
 
     BROKER = auto()
     NAMESRV = auto()
@@ -51,7 +51,7 @@ class Handler(Flag):
 
     @property
     def label(self) -> str:
-        """The names in lower case, as documents print them."""
+        """The names in lower case, as in the docs."""
         return ", ".join(str(part.name).lower() for part in Handler if part in self) or "nobody"
 
 
@@ -64,10 +64,10 @@ _CONTAINER = Handler.CONTAINER
 
 
 class RequestCode(IntEnum):
-    """What a request asks for.
+    """The codes of requests.
 
     Attributes:
-        handlers: Who answers it.
+        handlers: Which kinds of process handle it.
         purpose: What it is for, in a few words.
     """
 
@@ -75,9 +75,9 @@ class RequestCode(IntEnum):
     purpose: str
 
     def __new__(cls, code: int, handlers: Handler = Handler.NONE, purpose: str = "") -> Self:
-        """Make a member that is its code and knows the rest of its row.
+        """Make a member that equals its code and has the rest of its row as attributes.
 
-        The defaults are for type checkers, which take a look-up by code for a call of this.
+        The defaults are for type checkers, which take a lookup by code for a call of this.
         """
         member = int.__new__(cls, code)
         member._value_ = code
@@ -99,10 +99,10 @@ class RequestCode(IntEnum):
     SEND_MESSAGE = 10, _BROKER, "store a message; long header names"
     SEND_MESSAGE_V2 = 310, _BROKER, "store a message; header names a to n"
     SEND_BATCH_MESSAGE = 320, _BROKER, "store the messages of one body"
-    CONSUMER_SEND_MSG_BACK = 36, _BROKER, "consuming failed: retry later or put aside"
+    CONSUMER_SEND_MSG_BACK = 36, _BROKER, "retry a message later, or dead-letter it"
     END_TRANSACTION = 37, _BROKER, "commit or roll back a half message"
-    SEND_REPLY_MESSAGE = 324, _BROKER, "answer a request message; long header names"
-    SEND_REPLY_MESSAGE_V2 = 325, _BROKER, "answer a request message; header names a to n"
+    SEND_REPLY_MESSAGE = 324, _BROKER, "reply to a request message; long header names"
+    SEND_REPLY_MESSAGE_V2 = 325, _BROKER, "reply to a request message; header names a to n"
     RECALL_MESSAGE = 370, _BROKER, "cancel a timer message"
 
     # Pull and POP
@@ -136,19 +136,19 @@ class RequestCode(IntEnum):
     GET_EARLIEST_MSG_STORETIME = 32, _BROKER, "store time of a queue's first message"
     QUERY_MESSAGE = 12, _BROKER, "messages by key"
     VIEW_MESSAGE_BY_ID = 33, _BROKER, "message by physical offset"
-    CHECK_TRANSACTION_STATE = 39, _CLIENT, "what became of a half message?"
+    CHECK_TRANSACTION_STATE = 39, _CLIENT, "outcome of a transaction"
     NOTIFY_CONSUMER_IDS_CHANGED = 40, _CLIENT, "a group changed: balance now"
-    RESET_CONSUMER_CLIENT_OFFSET = 220, _CLIENT, "go on from these offsets"
+    RESET_CONSUMER_CLIENT_OFFSET = 220, _CLIENT, "continue from these offsets"
     GET_CONSUMER_STATUS_FROM_CLIENT = 221, _CLIENT, "offsets as the client sees them"
     GET_CONSUMER_RUNNING_INFO = 307, _BROKER | _CLIENT, "state of a consumer; the broker asks it"
     CONSUME_MESSAGE_DIRECTLY = 309, _BROKER | _CLIENT, "consume one message; the broker asks"
-    PUSH_REPLY_MESSAGE_TO_CLIENT = 326, _CLIENT, "the answer to a request message"
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326, _CLIENT, "the reply to a request message"
     QUERY_BROKER_OFFSET = 13, _NONE, "offset of a broker"
     GET_TOPIC_CONFIG_LIST = 22, _NONE, "topics of a broker"
     GET_TOPIC_NAME_LIST = 23, _NONE, "names of topics"
     TRIGGER_DELETE_FILES = 27, _NONE, "delete expired files"
     SUSPEND_CONSUMER = 209, _NONE, "stop a consumer"
-    RESUME_CONSUMER = 210, _NONE, "let it go on"
+    RESUME_CONSUMER = 210, _NONE, "resume a consumer"
     RESET_CONSUMER_OFFSET_IN_CONSUMER = 211, _NONE, "offsets in a consumer"
     RESET_CONSUMER_OFFSET_IN_BROKER = 212, _NONE, "offsets in a broker"
     ADJUST_CONSUMER_THREAD_POOL = 213, _NONE, "threads of a consumer"
@@ -162,8 +162,8 @@ class RequestCode(IntEnum):
     DELETE_TOPIC_IN_BROKER = 215, _BROKER, "drop a topic"
     GET_ALL_TOPIC_CONFIG = 21, _BROKER, "all topics"
     GET_TOPIC_CONFIG = 351, _BROKER, "one topic"
-    GET_TOPIC_STATS_INFO = 202, _BROKER, "first, next and last time of each queue"
-    UPDATE_AND_CREATE_STATIC_TOPIC = 513, _BROKER, "place of a static topic's queues"
+    GET_TOPIC_STATS_INFO = 202, _BROKER, "offsets and last time of each queue"
+    UPDATE_AND_CREATE_STATIC_TOPIC = 513, _BROKER, "create or change a static topic"
     QUERY_TOPIC_CONSUME_BY_WHO = 300, _BROKER, "groups of a topic"
     QUERY_TOPICS_BY_CONSUMER = 343, _BROKER, "topics of a group"
     QUERY_SUBSCRIPTION_BY_CONSUMER = 345, _BROKER, "subscription of a group to a topic"
@@ -184,13 +184,13 @@ class RequestCode(IntEnum):
     GET_CONSUME_STATS = 208, _BROKER, "progress of a group"
     GET_BROKER_CONSUME_STATS = 317, _BROKER, "progress of all groups"
     VIEW_BROKER_STATS_DATA = 315, _BROKER, "one statistic: minute, hour, day"
-    GET_BROKER_RUNTIME_INFO = 28, _BROKER, "how the broker is"
+    GET_BROKER_RUNTIME_INFO = 28, _BROKER, "runtime state of the broker"
     UPDATE_BROKER_CONFIG = 25, _BROKER | _CONTAINER, "change settings"
     GET_BROKER_CONFIG = 26, _BROKER | _CONTAINER, "all settings"
     INVOKE_BROKER_TO_RESET_OFFSET = 222, _BROKER, "move a group to a time or offset"
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223, _BROKER, "offsets as a group's clients see them"
     CLONE_GROUP_OFFSET = 314, _BROKER, "copy the offsets of a group"
-    QUERY_CORRECTION_OFFSET = 308, _BROKER, "least offsets of other groups"
+    QUERY_CORRECTION_OFFSET = 308, _BROKER, "smallest offsets of other groups"
     QUERY_CONSUME_QUEUE = 321, _BROKER, "entries of a consume queue"
     CLEAN_EXPIRED_CONSUMEQUEUE = 306, _BROKER, "delete expired queue files"
     DELETE_EXPIRED_COMMITLOG = 329, _BROKER, "delete expired log files"
@@ -198,7 +198,7 @@ class RequestCode(IntEnum):
     GET_ALL_CONSUMER_OFFSET = 43, _BROKER, "all committed offsets, for a slave"
     GET_ALL_DELAY_OFFSET = 45, _BROKER, "progress of delay levels, for a slave"
     GET_TIMER_CHECK_POINT = 60, _BROKER, "progress of the timer, for a slave"
-    GET_TIMER_METRICS = 61, _BROKER, "timer messages a topic, for a slave"
+    GET_TIMER_METRICS = 61, _BROKER, "timer messages by topic, for a slave"
     CHECK_ROCKSDB_CQ_WRITE_PROGRESS = 354, _BROKER, "compare both kinds of consume queue"
     EXPORT_ROCKSDB_CONFIG_TO_JSON = 355, _BROKER, "settings from RocksDB to JSON"
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001, _BROKER, "limit cold reads of groups"
@@ -222,15 +222,15 @@ class RequestCode(IntEnum):
     # Name server
     GET_ROUTEINFO_BY_TOPIC = 105, _NAMESRV, "brokers and queues of a topic"
     GET_BROKER_CLUSTER_INFO = 106, _NAMESRV, "clusters and their brokers"
-    REGISTER_BROKER = 103, _NAMESRV, "a broker is here, with these topics"
+    REGISTER_BROKER = 103, _NAMESRV, "register a broker and its topics"
     UNREGISTER_BROKER = 104, _NAMESRV, "a broker leaves"
     QUERY_DATA_VERSION = 322, _NAMESRV, "must a broker register again?"
-    BROKER_HEARTBEAT = 904, _NAMESRV | _CONTROLLER, "a broker is still here"
+    BROKER_HEARTBEAT = 904, _NAMESRV | _CONTROLLER, "a broker is alive"
     GET_BROKER_MEMBER_GROUP = 901, _NAMESRV, "brokers of one name"
     REGISTER_TOPIC_IN_NAMESRV = 217, _NAMESRV, "a topic's queues"
     DELETE_TOPIC_IN_NAMESRV = 216, _NAMESRV, "drop a topic's route"
-    WIPE_WRITE_PERM_OF_BROKER = 205, _NAMESRV, "no more sends to a broker"
-    ADD_WRITE_PERM_OF_BROKER = 327, _NAMESRV, "sends to it again"
+    WIPE_WRITE_PERM_OF_BROKER = 205, _NAMESRV, "forbid sends to a broker"
+    ADD_WRITE_PERM_OF_BROKER = 327, _NAMESRV, "allow sends to it again"
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206, _NAMESRV, "all topics"
     GET_TOPICS_BY_CLUSTER = 224, _NAMESRV, "topics of a cluster"
     GET_SYSTEM_TOPIC_LIST_FROM_NS = 304, _NAMESRV, "names of clusters and brokers"
@@ -247,15 +247,15 @@ class RequestCode(IntEnum):
     # Replication, controller, container
     NOTIFY_MIN_BROKER_ID_CHANGE = 905, _BROKER, "another broker of the name acts as master"
     EXCHANGE_BROKER_HA_INFO = 906, _BROKER, "replication address of the master"
-    GET_BROKER_HA_STATUS = 907, _BROKER, "how replication is"
+    GET_BROKER_HA_STATUS = 907, _BROKER, "state of replication"
     RESET_MASTER_FLUSH_OFFSET = 908, _BROKER, "how far the master has flushed"
     GET_BROKER_EPOCH_CACHE = 1007, _BROKER, "epochs of a broker's log"
-    NOTIFY_BROKER_ROLE_CHANGED = 1008, _BROKER, "who is master now"
+    NOTIFY_BROKER_ROLE_CHANGED = 1008, _BROKER, "the new master"
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001, _CONTROLLER, "replicas in sync changed"
     CONTROLLER_ELECT_MASTER = 1002, _CONTROLLER, "choose a master"
-    CONTROLLER_REGISTER_BROKER = 1003, _CONTROLLER, "a broker is here"
+    CONTROLLER_REGISTER_BROKER = 1003, _CONTROLLER, "register a broker"
     CONTROLLER_GET_REPLICA_INFO = 1004, _CONTROLLER, "replicas of a broker name"
-    CONTROLLER_GET_METADATA_INFO = 1005, _CONTROLLER, "who leads the controllers"
+    CONTROLLER_GET_METADATA_INFO = 1005, _CONTROLLER, "leader of the controllers"
     CONTROLLER_GET_SYNC_STATE_DATA = 1006, _CONTROLLER, "replicas in sync"
     UPDATE_CONTROLLER_CONFIG = 1009, _CONTROLLER, "change settings"
     GET_CONTROLLER_CONFIG = 1010, _CONTROLLER, "all settings"
@@ -272,7 +272,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of a request."""
+    """The codes of responses."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -340,7 +340,7 @@ class ResponseCode(IntEnum):
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
 
-    # A peer never sends these: a caller reports them when there was no answer.
+    # Never on the wire: a caller reports these if there was no response.
     RPC_UNKNOWN = -1000
     RPC_ADDR_IS_NULL = -1002
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -348,7 +348,7 @@ class ResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """In what language a peer is written."""
+    """The language in which a peer is written."""
 
     JAVA = 0
     CPP = 1
@@ -398,7 +398,7 @@ _RESPONSE_CODE_NAMES = {int(code): code.name for code in ResponseCode}
 
 
 def request_code_name(code: int) -> str:
-    """The name of a request code, or the number itself when it has none.
+    """The name of a request code, or the number itself if it has none.
 
     Example:
         >>> request_code_name(310), request_code_name(9999)
@@ -408,7 +408,7 @@ def request_code_name(code: int) -> str:
 
 
 def response_code_name(code: int) -> str:
-    """The name of a response code, or the number itself when it has none."""
+    """The name of a response code, or the number itself if it has none."""
     return _RESPONSE_CODE_NAMES.get(code) or str(code)
 
 
@@ -446,7 +446,7 @@ def version_name(ordinal: int) -> str:
 
 
 def version_ordinal(name: str) -> int:
-    """The ordinal of a version; ``KeyError`` for a name that upstream does not have.
+    """The ordinal of a version; raises ``KeyError`` for a name that upstream lacks.
 
     Example:
         >>> version_ordinal("V5_4_0")

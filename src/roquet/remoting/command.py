@@ -1,18 +1,18 @@
 """One request or response.
 
-Owns :class:`RemotingCommand`, which is what a frame says once its header is read, and the rules
-by which requests and responses are made.
+Owns :class:`RemotingCommand`, the content of a frame once its header is decoded, and the rules for
+creating requests and responses.
 
 ======= ======================================================
 bit     of ``flag``
 ======= ======================================================
 1       a response; otherwise a request
-2       one-way: nobody waits for a response
+2       one-way: no response is expected
 ======= ======================================================
 
-A response carries the ``opaque`` of its request on the same connection. A server writes it in the
-serialize type of the request, which its sender can surely read; Apache RocketMQ 5.4.0 writes its
-own one, JSON unless it was configured otherwise. A reader goes by the frame and takes both.
+A response carries the ``opaque`` of its request on the same connection. Roquet's servers use the
+serialize type of the request, which its sender can surely read; Apache RocketMQ 5.4.0 uses its own,
+JSON unless configured otherwise. Decoders go by the frame and accept both.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ __all__ = [
 ]
 
 CURRENT_VERSION = 493
-"""The version that we say we are: 5.4.0. Peers choose dialects by it."""
+"""The version that we report: 5.4.0. Peers choose dialects by it."""
 
 UNSET_REMARK = "not set any response code"
-"""What upstream's responses say until somebody fills them in; some that succeed keep it."""
+"""The default remark of upstream's responses; some successful ones keep it."""
 
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
 
 
-class RemotingCommand(Struct, kw_only=True):
+class RemotingCommand(Struct, kw_only=True, gc=False):
     """One request or response.
 
     Attributes:
         code: A request code, or the response code of a response.
-        language: In what language the sender is written.
+        language: The language in which the sender is written.
         version: The sender's version, as an ordinal.
-        opaque: Pairs a response with its request.
+        opaque: Matches a response to its request.
         flag: Response and one-way bits.
         remark: Why a request failed, for people.
-        ext_fields: Names and values that belong to the code; upstream tells none from empty.
-        body: What the code is about, as bytes.
+        ext_fields: Fields that depend on the code; upstream distinguishes none from empty.
+        body: The payload.
         serialize_type: How the header was written, or is to be written.
     """
 
@@ -68,17 +68,17 @@ class RemotingCommand(Struct, kw_only=True):
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether this is a response."""
         return bool(self.flag & RESPONSE_FLAG)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for a response."""
+        """Whether no response is expected."""
         return bool(self.flag & ONEWAY_FLAG)
 
     @property
     def code_name(self) -> str:
-        """The name of the code, by the table that its kind uses."""
+        """The name of the request or response code."""
         return response_code_name(self.code) if self.is_response else request_code_name(self.code)
 
 
@@ -96,11 +96,11 @@ def create_request(
 
     Args:
         code: The request code.
-        header: What becomes the ext fields.
-        opaque: A number that no other open request of the connection has.
+        header: Encoded as the ext fields.
+        opaque: A number that no other pending request of the connection has.
         body: The body.
-        oneway: Nobody waits for a response.
-        language: What we say we are written in.
+        oneway: Whether no response is expected.
+        language: The language that we report.
         serialize_type: How the header is to be written.
     """
     return RemotingCommand(
@@ -124,12 +124,12 @@ def create_response(
     body: bytes = b"",
     serialize_type: SerializeType = SerializeType.JSON,
 ) -> RemotingCommand:
-    """Make the response to a request, as a server of Apache RocketMQ does.
+    """Make the response to a request, as Apache RocketMQ's servers do.
 
     Args:
-        request: What is answered.
+        request: The request.
         code: The response code.
-        header: What becomes the ext fields.
+        header: Encoded as the ext fields.
         remark: Why the request failed, for people.
         body: The body.
         serialize_type: How this server writes headers.

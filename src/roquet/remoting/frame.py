@@ -1,4 +1,4 @@
-"""Frames: how a stream of bytes is cut into commands.
+"""Frames: how a byte stream is split into commands.
 
 Owns the outermost layout of the protocol. Integers are big-endian.
 
@@ -13,14 +13,14 @@ Owns the outermost layout of the protocol. Integers are big-endian.
 
 Invariants:
 
-* A length is checked before it is used, and a frame is refused as soon as its first bytes show
-  that it is wrong, so a peer cannot make us wait for, or reserve, what it never sends.
-* A decoder holds what it was fed and not yet handed out, and no more: between two reads that is
-  less than one frame, so at most :data:`MAX_FRAME_BYTES`. What it was lent it holds only until
+* A length is checked before it is used, and a frame is refused as soon as its first bytes are
+  wrong, so a peer cannot make us wait, or reserve memory, for bytes that it never sends.
+* A decoder holds only bytes that it was fed and has not handed out: between two reads, less than
+  one frame, so at most :data:`MAX_FRAME_BYTES`. It holds lent bytes only until
   :meth:`FrameDecoder.keep`.
 * Frames own their bytes; nothing points into a receive buffer.
 * Bad bytes raise :class:`~roquet.errors.ProtocolError` and nothing else. After that the stream is
-  of no use, because where the next frame starts is unknown.
+  useless, because where the next frame starts is unknown.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from roquet.errors import ProtocolError
 __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_HEADER_BYTES",
+    "PART_BYTES",
     "Frame",
     "FrameDecoder",
     "Received",
@@ -53,7 +54,11 @@ HEAD_BYTES = 8
 """The two length fields."""
 
 Received = bytes | bytearray | memoryview
-"""Bytes of a stream; whoever gets them copies what it keeps."""
+"""Bytes of a stream; the receiver copies what it keeps."""
+
+PART_BYTES = 256 << 10
+"""Longer frames are collected in chunks of about this size. One block that grows with every read
+fragments the heap, and with many peers the holes take more memory than the data."""
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">iI")
@@ -64,7 +69,7 @@ _HTTP_STARTS = frozenset({b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "})
 
 
 class SerializeType(IntEnum):
-    """How the header of a frame is written."""
+    """How the header of a frame is encoded."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -74,7 +79,7 @@ _SERIALIZE_TYPES = {int(member): member for member in SerializeType}
 
 
 class Frame(NamedTuple):
-    """One frame, cut but not yet understood."""
+    """One frame, not yet decoded."""
 
     serialize_type: SerializeType
     header: bytes
@@ -82,7 +87,7 @@ class Frame(NamedTuple):
 
 
 class FrameDecoder:
-    """Cuts one connection's bytes into frames.
+    """Splits one connection's bytes into frames.
 
     Feed what a read brought, then take frames until there are none.
 
@@ -100,26 +105,42 @@ class FrameDecoder:
         [Frame(serialize_type=<SerializeType.JSON: 0>, header=b'{}', body=b'hello')]
     """
 
-    __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
+    __slots__ = (
+        "_buffer",
+        "_error",
+        "_max_frame_bytes",
+        "_parts",
+        "_parts_bytes",
+        "_position",
+        "_wanted_bytes",
+    )
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._buffer: Received = b""
         self._position = 0
+        self._parts: list[bytearray] = []
+        self._parts_bytes = 0
+        self._wanted_bytes = 0
         self._max_frame_bytes = max_frame_bytes
         self._error: ProtocolError | None = None
 
     @property
     def buffered_bytes(self) -> int:
-        """How much was fed and not yet handed out."""
-        return len(self._buffer) - self._position
+        """How many bytes were fed and not yet handed out."""
+        return len(self._buffer) - self._position + self._parts_bytes
 
     @property
     def waiting(self) -> memoryview:
-        """What was fed and not yet handed out."""
+        """The bytes that were fed and not yet handed out."""
+        self._join()
         return memoryview(self._buffer)[self._position :]
 
-    def lend(self, data: memoryview) -> None:
-        """Take bytes that begin with those of :attr:`waiting`, without a copy of them.
+    def lend(self, data: memoryview, position: int = 0) -> None:
+        """Use bytes that begin with those of :attr:`waiting`, without copying them.
+
+        Args:
+            data: The bytes.
+            position: Where the first remaining frame starts.
 
         Raises:
             ProtocolError: An earlier frame was bad.
@@ -127,19 +148,26 @@ class FrameDecoder:
         if self._error is not None:
             raise self._error
         self._buffer = data
-        self._position = 0
+        self._position = position
+        self._drop_parts()
+
+    def clear(self) -> None:
+        """Drop all bytes; no more frames will be taken."""
+        self._buffer = b""
+        self._position = self._wanted_bytes = 0
+        self._drop_parts()
 
     def keep(self) -> None:
-        """Copy what is left of what was lent, which is about to change."""
+        """Copy what is left of the lent bytes, which are about to change."""
         if type(self._buffer) is memoryview:
             self._drop(self._position)
 
     def feed(self, data: Received) -> None:
-        """Take what a read brought; the data is copied unless it is ``bytes``.
+        """Add the bytes of a read; they are copied unless they are ``bytes``.
 
         Raises:
             ProtocolError: An earlier frame was bad.
-            BufferError: More than a whole frame waits: the caller must take frames first.
+            BufferError: More than a whole frame is buffered; take frames first.
         """
         if self._error is not None:
             raise self._error
@@ -149,17 +177,39 @@ class FrameDecoder:
         if self._position == len(buffer):
             self._buffer = data if type(data) is bytes else bytearray(data)
             self._position = 0
+        elif self._wanted_bytes and len(buffer) >= PART_BYTES:
+            self._collect(data)
         elif type(buffer) is bytearray:
             buffer += data
         else:
             self._buffer = bytearray(buffer[self._position :]) + data
             self._position = 0
 
+    def _collect(self, data: Received) -> None:
+        """Add a chunk of a long frame."""
+        parts = self._parts
+        if parts and len(parts[-1]) + len(data) <= PART_BYTES:
+            parts[-1] += data
+        else:
+            parts.append(bytearray(data))
+        self._parts_bytes += len(data)
+
+    def _join(self) -> None:
+        """Join the collected chunks."""
+        if self._parts:
+            self._buffer = b"".join((self._buffer, *self._parts))
+            self._drop_parts()
+
+    def _drop_parts(self) -> None:
+        if self._parts:
+            self._parts = []
+            self._parts_bytes = 0
+
     def next_frame(self) -> Frame | None:
-        """Take the next frame, or ``None`` when the bytes so far do not make one.
+        """Take the next frame; ``None`` while it is incomplete.
 
         Raises:
-            ProtocolError: The bytes are no frame; also at every later call.
+            ProtocolError: The bytes are not a frame; raised by every later call too.
         """
         if self._error is not None:
             raise self._error
@@ -167,6 +217,10 @@ class FrameDecoder:
             self._buffer = b""
             self._position = 0
             return None
+        if self._parts:
+            if self.buffered_bytes < self._wanted_bytes:
+                return None
+            self._join()
         try:
             return self._cut()
         except ProtocolError as error:
@@ -175,12 +229,15 @@ class FrameDecoder:
             raise
 
     def take_with(self, take: Callable[[Received, int], int]) -> None:
-        """Let somebody take frames from the buffer itself.
+        """Let a function take frames directly from the buffer.
 
-        ``take`` gets the buffer and where the next frame starts, and returns where the first
-        frame starts that it did not take.
+        ``take`` gets the buffer and where the next frame starts, and returns where the first frame
+        that it did not take starts.
         """
-        if len(self._buffer) - self._position > HEAD_BYTES:
+        available = self.buffered_bytes
+        if available > HEAD_BYTES and available >= self._wanted_bytes:
+            self._join()
+            self._wanted_bytes = 0
             self._position = take(self._buffer, self._position)
 
     def __iter__(self) -> Iterator[Frame]:
@@ -207,7 +264,9 @@ class FrameDecoder:
                     f"Frame with a bad header length of {header_bytes} bytes",
                     detail=f"frame of {length} bytes; headers have at most {MAX_HEADER_BYTES}",
                 )
+            self._wanted_bytes = 4 + length
             if available >= 4 + length:
+                self._wanted_bytes = 0
                 end = self._position = start + 4 + length
                 body_start = start + HEAD_BYTES + header_bytes
                 if type(buffer) is bytes:
@@ -224,7 +283,7 @@ class FrameDecoder:
         return None
 
     def _drop(self, count: int) -> None:
-        """Forget the first bytes, which were handed out."""
+        """Drop the first bytes, which were handed out."""
         buffer = self._buffer
         if count == len(buffer):
             self._buffer = b""
@@ -255,7 +314,7 @@ def _stranger_hint(first: bytes) -> str | None:
 def encode_frame_head(
     serialize_type: SerializeType, *, header_bytes: int, body_bytes: int
 ) -> bytes:
-    """The eight bytes before a header, for a frame whose parts are written one by one.
+    """The eight bytes before a header, for a frame that is written piece by piece.
 
     Raises:
         ProtocolError: A peer would refuse the frame as too long.
@@ -280,7 +339,7 @@ def _too_long(header_bytes: int, frame_bytes: int) -> ProtocolError:
 def encode_frame(
     serialize_type: SerializeType, header: bytes, body: bytes | memoryview = b""
 ) -> bytes:
-    """A whole frame.
+    """Encode a whole frame.
 
     Raises:
         ProtocolError: A peer would refuse the frame as too long.

@@ -1,7 +1,7 @@
-"""Hooks around every request, before it is handled or sent and after its answer is known.
+"""Hooks around every request, before it is handled or sent and after its response is known.
 
-Owns :class:`RpcCall`, one request on its way, and :class:`RpcHook`. A server uses hooks to check
-signatures and to count, a client to sign. Hooks run on the event loop and never wait.
+Owns :class:`RpcCall`, one request in either direction, and :class:`RpcHook`. Servers use hooks to
+check signatures and to count, clients to sign. Hooks run on the event loop and never wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RequestRefused", "RpcCall", "RpcHook"]
 
 
 class RequestRefused(RoquetError):
-    """Ends a request with a response code and remark of its own.
+    """Ends a request with a given response code and remark.
 
     Hooks and processors raise it; the peer gets the code and the message.
 
@@ -37,12 +37,12 @@ class RequestRefused(RoquetError):
 
 
 class RpcCall:
-    """One request on its way.
+    """One request, incoming or outgoing.
 
     Attributes:
-        connection: What it came from, or goes to.
+        connection: Where it came from, or goes to.
         request: The request.
-        permission: What its processor demands; ``None`` for a request that we send.
+        permission: What its processor requires; ``None`` for a request that we send.
     """
 
     __slots__ = ("connection", "permission", "request")
@@ -59,21 +59,21 @@ class RpcCall:
 
     @property
     def is_incoming(self) -> bool:
-        """Whether a peer sent it, and we answer."""
+        """Whether a peer sent it."""
         return self.permission is not None
 
 
 class RpcHook:
-    """What runs around requests; a subclass overrides what it needs.
+    """Code that runs around requests; subclasses override what they need.
 
-    Requests with a code that nobody handles are refused before any hook sees them.
+    Requests with an unhandled code are refused before any hook sees them.
     """
 
     def before_request(self, call: RpcCall) -> None:
-        """Look at, or change, a request before it is handled or sent.
+        """Inspect or change a request before it is handled or sent.
 
         Raises:
-            RequestRefused: The request is not to be handled; says how to answer.
+            RequestRefused: The request is not to be handled; carries the response.
 
         Example:
             from roquet.remoting.hooks import RpcCall, RpcHook
@@ -88,7 +88,7 @@ class RpcHook:
         """
 
     def after_response(self, call: RpcCall, response: RemotingCommand | None) -> None:
-        """Look at an answer before it is sent, or after it came; one-way requests have none.
+        """Inspect a response before it is sent, or after it arrived; one-way requests have none.
 
         Example:
             from roquet.remoting.command import RemotingCommand

@@ -1,18 +1,18 @@
 """The header of a command as JSON.
 
-Owns the reading and writing of a JSON header, for both of which the layout is that of fastjson:
+Encodes and decodes JSON headers in fastjson's layout:
 
 .. code-block:: text
 
     {"code":310,"extFields":{"a":"group",…},"flag":0,"language":"JAVA","opaque":7,
      "remark":"…","serializeTypeCurrentRPC":"JSON","version":493}
 
-Members are written in this order, without white space; ``extFields`` and ``remark`` are left out
-when there are none. ``extFields`` keeps the order it was given.
+Members are written in this order, without white space; ``extFields`` and ``remark`` are omitted if
+there are none. ``extFields`` keeps the order it was given.
 
-Reading takes members in any order and does without any of them. A header that is not quite as
-Java writes it goes through a second, patient reader: numbers and booleans among the ext fields
-(C++ clients), a number for the language, nulls, fastjson's liberties with quotes.
+Members may come in any order, and none is required. A header that differs from Java's goes through
+a second, lenient reader: numbers and booleans among the ext fields (C++ clients), a number for the
+language, nulls, fastjson's liberties with quotes.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _LANGUAGE_NUMBERS = {int(code): code for code in LanguageCode}
 
 
 def decode_json_header(header: bytes) -> RemotingCommand:
-    """The command of a header, without body.
+    """Decode a header into a command without a body.
 
     Raises:
-        ProtocolError: The header is no JSON object, or a member cannot be used.
+        ProtocolError: The header is not a JSON object, or a member is invalid.
 
     Example:
         >>> command = decode_json_header(b'{"code":105,"extFields":{"topic":"T"},"language":"GO"}')
@@ -101,7 +101,7 @@ def decode_json_header(header: bytes) -> RemotingCommand:
 
 
 def encode_json_header(command: RemotingCommand) -> bytes:
-    """The header of a command, byte for byte as Java writes it."""
+    """Encode the header of a command, byte for byte as Java does."""
     outgoing = _Outgoing(
         code=command.code,
         ext_fields=command.ext_fields,
@@ -124,7 +124,7 @@ def encode_json_header(command: RemotingCommand) -> bytes:
 
 
 def _as_java_writes(text: str) -> str:
-    """The text with a question mark for each half of a surrogate pair."""
+    """The text with a question mark for each lone surrogate."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,23 +1,29 @@
-"""One listening socket, and the way of a connection until its first byte is known.
+"""One listening socket, and its connections until their first byte is known.
 
-Owns accepting. With TLS the first byte is looked at without taking it, and decides what kind of
-transport the connection gets; both kinds share the port.
+Accepts connections, and refuses them before the process runs out of descriptors, which the store
+needs as well: such a connection is closed at once, so that its peer can go elsewhere. Peers that
+never sent a byte are then disconnected to make room. With TLS the first byte is peeked at and
+decides what kind of transport the connection gets; both share the port.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
+from contextlib import suppress
+from dataclasses import dataclass
 
 from roquet.errors import ConfigError
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import Endpoint
 from roquet.remoting.processor import Port
 from roquet.remoting.tls import TLS_FIRST_BYTE, ServerTls, TlsMode
+from roquet.runtime.open_files import DescriptorBudget
 
-__all__ = ["Listener", "bind"]
+__all__ = ["Listener", "SpareDescriptor", "bind"]
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +32,16 @@ _ACCEPTS_PER_TURN = 128
 _HANDSHAKE_TIMEOUT_S = 10.0
 _ACCEPT_PAUSE_S = 1.0
 """How long nothing is accepted after the process ran out of descriptors or memory."""
+_SILENCE_NS = 3_000_000_000
+"""How long a peer may be silent when there is no room for others."""
+_CLEARED_PART = 8
 
 
 async def bind(host: str, port: int) -> socket.socket:
-    """A socket with an address of this machine, not yet listening.
+    """Return a bound socket that is not yet listening.
 
     Raises:
-        ConfigError: The address cannot be had.
+        ConfigError: The address cannot be used.
     """
     try:
         infos = await asyncio.get_running_loop().getaddrinfo(
@@ -56,6 +65,46 @@ async def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+class SpareDescriptor:
+    """Lets a listener close connections that it has no descriptor for.
+
+    Left in the backlog, such a connection looks open to its peer, which would wait for a timeout
+    instead of going elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._kept: socket.socket | None = socket.socket()
+
+    def turn_away(self, listening: socket.socket) -> None:
+        """Accept and close one connection; raises ``OSError`` if that fails."""
+        self.close()
+        try:
+            accepted, _address = listening.accept()
+            accepted.close()
+        finally:
+            self.refill()
+
+    def refill(self) -> None:
+        """Reserve a descriptor again if one is free."""
+        if self._kept is None:
+            with suppress(OSError):
+                self._kept = socket.socket()
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """A connection whose first byte, TLS or plain text, has not arrived."""
+
+    accepted_ns: int
+    expiry: asyncio.TimerHandle
+
+
 class Listener:
     """One listening socket.
 
@@ -64,38 +113,49 @@ class Listener:
         endpoint: What its connections share.
         port: Which of the server's ports this is.
         tls: The TLS of the server.
+        budget: How many descriptors connections may use.
     """
 
     def __init__(
-        self, listening: socket.socket, endpoint: Endpoint, *, port: Port, tls: ServerTls
+        self,
+        listening: socket.socket,
+        endpoint: Endpoint,
+        *,
+        port: Port,
+        tls: ServerTls,
+        budget: DescriptorBudget,
     ) -> None:
         self._listening = listening
         self._endpoint = endpoint
         self._port = port
         self._tls = tls
+        self._budget = budget
+        self._spare = SpareDescriptor()
         self._loop = asyncio.get_running_loop()
-        self._unknown: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._unknown: dict[socket.socket, _Unknown] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._next_clearing_ns = 0
 
     @property
     def port_number(self) -> int:
-        """The number of the port."""
+        """The port number."""
         number: int = self._listening.getsockname()[1]
         return number
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start accepting."""
         self._listening.settimeout(0)
         self._listening.listen(BACKLOG)
         self._loop.add_reader(self._listening.fileno(), self._accept)
 
     async def stop(self) -> None:
-        """Accept no more, and drop connections that did not say anything yet."""
+        """Stop accepting, and drop connections that have not sent anything yet."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listening.fileno())
         self._listening.close()
+        self._spare.close()
         for accepted in list(self._unknown):
             self._drop(accepted)
         for task in self._serving:
@@ -106,7 +166,7 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                accepted, _address = self._listening.accept()
+                accepted = self._next()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -114,10 +174,23 @@ class Listener:
                 self._loop.remove_reader(self._listening.fileno())
                 self._pause = self._loop.call_later(_ACCEPT_PAUSE_S, self._resume)
                 return
-            self._welcome(accepted)
+            if accepted is not None:
+                self._welcome(accepted)
+
+    def _next(self) -> socket.socket | None:
+        """Accept a connection; ``None`` if it was closed for lack of a descriptor."""
+        try:
+            return self._listening.accept()[0]
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+        self._spare.turn_away(self._listening)
+        self._refuse_for_files()
+        return None
 
     def _resume(self) -> None:
         self._pause = None
+        self._spare.refill()
         self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def _welcome(self, accepted: socket.socket) -> None:
@@ -129,6 +202,12 @@ class Listener:
                 limit = endpoint.limits.max_connections
                 log.warning("A connection is refused, there are %d%s", limit, more)
             accepted.close()
+            self._clear_silent()
+            return
+        connections = len(endpoint.connections) + len(endpoint.handshakes)
+        if not self._budget.has_room(connections, accepted.fileno()):
+            accepted.close()
+            self._refuse_for_files()
             return
         accepted.settimeout(0)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -136,10 +215,53 @@ class Listener:
             self._serve(accepted, None)
             return
         endpoint.handshakes.add(accepted)
-        self._unknown[accepted] = self._loop.call_later(
-            endpoint.limits.idle_timeout_ms / 1000, self._expire, accepted
+        idle_timeout_s = endpoint.limits.idle_timeout_ms / 1000
+        self._unknown[accepted] = _Unknown(
+            accepted_ns=endpoint.clock.monotonic_ns(),
+            expiry=self._loop.call_later(idle_timeout_s, self._expire, accepted),
         )
         self._loop.add_reader(accepted.fileno(), self._look, accepted)
+
+    def _refuse_for_files(self) -> None:
+        endpoint = self._endpoint
+        endpoint.statistics.connections_refused += 1
+        more = endpoint.log_limiter.allow("too many open files")
+        if more is not None:
+            log.warning(
+                "A connection is refused, there are %d: the limit of open files is %d, and the "
+                "store needs its share. Raise it with 'ulimit -n', or LimitNOFILE= of the "
+                "service%s",
+                len(endpoint.connections),
+                self._budget.limit,
+                more,
+            )
+        self._clear_silent()
+
+    def _clear_silent(self) -> None:
+        """Close some connections on which nothing ever arrived, the oldest first.
+
+        An eighth of all at most, and not too often, because every connection is checked. A peer
+        that has sent anything keeps its connection.
+        """
+        endpoint = self._endpoint
+        now_ns = endpoint.clock.monotonic_ns()
+        if now_ns < self._next_clearing_ns:
+            return
+        self._next_clearing_ns = now_ns + _SILENCE_NS
+        latest_ns = now_ns - _SILENCE_NS
+        silent = [
+            connection
+            for connection in endpoint.connections
+            if connection.input.is_silent and connection.last_activity_ns() <= latest_ns
+        ]
+        silent.sort(key=lambda connection: connection.id)
+        count = max((len(endpoint.connections) + len(self._unknown)) // _CLEARED_PART, 1)
+        for connection in silent[:count]:
+            endpoint.statistics.idle_closed += 1
+            connection.abort()
+        for accepted, unknown in list(self._unknown.items())[:count]:
+            if unknown.accepted_ns <= latest_ns:
+                self._expire(accepted)
 
     def _look(self, accepted: socket.socket) -> None:
         try:
@@ -165,7 +287,7 @@ class Listener:
         self._drop(accepted)
 
     def _forget(self, accepted: socket.socket) -> None:
-        self._unknown.pop(accepted).cancel()
+        self._unknown.pop(accepted).expiry.cancel()
         self._endpoint.handshakes.discard(accepted)
         self._loop.remove_reader(accepted.fileno())
 

@@ -1,9 +1,10 @@
-"""Requests that we sent on one connection and that are not answered yet.
+"""Our pending requests on one connection.
 
-Owns the pairing of answers with requests by their opaque, the time-outs, and how many may be open.
+Owns the matching of responses to requests by their opaque, the timeouts, and the limit on pending
+requests.
 
-A connection has one timer, for the request that is due first; when it fires, all are looked at.
-Most requests are answered long before they are due: a timer for each would be made for nothing.
+A connection has one timer, for the request that is due first; when it fires, all are checked. Most
+responses arrive long before they are due, so a timer for each request would be a waste.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from roquet.errors import ClientError, RequestTimeout
 from roquet.remoting.codes import request_code_name
 from roquet.remoting.command import RemotingCommand
 
-__all__ = ["OutgoingRequests", "Slots", "request_timeout"]
+__all__ = ["OutgoingRequests", "RequestSlots", "request_timeout"]
 
 _OPAQUE_MASK = 0x7FFFFFFF
 
 Due = tuple[float, int, str, int]
-"""When a request must be answered, on the loop's clock; its code, its peer, its time-out."""
+"""The deadline of a request on the loop's clock, its code, its peer, its timeout."""
 
 
-class Slots:
-    """How many requests may be open at once, to all peers together.
+class RequestSlots:
+    """Limits the pending requests to all peers together.
 
     Args:
-        count: That many.
+        count: The limit.
     """
 
     __slots__ = ("_free", "_waiting")
@@ -40,47 +41,47 @@ class Slots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take_free(self) -> bool:
-        """Take a slot, if one is free; while somebody waits, none is."""
+        """Take a slot if one is free and nobody is waiting."""
         if self._free <= 0:
             return False
         self._free -= 1
         return True
 
     async def take(self) -> None:
-        """Take a slot, after those who waited before."""
+        """Take a slot, after earlier waiters."""
         if self.take_free():
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(granted)
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            # A turn that was given up is passed over when a slot is given back.
-            if turn.done() and not turn.cancelled():
+            # Cancelled waiters are skipped when a slot is given back.
+            if granted.done() and not granted.cancelled():
                 self.give_back()
             raise
 
     def give_back(self) -> None:
-        """Give a slot back: to whoever waits longest."""
+        """Give a slot back, to the longest waiter if there is one."""
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            granted = self._waiting.popleft()
+            if not granted.done():
+                granted.set_result(None)
                 return
         self._free += 1
 
 
 class OutgoingRequests:
-    """Requests that wait for an answer.
+    """Requests that wait for a response.
 
     Args:
         loop: The event loop of the connection.
 
     Attributes:
-        waiting: By opaque: who waits for an answer.
-        due: By opaque: until when.
-        plain: The opaques of those who take a lane's short form of an answer as well.
-        next_opaque: Where to look for a free number.
+        waiting: The futures of the responses, by opaque.
+        due: The deadlines, by opaque.
+        plain: The opaques whose futures also accept compiled code's short form of a response.
+        next_opaque: Where the search for a free opaque starts.
         timer_s: When the timer fires, on the loop's clock; infinity if it does not run.
     """
 
@@ -99,7 +100,7 @@ class OutgoingRequests:
         return len(self.waiting)
 
     def free_opaque(self) -> int:
-        """A number that no waiting request has."""
+        """An opaque that no pending request has."""
         opaque = self.next_opaque
         while opaque in self.waiting:
             opaque = (opaque + 1) & _OPAQUE_MASK
@@ -109,11 +110,11 @@ class OutgoingRequests:
     async def wait(
         self, request: RemotingCommand, peer: str, *, timeout_ms: int | None
     ) -> RemotingCommand:
-        """Wait for the answer to a request that was just sent.
+        """Wait for the response to a request that was just sent.
 
         Raises:
-            RequestTimeout: It did not come in time.
-            SendFailed: The connection broke.
+            RequestTimeout: It did not arrive in time.
+            AnswerLost: The connection broke.
         """
         opaque = request.opaque
         future = self.expect(opaque, request.code, peer, timeout_ms=timeout_ms)
@@ -125,9 +126,9 @@ class OutgoingRequests:
     def expect(
         self, opaque: int, code: int, peer: str, *, timeout_ms: int | None
     ) -> asyncio.Future[RemotingCommand]:
-        """What will be the answer to a request that was just sent; fails as :meth:`wait` does.
+        """A future for the response to a request that was just sent; fails like :meth:`wait`.
 
-        Whoever gives up a request with a time-out may simply cancel it.
+        A caller may give up a request that has a timeout by cancelling the future.
         """
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self.waiting[opaque] = future
@@ -144,14 +145,14 @@ class OutgoingRequests:
         self.plain.discard(opaque)
 
     def set_timer(self, at_s: float) -> None:
-        """Look at that time, on the loop's clock, what is overdue."""
+        """Check for overdue requests at that time, on the loop's clock."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self._look)
         self.timer_s = at_s
 
     def _look(self) -> None:
-        """Fail what is overdue, forget what was given up, and wait for what is due next."""
+        """Fail overdue requests, forget cancelled ones, and set the timer for the next."""
         self._timer, self.timer_s = None, inf
         now_s = self._loop.time()
         for opaque, (at_s, code, peer, timeout_ms) in list(self.due.items()):
@@ -164,7 +165,7 @@ class OutgoingRequests:
             self.set_timer(min(due[0] for due in self.due.values()))
 
     def answered(self, response: RemotingCommand) -> bool:
-        """Hand an answer to whoever waits for it; ``False`` when nobody does."""
+        """Deliver a response to its waiter; ``False`` if there is none."""
         opaque = response.opaque
         future = self.waiting.get(opaque)
         self._forget(opaque)
@@ -174,7 +175,7 @@ class OutgoingRequests:
         return True
 
     def fail(self, make_error: Callable[[], ClientError]) -> None:
-        """End everything that waits, because the connection is gone."""
+        """Fail all pending requests, because the connection is closed."""
         for future in self.waiting.values():
             _fail(future, make_error)
         self.waiting.clear()
@@ -186,11 +187,11 @@ class OutgoingRequests:
 
 
 def request_timeout(peer: str, code: int, timeout_ms: int) -> RequestTimeout:
-    """The error of a request that was not answered in time."""
+    """The error of a request without a response in time."""
     return RequestTimeout(
         f"{peer} did not answer {request_code_name(code)} in time",
         detail=f"waited {timeout_ms} ms",
-        hint="The peer may be busy or stopped; whether it did its work is not known.",
+        hint="The peer may be busy or down; it is unknown whether the request was handled.",
     )
 
 

@@ -1,7 +1,7 @@
-"""Processors: which function answers which request code.
+"""Processors: which function handles which request code.
 
-Owns the declaration of a processor and the registry by which a server or client finds it. A
-processor is declared where it is written, and says everything about itself:
+Owns the declaration of processors and the registry in which a server or client finds them. A
+processor is declared where it is defined, with all its properties:
 
 .. code-block:: python
 
@@ -11,33 +11,37 @@ processor is declared where it is written, and says everything about itself:
             header=PullMessageRequestHeader,
             permission=Permission(Action.SUB, Resource.TOPIC),
             ports={Port.MAIN},
+            request_class=RequestClass.PULL,
         )
-        def pull(self, context: RequestContext, header: PullMessageRequestHeader) -> Answer:
+        def pull(self, context: RequestContext, header: PullMessageRequestHeader) -> Response:
             return context.response(ResponseCode.SUCCESS)
 
 Invariants:
 
 * A processor without a permission does not import, so none can be forgotten.
-* A code has one processor at most on a port; a code without one is answered with upstream's
-  words.
-* A processor that returns at once is answered in the burst that brought the request. One that
-  returns an awaitable is in flight, and counted, until it is done. One that returns ``None`` for a
-  request that wants an answer gives it later by :meth:`RequestContext.reply`, and whoever keeps
-  the context bounds how many are kept.
+* A code has at most one processor on a port; a code without one is refused in upstream's words.
+* A processor that does not state a class is in ADMIN, as upstream has it.
+* If a processor returns at once, its response is part of the burst. If it returns an awaitable, the
+  request is in flight, and counted, until that is done. If it returns ``None`` for a request that
+  is not one-way, it responds later with :meth:`RequestContext.reply`, and the code that keeps the
+  context limits how many are kept.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
+from roquet.errors import RoquetError
 from roquet.remoting.codes import ResponseCode, request_code_name
 from roquet.remoting.command import RemotingCommand, create_response
 from roquet.remoting.headers.base import Header, decode_header
-from roquet.remoting.hooks import RpcCall
+from roquet.remoting.hooks import RequestRefused, RpcCall
+from roquet.remoting.turn_scheduler import RequestClass
 
 if TYPE_CHECKING:
     from roquet.remoting.connection import Connection
@@ -46,8 +50,6 @@ __all__ = [
     "ALL_PORTS",
     "PUBLIC",
     "Action",
-    "Answer",
-    "AnswerInParts",
     "Permission",
     "Port",
     "ProcessorRegistry",
@@ -55,14 +57,19 @@ __all__ = [
     "Registration",
     "RequestContext",
     "Resource",
+    "Response",
+    "SlicedResponse",
     "declared_codes",
+    "failure_response",
     "processor",
     "unknown_code_response",
 ]
 
+log = logging.getLogger(__name__)
+
 
 class Port(Enum):
-    """The ports of a server; each may know other codes."""
+    """The ports of a server; each may handle different codes."""
 
     MAIN = "main"
     FAST = "fast"
@@ -73,7 +80,7 @@ ALL_PORTS = frozenset(Port)
 
 
 class Action(Enum):
-    """What a request does to a resource, in the words of RocketMQ's access control."""
+    """What a request does to a resource, in the terms of RocketMQ's access control."""
 
     ANY = "Any"
     ALL = "All"
@@ -97,32 +104,32 @@ class Resource(Enum):
 
 
 class Permission(NamedTuple):
-    """What a caller must be allowed to do, to have a request handled."""
+    """What a caller must be allowed to do for a request."""
 
     action: Action
     resource: Resource
 
 
 PUBLIC = Permission(Action.ANY, Resource.NONE)
-"""Whoever may connect may ask."""
+"""No permission needed beyond connecting."""
 
 
-class AnswerInParts(NamedTuple):
-    """An answer whose body is written from parts, so that slices of the log need no joining.
+class SlicedResponse(NamedTuple):
+    """A response whose body is given in slices, so that slices of the log need no joining.
 
-    The parts are used up before control returns to the event loop.
+    The slices are written or copied before control returns to the event loop.
     """
 
     command: RemotingCommand
-    body_parts: Sequence[bytes | memoryview]
+    body_slices: Sequence[bytes | memoryview]
 
 
-Answer: TypeAlias = RemotingCommand | AnswerInParts
-ProcessorResult: TypeAlias = Answer | Awaitable[Answer | None] | None
+Response: TypeAlias = RemotingCommand | SlicedResponse
+ProcessorResult: TypeAlias = Response | Awaitable[Response | None] | None
 
 
 class RequestContext(RpcCall):
-    """A request that came in, and the way to answer it."""
+    """A received request, and how to respond to it."""
 
     __slots__ = ("_replied",)
 
@@ -145,13 +152,20 @@ class RequestContext(RpcCall):
         """Make a response to the request, without sending it."""
         return create_response(self.request, code, header, remark=remark, body=body)
 
-    def reply(self, answer: Answer | None) -> None:
-        """Answer a request whose processor returned ``None``.
+    def failure(self, error: Exception) -> RemotingCommand:
+        """Make a response to a request that failed after its processor returned."""
+        answer = failure_response(self.request, error)
+        if not isinstance(error, RoquetError):
+            log.error("%s of %s", answer.remark, self.connection.remote_address, exc_info=error)
+        return answer
 
-        Nothing is sent when the request was one-way or the connection is gone.
+    def reply(self, answer: Response | None) -> None:
+        """Respond to a request whose processor returned ``None``.
+
+        Nothing is sent if the request was one-way or the connection is closed.
 
         Raises:
-            RuntimeError: It was answered before.
+            RuntimeError: There was a response before.
         """
         if self._replied:
             raise RuntimeError(f"{self.request.code_name} was answered twice")
@@ -164,10 +178,11 @@ class _Declaration(NamedTuple):
     header_type: type[Header] | None
     permission: Permission
     ports: frozenset[Port]
+    request_class: RequestClass
 
 
 class Registration(NamedTuple):
-    """One processor on the ports where it answers one code."""
+    """One processor of one code, and its ports."""
 
     code: int
     name: str
@@ -175,7 +190,8 @@ class Registration(NamedTuple):
     permission: Permission
     ports: frozenset[Port]
     handle: Callable[[RequestContext], ProcessorResult]
-    """Reads the header and calls the processor; raises ProtocolError for a bad header."""
+    """Decodes the header and calls the processor; raises ProtocolError for a bad header."""
+    request_class: RequestClass = RequestClass.ADMIN
 
 
 _MARK = "_roquet_processors"
@@ -187,8 +203,9 @@ def processor(
     permission: Permission,
     header: type[Header] | None = None,
     ports: Iterable[Port] = ALL_PORTS,
+    request_class: RequestClass = RequestClass.ADMIN,
 ) -> Callable[[_Function], _Function]:
-    """Declare that a function or method answers requests.
+    """Declare that a function or method handles requests.
 
     With a header type it is called with the context and the header, otherwise with the context
     alone.
@@ -196,8 +213,9 @@ def processor(
     Args:
         codes: The request codes.
         permission: What a caller must be allowed to do.
-        header: How the ext fields are read.
-        ports: Where it answers.
+        header: The type of the ext fields.
+        ports: Where it handles the codes.
+        request_class: Which requests it shares the event loop with.
 
     Raises:
         TypeError: The declaration is incomplete, or the function takes other parameters.
@@ -218,7 +236,7 @@ def processor(
             wanted = "context" if header is None else "context, header"
             raise TypeError(f"{function.__qualname__} must take ({wanted})")
         declared: list[_Declaration] = getattr(function, _MARK, [])
-        new = [_Declaration(code, header, permission, port_set) for code in codes]
+        new = [_Declaration(code, header, permission, port_set, request_class) for code in codes]
         setattr(function, _MARK, declared + new)
         return function
 
@@ -233,9 +251,9 @@ class ProcessorRegistry:
 
     Example:
         >>> @processor(34, permission=PUBLIC)
-        ... def heart_beat(context: RequestContext) -> Answer:
+        ... def heart_beat(context: RequestContext) -> Response:
         ...     return context.response(ResponseCode.SUCCESS)
-        >>> ProcessorRegistry(heart_beat).codes()
+        >>> list(ProcessorRegistry(heart_beat).table(Port.MAIN))
         [34]
     """
 
@@ -245,7 +263,7 @@ class ProcessorRegistry:
             self.add(source)
 
     def add(self, source: object) -> None:
-        """Take a declared function, or all declared methods of an object.
+        """Add a declared function, or all declared methods of an object.
 
         Raises:
             TypeError: Nothing is declared there.
@@ -268,30 +286,16 @@ class ProcessorRegistry:
         return self._by_port[port].get(code)
 
     def table(self, port: Port) -> dict[int, Registration]:
-        """All processors of a port by code, as the registry sees them from now on."""
+        """All processors of a port by code; a live view."""
         return self._by_port[port]
-
-    def codes(self, port: Port | None = None) -> list[int]:
-        """The codes that have a processor, on one port or on any."""
-        ports = Port if port is None else (port,)
-        return sorted({code for each in ports for code in self._by_port[each]})
-
-    def registrations(self) -> list[Registration]:
-        """Every processor, once for each of its codes, by code."""
-        unique = {
-            (each.code, each.name): each
-            for table in self._by_port.values()
-            for each in table.values()
-        }
-        return [unique[key] for key in sorted(unique)]
 
 
 def declared_codes(function: object) -> list[int]:
-    """The codes that a function is declared to answer; none for anything else.
+    """The codes that a function is declared to handle; none for anything else.
 
     Example:
         >>> @processor(34, 35, permission=PUBLIC)
-        ... def answer(context: RequestContext) -> Answer:
+        ... def answer(context: RequestContext) -> Response:
         ...     return context.response(ResponseCode.SUCCESS)
         >>> declared_codes(answer), declared_codes(len)
         ([34, 35], [])
@@ -320,6 +324,7 @@ def _bound(function: FunctionType | MethodType) -> Iterable[Registration]:
             permission=each.permission,
             ports=each.ports,
             handle=_handler(function, each.header_type),
+            request_class=each.request_class,
         )
 
 
@@ -336,10 +341,24 @@ def _handler(
     return handle
 
 
-def unknown_code_response(request: RemotingCommand) -> RemotingCommand:
-    """The answer to a code that nobody handles.
+def failure_response(request: RemotingCommand, error: Exception) -> RemotingCommand:
+    """The response to a request that failed; a refusal has its own text.
 
-    The words are upstream's, with their first space; the name of a code that has one follows.
+    The text of an unexpected error may hold paths or secrets, so only our log gets it.
+    """
+    if isinstance(error, RequestRefused):
+        return create_response(request, error.response_code, remark=error.message)
+    if isinstance(error, RoquetError):
+        remark = error.message
+    else:
+        remark = f"{type(error).__name__} while handling {request.code_name}"
+    return create_response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def unknown_code_response(request: RemotingCommand) -> RemotingCommand:
+    """The response to a code without a processor.
+
+    The remark is upstream's, with its leading space; the name of the code follows if it has one.
     """
     remark = f" request type {request.code} not supported"
     name = request.code_name

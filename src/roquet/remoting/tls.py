@@ -1,7 +1,7 @@
-"""TLS: who speaks it, with which certificates, and when they are read again.
+"""TLS: modes, certificates, and when they are reloaded.
 
 Owns the TLS contexts of servers and clients. A server has one port for both kinds of peers: the
-first byte of a TLS connection is 0x16, and a frame of at most 16 MiB never starts so.
+first byte of a TLS connection is 0x16, and no frame of at most 16 MiB starts with it.
 
 =============== ========================= ==========================
 mode            first byte 0x16           any other first byte
@@ -11,9 +11,9 @@ mode            first byte 0x16           any other first byte
 ``enforcing``   TLS                       closed
 =============== ========================= ==========================
 
-TLS is version 1.2 or later, without renegotiation. Upstream makes a self-signed certificate for
-tests when none is configured, and its clients then trust anything; here ``permissive`` without a
-certificate is plain text only, and clients verify unless they were told not to.
+TLS is version 1.2 or later, without renegotiation. Upstream makes a self-signed certificate if none
+is configured, and its clients then trust anything; here ``permissive`` without a certificate is
+plain text only, and clients verify by default.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ _VERIFY_MODES = {
 
 
 class ServerTlsConfig(Struct, frozen=True, kw_only=True):
-    """How a server speaks TLS.
+    """The TLS settings of a server.
 
     Attributes:
         mode: Whether peers may, or must, speak TLS.
         certificate_file: The certificate chain, PEM.
         key_file: Its private key, PEM; by default in the same file.
-        key_password: What the key is encrypted with.
-        client_auth: Whether peers must show a certificate.
-        client_ca_file: Who signs the certificates of peers, PEM.
+        key_password: The password of the key.
+        client_auth: Whether peers must present a certificate.
+        client_ca_file: The authorities of client certificates, PEM.
     """
 
     mode: TlsMode = TlsMode.PERMISSIVE
@@ -88,21 +88,21 @@ class ServerTlsConfig(Struct, frozen=True, kw_only=True):
     client_ca_file: Path | None = None
 
     def not_enforced(self) -> ServerTlsConfig:
-        """The same, except that peers who speak plain text are let in."""
+        """The same settings, but plain text is allowed."""
         if self.mode is TlsMode.ENFORCING:
             return msgspec.structs.replace(self, mode=TlsMode.PERMISSIVE)
         return self
 
 
 class ClientTlsConfig(Struct, frozen=True, kw_only=True):
-    """How a client speaks TLS.
+    """The TLS settings of a client.
 
     Attributes:
-        ca_file: Who signs the certificates of servers, PEM; by default the system's list.
-        verify: Whether servers must prove who they are.
-        certificate_file: The certificate chain to show, PEM.
+        ca_file: The authorities of server certificates, PEM; by default the system's list.
+        verify: Whether to verify the certificates of servers.
+        certificate_file: The certificate chain to present, PEM.
         key_file: Its private key, PEM; by default in the same file.
-        key_password: What the key is encrypted with.
+        key_password: The password of the key.
 
     Example:
         tls = ClientTlsConfig(ca_file=Path("ca.pem"))
@@ -117,11 +117,11 @@ class ClientTlsConfig(Struct, frozen=True, kw_only=True):
 
 
 class ServerTls:
-    """The TLS context of a server, read again when its files change.
+    """The TLS context of a server, reloaded when its files change.
 
     Args:
         config: The settings.
-        files: The door to the file system.
+        files: The file system.
 
     Raises:
         ConfigError: The settings contradict each other, or a file cannot be used.
@@ -151,10 +151,10 @@ class ServerTls:
             self.context = self._load()
 
     def reload_if_changed(self) -> bool:
-        """Use the files' new content for new connections, when it changed and is usable.
+        """Use the new content of changed files for new connections, if it is valid.
 
-        A certificate whose key was not yet replaced does not load; the old pair stays in use and
-        the next change is tried again.
+        A certificate whose key was not yet replaced does not load; the old pair stays in use until
+        the next change.
 
         Returns:
             Whether there is a new context.
@@ -170,7 +170,7 @@ class ServerTls:
         except ConfigError as error:
             log.warning("The old certificate stays in use: %s (%s)", error.message, error.detail)
             return False
-        log.info("Read the certificate again: %s", self._config.certificate_file)
+        log.info("Reloaded the certificate: %s", self._config.certificate_file)
         return True
 
     def _read_stamps(self) -> list[tuple[int, int]] | None:
@@ -193,7 +193,7 @@ class ServerTls:
             _load_authorities(context, config.client_ca_file)
         elif config.client_auth is not ClientAuth.NONE:
             raise ConfigError(
-                "Peers are asked for certificates, but nobody is trusted to sign them",
+                "Client certificates are requested, but no authority is trusted",
                 hint="Name the file with the authorities of client certificates.",
             )
         context.verify_mode = _VERIFY_MODES[config.client_auth]
@@ -224,14 +224,14 @@ def client_context(config: ClientTlsConfig) -> ssl.SSLContext:
 def _load_pair(
     context: ssl.SSLContext, certificate_file: Path, key_file: Path | None, password: str
 ) -> None:
-    # Without a password OpenSSL would ask for one on the terminal.
+    # Without a password OpenSSL would prompt for one on the terminal.
     try:
         context.load_cert_chain(certificate_file, key_file, password)
     except (OSError, ValueError) as error:
         raise ConfigError(
             "The certificate or its key cannot be used",
             detail=f"{certificate_file}, {key_file or 'key in the same file'}: {error}",
-            hint="Both are PEM files, and the key is the one of the certificate.",
+            hint="Both must be PEM files, and the key must belong to the certificate.",
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""The keys of a file of settings that say how a server speaks TLS.
+"""The TLS keys of a server's configuration file.
 
 Owns :class:`TlsSettings`. Upstream takes these keys from Java's system properties or from the file
-that ``tls.config.file`` names; here they stand in the server's own file, or in that other one.
-What the server's own file says wins.
+that ``tls.config.file`` names; here they are in the server's own file, or in that other one. The
+server's own file takes precedence.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from msgspec import Struct, field
 from roquet.remoting.tls import ClientAuth, ServerTlsConfig, TlsMode
 from roquet.runtime.files import Files
 from roquet.runtime.settings import (
+    IgnoredKeys,
     Setting,
     Unsupported,
-    WithoutEffect,
     changed,
     keys_of,
     read_settings_file,
@@ -39,7 +39,7 @@ _HIDDEN = "********"
 
 
 class TlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a server speaks TLS, under upstream's keys; empty paths are not given."""
+    """The TLS settings of a server, under upstream's keys; empty paths are unset."""
 
     mode: TlsMode = field(default=TlsMode.PERMISSIVE, name="tls.server.mode")
     certificate_file: str = field(default="", name="tls.server.certPath")
@@ -49,7 +49,7 @@ class TlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     client_ca_file: str = field(default="", name="tls.server.trustCertPath")
 
     def to_config(self) -> ServerTlsConfig:
-        """The same in the form that the server takes."""
+        """Convert to the server's configuration."""
         return ServerTlsConfig(
             mode=self.mode,
             certificate_file=_path(self.certificate_file),
@@ -61,11 +61,11 @@ class TlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 TLS_WITHOUT_EFFECT = (
-    WithoutEffect(
+    IgnoredKeys(
         "certificates are never made up, and one that is asked for is always verified",
         frozenset({"tls.server.authClient", "tls.test.mode.enable"}),
     ),
-    WithoutEffect(
+    IgnoredKeys(
         "the server connects to its peers in plain text",
         frozenset(
             {
@@ -78,7 +78,7 @@ TLS_WITHOUT_EFFECT = (
         ),
     ),
 )
-"""Keys that change nothing."""
+"""Keys without effect."""
 
 TLS_UNSUPPORTED = (
     Unsupported(
@@ -92,11 +92,11 @@ TLS_UNSUPPORTED = (
         "the server would connect to its peers in plain text all the same",
     ),
 )
-"""Keys of which only these values are understood."""
+"""Keys of which only these values are supported."""
 
 
 def read_tls_settings(settings: Mapping[str, Setting], files: Files) -> TlsSettings:
-    """The TLS settings among others, and those of the file that they name.
+    """Read the TLS settings among others, and those of the file that they name.
 
     Raises:
         ConfigError: A value cannot be used, or the other file cannot be read.

@@ -1,5 +1,5 @@
-"""The only door to time, files, memory mappings, randomness and fail points.
+"""The only access to time, files, memory mappings, randomness and fail points.
 
-Whatever the outside world can do to the program passes through here, so that tests can stand in
-its place. Imports ``roquet.model``; every layer above may import it.
+All effects of the outside world pass through here, so that tests can replace them. Imports
+``roquet.model``; every layer above may import it.
 """

@@ -1,15 +1,15 @@
 """An event loop in a thread of its own, for callers that have none.
 
-Owns :class:`BackgroundLoop`. Whoever blocks on work of asyncio does it here: the blocking client
-and the broker for tests without a loop.
+Owns :class:`BackgroundLoop`, with which code without a loop blocks on asyncio work: the blocking
+client and the broker for tests.
 
 Invariants:
 
-* Whatever is handed over ends before the call returns: with its result, with its error, or, when
-  the waiting thread is interrupted, cancelled and cleaned up.
-* What was handed over before :meth:`BackgroundLoop.close` is begun, so that nobody waits for ever.
-* Calls that could never be served are refused: from the loop's own thread, after the end, and in a
-  process that was forked from the one that has the thread.
+* Submitted work ends before the call returns: with its result, with its error, or, if the waiting
+  thread is interrupted, cancelled and cleaned up.
+* Work submitted before :meth:`BackgroundLoop.close` is started, so that no caller waits forever.
+* Calls that could never finish are refused: from the loop's own thread, after it has ended, and in
+  a process forked from the one that has the thread.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BackgroundLoop:
     """
 
     def __init__(self, name: str) -> None:
-        # A daemon, so that a thread that nobody ends does not keep the program from ending.
+        # A daemon, so that a thread that is never closed does not keep the program from exiting.
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._process_id = os.getpid()
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class BackgroundLoop:
 
     @property
     def is_open(self) -> bool:
-        """Whether work can be handed over."""
+        """Whether work can be submitted."""
         return self._is_open
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class BackgroundLoop:
         self._is_open = True
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread; nothing if it has ended.
+        """Cancel running work, and end the thread; does nothing if it has ended.
 
         Raises:
             WrongThread: This is the loop's own thread, or another process.
@@ -79,7 +79,7 @@ class BackgroundLoop:
             self._thread.join()
 
     def call(self, work: Callable[[], _T]) -> _T:
-        """Have the loop's thread call a function; what it returns.
+        """Call a function in the loop's thread, and return its result.
 
         Raises:
             WrongThread: This is the loop's own thread, or another process.
@@ -97,7 +97,7 @@ class BackgroundLoop:
         *,
         meanwhile: Callable[[Future[_T]], None] | None = None,
     ) -> _T:
-        """Have the loop run a coroutine function, and wait; what it returns.
+        """Run a coroutine function in the loop, wait, and return its result.
 
         Args:
             work: The coroutine function.
@@ -130,7 +130,7 @@ class BackgroundLoop:
             return outcome.result()
         except BaseException:
             if not outcome.done():
-                # The thread was interrupted. In the order of the loop, the task was begun by now.
+                # The thread was interrupted. By the loop's order, the task has started by now.
                 with suppress(RuntimeError):  # the loop has ended, and the task with it
                     loop.call_soon_threadsafe(cancel)
                 wait([outcome])
@@ -151,12 +151,12 @@ class BackgroundLoop:
         if os.getpid() != self._process_id:
             raise WrongThread(
                 "This belongs to the process that this one was forked from",
-                detail=f"made by process {self._process_id}, used by {os.getpid()}",
-                hint="Make and start it after the fork, in the process that uses it.",
+                detail=f"created by process {self._process_id}, used by {os.getpid()}",
+                hint="Create and start it after the fork, in the process that uses it.",
             )
         if threading.current_thread() is self._thread:
             raise WrongThread(
-                "A blocking call on the thread of the event loop would wait for itself",
+                "A blocking call on the event loop's own thread would deadlock",
                 detail=f"the thread {self._thread.name}",
                 hint="Give an ordinary function as handler, which runs in a thread of its own; in "
                 "a coroutine use roquet.client and await.",

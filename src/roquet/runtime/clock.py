@@ -1,6 +1,6 @@
-"""Time, as something that can be handed in.
+"""Clocks, which can be injected.
 
-Owns the only reads of the system clock; a test hands in a :class:`ManualClock`.
+Owns the only reads of the system clock; a test passes a :class:`ManualClock`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the store may know of time."""
+    """The clock of the store."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; may jump when the machine's clock is set."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds that only go forward, for durations."""
+        """Monotonic nanoseconds, for durations."""
         ...
 
     def local_hour(self) -> int:
@@ -38,7 +38,7 @@ def stamp_of(now_ms: int) -> str:
 class SystemClock:
     """The machine's clock."""
 
-    # The system's function itself, because every message asks for it several times.
+    # The system's function itself, because every message calls it several times.
     monotonic_ns = staticmethod(time.monotonic_ns)
 
     def now_ms(self) -> int:
@@ -55,7 +55,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only on request."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         """Start at ``now_ms``."""
@@ -67,7 +67,7 @@ class ManualClock:
         return self._now_ms
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds that only go forward."""
+        """Monotonic nanoseconds."""
         return self._monotonic_ns
 
     def local_hour(self) -> int:
@@ -85,5 +85,5 @@ class ManualClock:
             self._monotonic_ns += millis * 1_000_000
 
     def set(self, now_ms: int) -> None:
-        """Jump, backwards too, as a machine's clock may when it is set."""
+        """Jump, also backwards, as a machine's clock may when it is set."""
         self._now_ms = now_ms

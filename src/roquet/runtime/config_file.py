@@ -1,4 +1,4 @@
-"""A small file of settings with a backup beside it, as upstream's ``ConfigManager`` keeps them.
+"""A small settings file with a backup next to it, as in upstream's ``ConfigManager``.
 
 Owns the three names ``topics.json`` (the current text), ``topics.json.bak`` (the text before it)
 and ``topics.json.tmp`` (a text that is being written), and the order in which they change:
@@ -16,27 +16,28 @@ Upstream writes the current file in place after step 2, so a crash can leave it 
 Invariants:
 
 * At every point of a save, one of current and backup holds the whole old or the whole new text.
-  This needs no more of the file system than that each rename happens whole or not at all, in any
-  order; so there is one sync of the directory, at the end.
-* A current file that cannot be used never replaces the backup: a save puts it aside under a name
-  of its own, ``topics.json.damaged-1``. Loading changes nothing on the disk.
-* The ``.tmp`` is never read: a text counts from the rename on.
+  The file system need only make each rename atomic, in any order; so there is one sync of the
+  directory, at the end.
+* A damaged current file never replaces the backup: a save renames it to ``topics.json.damaged-1``.
+  Loading changes nothing on the disk.
+* The ``.tmp`` is never read: a text is valid only after the rename.
 
-The calls block; on an event loop they belong in a worker thread. One object a path, one call at
-a time.
+The calls block; on an event loop they belong in a worker thread. One object per path, one call at a
+time.
 """
 
 from __future__ import annotations
 
 import enum
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from roquet.errors import ConfigError, DiskFull, RoquetError, StoreError
+from roquet.errors import ConfigError, DiskFull, OutOfResources, RoquetError, StoreError
+from roquet.runtime.exhaustion import exhaustion_hint, is_exhausted
 from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import Files
 
@@ -45,23 +46,23 @@ __all__ = ["ConfigFile", "LoadedConfig"]
 T = TypeVar("T")
 
 _BLANK = b" \t\r\n\0"
-"""A file that was never written to the disk before a power cut may read as zeros."""
+"""A file that was not on disk at a power cut may read as zeros."""
 
 _LOST_BYTES = {errno.EIO, errno.EBADMSG, errno.EUCLEAN}
-"""Errors that mean the bytes are gone; any other may be over tomorrow, so no backup replaces it."""
+"""Errors that mean the bytes are lost; others may pass, so the backup is not used for them."""
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig(Generic[T]):
-    """What a load found.
+    """The result of a load.
 
     Attributes:
         value: The decoded text.
-        text: The text as it stands in the file.
+        text: The text of the file.
         path: The file it came from: the current one or the backup.
-        problem: Why the current file was not used; None when it was.
+        problem: Why the current file was not used; None if it was.
     """
 
     value: T
@@ -87,7 +88,7 @@ class ConfigFile(Generic[T]):
     """One settings file and its backup.
 
     Args:
-        path: The current file; its directory is made by the first save.
+        path: The current file; the first save creates its directory.
         files: The file system.
         decode: Turns the text into a value; raises ``RoquetError`` or ``ValueError`` for a text
             that cannot be used, which then counts as damaged.
@@ -113,14 +114,14 @@ class ConfigFile(Generic[T]):
         self._current: _State | None = None
 
     def load(self) -> LoadedConfig[T] | None:
-        """Read the current file, or the backup where the current one cannot be used.
+        """Read the current file, or the backup if the current one cannot be used.
 
         Returns:
-            What was found, or None when neither file exists.
+            The result, or None if neither file exists.
 
         Raises:
             ConfigError: A file exists, but neither can be used. Nothing was changed.
-            StoreError: The file system refused a read for a reason that does not mean loss.
+            StoreError: A read failed for a reason that does not mean loss.
         """
         current = self._examine(self.path)
         if isinstance(current, LoadedConfig):
@@ -142,7 +143,7 @@ class ConfigFile(Generic[T]):
             f"Neither {self.path.name} nor its backup can be used.",
             code="config_unusable",
             detail=f"{self.path} {current.reason}; {self.backup_path} {backup.reason}",
-            hint="Mend the file or restore it from a copy. Remove both files only if starting "
+            hint="Repair the file or restore it from a copy. Remove both files only if starting "
             "without these settings is acceptable. Nothing was changed.",
         )
 
@@ -151,17 +152,27 @@ class ConfigFile(Generic[T]):
 
         Raises:
             DiskFull: There is no space.
-            StoreError: The file system refused. In both cases a load finds the old text, or the
+            OutOfResources: There are no descriptors or memory left.
+            StoreError: The file system refused. In all cases a load finds the old text, or the
                 new one if only the last step failed.
         """
         data = text.encode("utf-8")
         if not data.strip(_BLANK):
             raise ValueError(f"a blank text would make {self.path.name} count as damaged")
+        self.save_pieces((data,))
+
+    def save_pieces(self, pieces: Iterable[bytes]) -> None:
+        """Like :meth:`save`, for a long text that is generated while it is written; never blank.
+
+        Raises:
+            DiskFull: There is no space.
+            StoreError: The file system refused.
+        """
         current = self._current or self._state_of_current()
         self._current = None
         try:
             self._files.make_dirs(self.path.parent)
-            self._write_new(data)
+            self._write_new(pieces)
             failpoint("config_file.new_written")
             self._keep_old(current)
             failpoint("config_file.old_kept")
@@ -200,13 +211,16 @@ class ConfigFile(Generic[T]):
         found = self._examine(self.path)
         return found.state if isinstance(found, _Unusable) else _State.USABLE
 
-    def _write_new(self, data: bytes) -> None:
-        # What an earlier crash or failed sync left is not written over but replaced by a new file.
+    def _write_new(self, pieces: Iterable[bytes]) -> None:
+        # Leftovers of a crash or failed sync are replaced by a new file, not overwritten.
         self._files.unlink(self._new_path)
         try:
             fd = self._files.open(self._new_path, write=True, create=True)
             try:
-                self._files.write_at(fd, data, 0)
+                position = 0
+                for piece in pieces:
+                    self._files.write_at(fd, piece, position)
+                    position += len(piece)
                 self._files.data_sync(fd)
             finally:
                 self._files.close(fd)
@@ -220,7 +234,7 @@ class ConfigFile(Generic[T]):
             return
         is_usable = current is _State.USABLE
         target = self.backup_path if is_usable else self._free_damaged_path()
-        # Somebody may have removed the file meanwhile; then the backup stays as it is.
+        # If the file was removed meanwhile, the backup stays as it is.
         with suppress(FileNotFoundError):
             self._files.rename(self.path, target)
 
@@ -233,12 +247,18 @@ class ConfigFile(Generic[T]):
             number += 1
 
     def _save_error(self, error: OSError) -> StoreError:
+        if is_exhausted(error):
+            return OutOfResources(
+                f"{self.path.name} was not saved.",
+                detail=f"{self.path}: {error.strerror}",
+                hint=f"The previous text is still there; {exhaustion_hint(error)}.",
+            )
         full = error.errno in _NO_SPACE
         cause = "there is no space" if full else "the file system refused"
         kind = DiskFull if full else StoreError
         return kind(
             f"{self.path.name} was not saved: {cause}.",
             detail=f"{self.path}: {error.strerror}",
-            hint="The text before is still there. "
+            hint="The previous text is still there. "
             + ("Free some space." if full else "Check the disk, the owner and the permissions."),
         )

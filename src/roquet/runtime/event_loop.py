@@ -1,11 +1,10 @@
-"""The event loop of what Roquet runs itself: servers, the blocking client, Spark's tasks.
+"""The event loop of Roquet's own servers, blocking client and Spark tasks.
 
-Owns the choice. uvloop is installed with Roquet wherever there is one, and takes about a fifth off
-the cost of a send; without it asyncio's own loop does. An application that uses the client decides
-for itself.
+uvloop is installed with Roquet on platforms that have it, and makes a send about a fifth cheaper;
+without it asyncio's own loop is used. An application that uses the client decides for itself.
 
-Not for what a user interrupts: uvloop may sleep through a handler of :mod:`signal` and notice it
-with the next event. Servers ask the loop itself for their signals.
+Not for programs that a user interrupts: uvloop may delay a handler of :mod:`signal` until the next
+event. Servers add their signal handlers to the loop.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["loop_factory"]
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What :class:`asyncio.Runner` takes to make its loop.
+    """The loop factory for :class:`asyncio.Runner`.
 
     Example:
         >>> with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -1,6 +1,6 @@
-"""Named places where a test may stop the world.
+"""Named points where a test can interrupt the program.
 
-Owns one hook. Product code calls :func:`failpoint` at the edges of what must be atomic; with no
+Owns one hook. Product code calls :func:`failpoint` around operations that must be atomic; with no
 hook installed that is one comparison. A crash test installs a hook that raises or kills.
 """
 

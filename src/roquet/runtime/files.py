@@ -1,13 +1,14 @@
-"""The one door to the file system.
+"""The only access to the file system.
 
 Owns every system call on files that the store makes. The store never imports ``os`` or ``mmap``;
-it is given a :class:`Files` and calls that, so that a test can count the calls, fail the n-th of
-them, or remember what was synced and build the images a power cut could leave
+it gets a :class:`Files` and calls that, so that a test can count the calls, fail the n-th, or
+record what was synced and build the disk images that a power cut could leave
 (``roquet.testing.files``).
 
 Invariants:
 
 * A write either takes all its bytes or raises ``OSError``.
+* New files and directories are for their owner only (0600, 0700); existing ones keep their mode.
 * A path handed to :meth:`Files.inside` never leaves its root, whatever its parts contain.
 * A name is durable only after :meth:`Files.sync_dir` on its directory, its bytes only after
   :meth:`Files.data_sync`; callers order the two.
@@ -23,23 +24,35 @@ import os
 import shutil
 import stat
 import struct
+import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from roquet.errors import StoreError
 from roquet.runtime import memory
+from roquet.runtime.exhaustion import SyncFailed, is_exhausted
 
 Mapping = mmap.mmap
 Buffer = bytes | bytearray | memoryview | mmap.mmap
+WriteHook = Callable[[int, Buffer, int], None]
+"""Called with the arguments of :meth:`Files.write_at` before the write; may raise instead."""
+ReadHook = Callable[[int, int, int], None]
+"""Likewise for :meth:`Files.read_cached_at`."""
 
 _ZEROS = bytes(1 << 20)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD = -100
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _RENAME_EXCHANGE = 2
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.EBADF, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, len, pid
+
+
+def _sync_failed(error: OSError) -> SyncFailed:
+    return SyncFailed(error.errno, error.strerror)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +60,9 @@ class DiskUsage:
     """Space of the file system that holds a path.
 
     Attributes:
-        total_bytes: All of it.
-        free_bytes: What an ordinary user can still take.
-        reserved_bytes: What is neither taken nor free to an ordinary user.
+        total_bytes: The size of the file system.
+        free_bytes: What an ordinary user can still use.
+        reserved_bytes: What is unused but not available to an ordinary user.
     """
 
     total_bytes: int
@@ -68,10 +81,26 @@ class DiskUsage:
 class Files:
     """Plain system calls, one method each; subclasses add counting, faults or recording."""
 
+    @property
+    def write_hook(self) -> WriteHook | None:
+        """Called before writes that compiled code makes itself.
+
+        A subclass without one gets every write through :meth:`write_at`.
+        """
+        return None
+
+    @property
+    def read_hook(self) -> ReadHook | None:
+        """Called before reads that compiled code makes itself.
+
+        A subclass without one gets every read through :meth:`read_cached_at`.
+        """
+        return None
+
     def inside(self, root: Path, *parts: str) -> Path:
         """Join names below ``root``; a part that would leave it is refused.
 
-        Topic names become directory names, so this is where ``../`` has to end.
+        Topic names become directory names, so this is where ``../`` is stopped.
         """
         for part in parts:
             if part in {"", ".", ".."} or "/" in part or "\0" in part:
@@ -98,7 +127,7 @@ class Files:
             return False
 
     def list_dir(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; empty when it does not exist."""
+        """Names in a directory, sorted; empty if it does not exist."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
@@ -113,7 +142,7 @@ class Files:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_dirs(self, path: Path) -> None:
-        """Make a directory and its parents, each name durable."""
+        """Create a directory and its parents, with durable names."""
         missing = [path, *path.parents]
         for directory in reversed([p for p in missing if not os.path.isdir(p)]):
             try:
@@ -123,15 +152,15 @@ class Files:
             self.sync_dir(directory.parent)
 
     def make_dir(self, path: Path) -> None:
-        """Make one directory, its name not yet durable."""
-        os.mkdir(path)
+        """Create one directory, whose name is not yet durable."""
+        os.mkdir(path, 0o700)
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         """Open a file and return its descriptor; links are not followed."""
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
             flags |= os.O_CREAT
-        return os.open(path, flags, 0o644)
+        return os.open(path, flags, 0o600)
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""
@@ -155,12 +184,12 @@ class Files:
             self._write_zeros(fd, start, end)
 
     def punch(self, fd: int, start: int, end: int) -> None:
-        """Make bytes ``start`` to ``end`` read as zeros and give their blocks back."""
+        """Make bytes ``start`` to ``end`` read as zeros and free their blocks."""
         if start < end and not memory.punch_hole(fd, start, end - start):
             self._write_zeros(fd, start, end)
 
     def _write_zeros(self, fd: int, start: int, end: int) -> None:
-        """Zeros by writing, where they are not zeros already."""
+        """Write zeros where the bytes are not zero already."""
         position = start
         while position < end:
             step = min(len(_ZEROS), end - position)
@@ -179,7 +208,7 @@ class Files:
         return data
 
     def read_into(self, fd: int, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from a position on; tells how much, less only at the end of the file."""
+        """Fill a buffer from a position on; return how much, less only at the end of the file."""
         done = 0
         while done < len(buffer):
             read = os.preadv(fd, [buffer[done:]], position + done)
@@ -189,9 +218,9 @@ class Files:
         return done
 
     def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
-        """As :meth:`read_at`, or ``None`` when not all of it is in memory.
+        """Like :meth:`read_at`, but ``None`` if not all of it is in memory.
 
-        Where the file system cannot tell, it is read.
+        If the file system cannot tell, the file is read.
         """
         buffer = bytearray(size_bytes)
         try:
@@ -217,23 +246,31 @@ class Files:
             done += written
 
     def data_sync(self, fd: int) -> None:
-        """Make the bytes of a file durable. A failure is final: never call it again and go on."""
-        os.fdatasync(fd)
+        """Make the bytes of a file durable; raises :class:`SyncFailed`.
+
+        A failure is final: never retry and continue.
+        """
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise _sync_failed(error) from error
 
     def sync_dir(self, path: Path) -> None:
-        """Make the names of a directory durable."""
+        """Make the names of a directory durable; raises :class:`SyncFailed` if the sync fails."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise _sync_failed(error) from error
         finally:
             os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put ``source`` in the place of ``target`` atomically."""
+        """Replace ``target`` with ``source`` atomically."""
         os.replace(source, target)
 
     def exchange(self, first: Path, second: Path) -> None:
-        """Let two names of one file system change places atomically, directories too.
+        """Swap two names of one file system atomically, directories too.
 
         Raises ``OSError`` with ENOSYS or EINVAL where the kernel or the file system cannot.
         """
@@ -247,14 +284,14 @@ class Files:
             raise OSError(number, os.strerror(number), str(first), None, str(second))
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; one that is gone already is no error."""
+        """Remove a file; no error if it does not exist."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             return
 
     def remove_dir(self, path: Path) -> None:
-        """Remove an empty directory; one that is gone or not empty stays as it is."""
+        """Remove a directory if it is empty; no error if it does not exist."""
         try:
             os.rmdir(path)
         except OSError as error:
@@ -264,26 +301,28 @@ class Files:
     def map(self, fd: int, size_bytes: int, *, write: bool) -> Mapping:
         """Map a file shared; the mapping lives until its last view is dropped."""
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+        if sys.version_info >= (3, 13):
+            return mmap.mmap(fd, size_bytes, access=access, trackfd=False)
         return mmap.mmap(fd, size_bytes, access=access)
 
     def unmap(self, mapping: Mapping, view: memoryview) -> None:
-        """Give a mapping up at once, with its descriptor, and the view of it.
+        """Release a mapping at once, with its descriptor and view.
 
-        While somebody has parts of the view, it goes with the last of them.
+        While slices of the view are in use, it is released with the last of them.
         """
         view.release()
         with suppress(BufferError):
             mapping.close()
 
     def map_anonymous(self, size_bytes: int) -> Mapping:
-        """Memory apart from any file, taken from the kernel page by page as it is touched.
+        """Map memory without a file, allocated page by page as it is touched.
 
         Private, because pages of a shared mapping outlive :func:`roquet.runtime.memory.discard`.
         """
         return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def lock(self, fd: int) -> bool:
-        """Take the record lock on byte 0 that a Java broker takes; false when another has it."""
+        """Take the record lock on byte 0, like a Java broker; false if another process has it."""
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
@@ -292,12 +331,30 @@ class Files:
             raise
         return True
 
+    def lock_dir(self, path: Path) -> int | None:
+        """Lock a directory itself, not a file in it; ``None`` if another process has it.
+
+        Returns a descriptor: closing it releases the lock. On a file system without such locks the
+        descriptor locks nothing.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(fd)
+                raise
+        return fd
+
     def lock_holder(self, path: Path) -> int | None:
-        """Who holds the record lock on byte 0 of a file, without taking it.
+        """The process that holds the record lock on byte 0 of a file.
 
         A process id, 0 for a process that this one cannot see (another container), or ``None``.
-        Never call this in the process that holds the lock: to close any descriptor of a file gives
-        up all record locks the process has on it.
+        Never call this in the process that holds the lock: closing any descriptor of a file
+        releases all record locks of the process on it.
         """
         fd = self.open(path)
         try:
@@ -318,7 +375,7 @@ class Files:
         )
 
     def read_file(self, path: Path) -> bytes:
-        """The whole of a small file."""
+        """The content of a small file."""
         fd = self.open(path)
         try:
             return self.read_at(fd, self.length(fd), 0)
@@ -349,37 +406,62 @@ class OpenFile:
 
 
 class DescriptorCache:
-    """Open descriptors of many files, those not used lately closed beyond a limit.
+    """A limited number of open descriptors of many files; unused ones are closed first.
 
-    A broker has tens of thousands of ConsumeQueue files and a limit of open descriptors far below.
-    A user keeps the :class:`OpenFile`, sets ``is_used`` with each use and opens again when ``fd``
-    is -1: that is cheaper than a look-up a write.
+    A broker has tens of thousands of ConsumeQueue files, and a far lower limit of open descriptors.
+    Callers keep the :class:`OpenFile`, set ``is_used`` on each use and reopen it when ``fd`` is -1,
+    which is cheaper than a lookup per write. Closing loses nothing, because written bytes are in
+    the file, and a sync opens the file itself.
+
+    Attributes:
+        limit: How many descriptors are kept open at most.
     """
 
     def __init__(self, files: Files, *, limit: int) -> None:
         """Keep at most ``limit`` descriptors of ``files`` open."""
         self._files = files
-        self._limit = limit
+        self.limit = limit
         self._open: deque[OpenFile] = deque()
 
     def __len__(self) -> int:
         """How many descriptors are open now."""
         return sum(1 for file in self._open if file.fd >= 0)
 
+    def open(self, opener: Callable[[], int]) -> OpenFile:
+        """Keep the descriptor that ``opener`` returns.
+
+        If the process has none left, half of the kept ones are closed and ``opener`` is retried
+        once.
+        """
+        try:
+            fd = opener()
+        except OSError as error:
+            if not (is_exhausted(error) and self.give_up()):
+                raise
+            fd = opener()
+        return self.add(fd)
+
     def add(self, fd: int) -> OpenFile:
-        """Keep a descriptor, closing the first one found that was not used since the last look."""
-        while len(self._open) >= self._limit:
+        """Keep a descriptor, and close the first one not used since the last check."""
+        file = OpenFile(fd)
+        self._open.append(file)
+        self._shrink_to(self.limit)
+        return file
+
+    def give_up(self) -> bool:
+        """Close half of the descriptors, idle ones first; return whether there were any."""
+        before = len(self._open)
+        self._shrink_to(before // 2)
+        return before > 0
+
+    def _shrink_to(self, count: int) -> None:
+        while len(self._open) > count:
             oldest = self._open.popleft()
-            if oldest.fd < 0:
-                continue
-            if oldest.is_used:
+            if oldest.is_used and oldest.fd >= 0:
                 oldest.is_used = False
                 self._open.append(oldest)
             else:
                 self.close_one(oldest)
-        file = OpenFile(fd)
-        self._open.append(file)
-        return file
 
     def close_one(self, file: OpenFile) -> None:
         """Close a descriptor if it is open."""
@@ -388,7 +470,7 @@ class DescriptorCache:
             self._files.close(fd)
 
     def close(self) -> None:
-        """Close all, whatever the closing of one of them raises."""
+        """Close all, even if closing one of them raises."""
         with ExitStack() as stack:
             while self._open:
                 stack.callback(self.close_one, self._open.pop())

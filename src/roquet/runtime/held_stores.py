@@ -1,8 +1,8 @@
-"""Which stores this process has taken, and who has taken another one.
+"""Which stores this process has locked, and which process holds another one.
 
-Owns the set of them. It is needed because a record lock belongs to a process, not to a descriptor:
-to close any descriptor of the lock file gives the lock up, so a process that holds it must not even
-look at the file to see who does.
+Owns the set of locked stores. It is needed because a record lock belongs to a process, not to a
+descriptor: closing any descriptor of the lock file releases the lock, so a process that holds it
+must not even open the file to check.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _held: set[Path] = set()
 
 
 def is_held_here(root: Path) -> bool:
-    """Whether this process has taken a store; nobody may open its lock file again then."""
+    """Whether this process has locked a store; it must not open the lock file again then."""
     return root.resolve() in _held
 
 
 def hold(root: Path) -> None:
-    """Note that this process has taken a store."""
+    """Record that this process has locked a store."""
     _held.add(root.resolve())
 
 
 def let_go(root: Path) -> None:
-    """Note that this process has given a store back."""
+    """Record that this process has released a store."""
     _held.discard(root.resolve())
 
 
 def store_holder(files: Files, root: Path) -> int | None:
-    """Process that has a store open: 0 if it cannot be seen, ``None`` if nobody has.
+    """The process that has a store open: 0 if it is not visible, ``None`` if there is none.
 
-    Its lock is looked at, never touched.
+    The lock is only queried.
     """
     if is_held_here(root):
         return process_id()

@@ -1,9 +1,9 @@
-"""Lines of the log: one record is one line, whatever peers put into it.
+"""Log lines: one record is one line, whatever peers put into it.
 
-Owns the form of a line. Names of topics, groups and clients come from peers and are logged; a line
-break in one would let a peer write lines of its own, and an escape sequence would let it speak to
-the terminal of whoever reads them. Both are shown as Python writes them in a string. Tracebacks are
-our own and keep their lines.
+Owns the format of a line. Names of topics, groups and clients come from peers and are logged; a
+line break in one would let a peer forge lines, and an escape sequence would let it control the
+reader's terminal. Both are escaped as in Python strings. Tracebacks are our own and keep their
+lines.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import re
 
 __all__ = ["LineFormatter"]
 
-# Everything that moves a cursor or ends a line somewhere: C0, DEL, C1, U+2028 and U+2029; and
-# halves of surrogate pairs, which no stream can write.
+# Everything that may move a cursor or end a line: C0, DEL, C1, U+2028 and U+2029; and lone
+# surrogates, which no stream can write.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -28,7 +28,7 @@ class LineFormatter(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line without the traceback that may follow."""
+        """The line without a traceback."""
         return _UNPRINTABLE.sub(_escaped, super().formatMessage(record))
 
 

@@ -1,7 +1,7 @@
 """Memory calls that Python's ``mmap`` lacks, reached through libc with the GIL released.
 
-Owns the few numbers of the Linux ABI they need. Every function answers false where the kernel,
-the file system or the platform cannot do it; callers then go on without.
+Owns the few numbers of the Linux ABI they need. Every function returns false where the kernel, the
+file system or the platform cannot do it; callers then continue without.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import mmap
 import os
 import sys
 
+_MADV_WILLNEED = 3
 _MADV_POPULATE_READ = 22  # Linux 5.14
 _MADV_POPULATE_WRITE = 23
 _MADV_DONTNEED = 4
@@ -36,10 +37,10 @@ if _libc is not None:
 
 
 def keep_heap() -> bool:
-    """Have the allocator keep some free memory instead of giving each large block back at once.
+    """Make the allocator keep some free memory instead of returning each large block at once.
 
     A server takes and frees buffers of some hundred kilobytes all the time. By default each of them
-    is given back to the kernel and taken anew, page by page, under a lock that the thread which
+    is returned to the kernel and allocated again, page by page, under a lock that the thread that
     populates the log needs as well.
     """
     mallopt = getattr(_libc, "mallopt", None)
@@ -51,6 +52,22 @@ def keep_heap() -> bool:
         (_M_TOP_PAD, 1 << 20),
     )
     return all(int(mallopt(name, value)) == 1 for name, value in settings)
+
+
+def give_back() -> bool:
+    """Return freed memory that the allocator keeps to the system, which may take a while."""
+    trim = getattr(_libc, "malloc_trim", None)
+    return trim is not None and int(trim(0)) == 1
+
+
+def anonymous_bytes() -> int:
+    """Anonymous memory of this process; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as pages:
+            _, resident, of_files, *_ = pages.read().split()
+    except OSError:
+        return 0
+    return (int(resident) - int(of_files)) * PAGE_BYTES
 
 
 def address_of(mapping: mmap.mmap) -> int:
@@ -67,24 +84,32 @@ def populate_write(address: int, size_bytes: int) -> bool:
 
 def populate_read(address: int, size_bytes: int) -> bool:
     """Bring pages of a mapped file into memory, while other threads run."""
+    return _advise_pages(address, size_bytes, _MADV_POPULATE_READ)
+
+
+def will_need(address: int, size_bytes: int) -> bool:
+    """Start to bring pages of a mapped file into memory, without waiting for them."""
+    return _advise_pages(address, size_bytes, _MADV_WILLNEED)
+
+
+def _advise_pages(address: int, size_bytes: int, advice: int) -> bool:
     if _libc is None or size_bytes <= 0:
         return False
     start = address - address % PAGE_BYTES
-    return int(_libc.madvise(start, address + size_bytes - start, _MADV_POPULATE_READ)) == 0
+    return int(_libc.madvise(start, address + size_bytes - start, advice)) == 0
 
 
-def make_resident(address: int, size_bytes: int) -> None:
-    """Wait until a mapped range is in memory, where the kernel can do that.
+def make_resident(address: int, size_bytes: int) -> bool:
+    """Wait until a mapped range is in memory; false if the kernel cannot do that.
 
-    A thread that reads a page which is not there waits for the disk with the interpreter's lock
-    in its hands; one that calls this first does not.
+    A thread that reads a missing page waits for the disk while it holds the GIL; one that calls
+    this first does not.
     """
-    if not is_resident(address, size_bytes):
-        populate_read(address, size_bytes)
+    return is_resident(address, size_bytes) or populate_read(address, size_bytes)
 
 
 def discard(address: int, size_bytes: int) -> bool:
-    """Give anonymous pages back to the kernel; they read as zeros afterwards."""
+    """Return anonymous pages to the kernel; they read as zeros afterwards."""
     if _libc is None or size_bytes <= 0:
         return False
     return int(_libc.madvise(address, size_bytes, _MADV_DONTNEED)) == 0
@@ -93,11 +118,6 @@ def discard(address: int, size_bytes: int) -> bool:
 def lock(address: int, size_bytes: int) -> bool:
     """Keep pages in memory."""
     return _libc is not None and int(_libc.mlock(address, size_bytes)) == 0
-
-
-def unlock(address: int, size_bytes: int) -> bool:
-    """Undo :func:`lock`."""
-    return _libc is not None and int(_libc.munlock(address, size_bytes)) == 0
 
 
 def is_resident(address: int, size_bytes: int) -> bool:
@@ -120,7 +140,7 @@ def zero_range(fd: int, start: int, size_bytes: int) -> bool:
 
 
 def punch_hole(fd: int, start: int, size_bytes: int) -> bool:
-    """Turn a range of a file into a hole of the same length; false if that cannot be done."""
+    """Turn a range of a file into a hole of the same length; false if that is not possible."""
     return _fallocate(fd, _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE, start, size_bytes)
 
 
@@ -141,5 +161,5 @@ def physical_memory_bytes() -> int:
 
 
 def process_id() -> int:
-    """Number of this process."""
+    """The id of this process."""
     return os.getpid()

@@ -1,4 +1,4 @@
-"""What a machine knows of its own place in the network, and ports that it keeps free."""
+"""This machine's names and addresses, and reserved ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def host_name() -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name ``localhost``, is reached from this machine only.
+    """Whether an address, or the name ``localhost``, is reachable from this machine only.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("0.0.0.0")
@@ -38,10 +38,10 @@ def is_loopback(host: str) -> bool:
 
 
 def advertised_ip(bind_address: str) -> str:
-    """The address by which peers reach what listens on ``bind_address``.
+    """The address at which peers reach a server that listens on ``bind_address``.
 
     A wildcard becomes the address that packets to other machines would carry; nothing is sent to
-    find it. A name becomes the first address that it stands for.
+    find it. A name becomes the first address that it resolves to.
 
     Example:
         >>> advertised_ip("127.0.0.1")
@@ -75,25 +75,25 @@ def joined(host: str, port: int) -> str:
 
 
 def reserve_port(host: str, port: int = 0) -> socket.socket:
-    """Keep a port for servers of this program, until the socket is closed.
+    """Reserve a port for servers of this program, until the socket is closed.
 
-    The socket never listens: clients are refused, and nobody else is given the port, until a
-    server binds it with ``SO_REUSEADDR``. So a server can go and come back at the same address
-    while other programs look for free ports.
+    The socket never listens: clients are refused, and no other program gets the port, until a
+    server binds it with ``SO_REUSEADDR``. So a server can restart at the same address while other
+    programs look for free ports.
 
     Args:
         host: The address.
         port: The port; 0 for any free one.
 
     Raises:
-        OSError: The port cannot be had.
+        OSError: The port is not available.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     held = socket.socket(family, kind, protocol)
     try:
-        # Not before it is bound: a port that another one keeps in this way is not free.
+        # Only after bind: a port that another process reserved like this is not free.
         held.bind(address)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError:
@@ -103,13 +103,13 @@ def reserve_port(host: str, port: int = 0) -> socket.socket:
 
 
 class _Options(Protocol):
-    """A socket, or what stands for one in a transport."""
+    """A socket, or a transport's stand-in for one."""
 
     def setsockopt(self, level: int, name: int, value: bytes, /) -> None: ...
 
 
 def reset_on_close(connected: _Options) -> None:
-    """Have the peer of a socket see a reset when it is closed; what was not yet sent is lost."""
+    """Reset the connection when a socket is closed; unsent data is lost."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

@@ -1,8 +1,8 @@
-"""Code of users that settings name.
+"""User code that settings refer to.
 
-Owns how a name leads to code: ``package.module:Name``, or the name of an entry point that an
-installed distribution declares. Whatever that code does while it is imported or called, the caller
-gets a :class:`~roquet.errors.ConfigError` that says which setting, which name and what went wrong.
+Resolves names to code: ``package.module:Name``, or the name of an entry point of an installed
+distribution. If importing or calling that code fails, the caller gets a
+:class:`~roquet.errors.ConfigError` with the setting, the name and the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class PluginName:
-    """A name of a plug-in, as a setting has it.
+    """The name of a plug-in in a setting.
 
     Args:
         text: ``package.module:Name``, or the name of an entry point.
@@ -34,15 +34,15 @@ class PluginName:
         self._group = group
 
     def load(self) -> object:
-        """What the name stands for.
+        """Import the object that the name refers to.
 
         Raises:
-            ConfigError: It stands for nothing, or what it stands for cannot be imported.
+            ConfigError: There is no such object, or it cannot be imported.
         """
         return self._guarded(self._find)
 
     def make(self, factory: Callable[[], _T]) -> _T:
-        """Call something of the plug-in.
+        """Call a function of the plug-in.
 
         Raises:
             ConfigError: It failed.
@@ -88,7 +88,7 @@ class PluginName:
 
 
 def plugin_names(text: str, *, setting: str, group: str) -> list[PluginName]:
-    """The names in a setting, which has commas between them.
+    """The names in a setting, which are separated by commas.
 
     Example:
         >>> [name.text for name in plugin_names("a, b:C,", setting="rpcHooks", group="g")]

@@ -1,12 +1,12 @@
-"""A small file for one user only, such as one with secrets in it.
+"""A small file that only its owner may read, such as one with secrets.
 
 Owns :class:`PrivateFile`.
 
 Invariants:
 
 * Nobody but its owner may read it, from its first byte on.
-* A reader sees the old content or the new one, never a part; so does the next start after a crash.
-* Changes by several processes happen one after another.
+* A reader sees the whole old or new content, also after a crash.
+* Changes by several processes are serialized.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class PrivateFile:
     """A file that is replaced as a whole.
 
     Args:
-        path: Where it is, or will be; if that is a link, what it points to is replaced.
+        path: The path; if it is a link, its target is replaced.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> bytes | None:
-        """What is in it; ``None`` if there is no such file.
+        """The content; ``None`` if the file does not exist.
 
         Raises:
             OSError: It cannot be read.
@@ -44,14 +44,14 @@ class PrivateFile:
             return None
 
     def is_exposed(self) -> bool:
-        """Whether others than its owner may read or write it."""
+        """Whether users other than its owner may read or write it."""
         try:
             return bool(os.stat(self.path).st_mode & OTHERS)
         except FileNotFoundError:
             return False
 
     def change(self, make: Callable[[bytes | None], bytes]) -> None:
-        """Replace the content by what is made of it; if that raises, nothing changes.
+        """Replace the content with the result of a function; if that raises, nothing changes.
 
         Raises:
             OSError: It cannot be read or written.
@@ -67,7 +67,7 @@ class PrivateFile:
             os.close(folder)
 
     def _replace(self, target: Path, data: bytes) -> None:
-        # Made readable for the owner only, whatever the process would give other files.
+        # Readable for the owner only, whatever the umask.
         fd, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with os.fdopen(fd, "wb") as file:

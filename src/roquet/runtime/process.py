@@ -1,34 +1,17 @@
-"""What a process may use, where its words go, and how it ends at once."""
+"""Process resources, standard output, and immediate exit."""
 
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from typing import NoReturn
 
-__all__ = ["exit_at_once", "raise_open_files_limit", "silence_output", "usable_processors"]
+__all__ = ["exit_at_once", "silence_output", "usable_processors"]
 
 
 def usable_processors() -> int:
     """How many processors this process may run on."""
     return len(os.sched_getaffinity(0))
-
-
-def raise_open_files_limit() -> int:
-    """Let this process open as many files and sockets as the system allows it to.
-
-    Returns:
-        The limit that holds now.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # some systems call a limit infinite that they do not grant
-        return soft
-    return hard
 
 
 def exit_at_once(code: int) -> NoReturn:
@@ -37,7 +20,7 @@ def exit_at_once(code: int) -> NoReturn:
 
 
 def silence_output() -> None:
-    """Write no more to standard output, after its reader has gone."""
+    """Stop writing to standard output, after its reader has closed it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,7 +1,7 @@
-"""Chance, as something that can be handed in.
+"""Randomness, which can be injected.
 
-Owns the only use of a random source; a test hands in one with a seed. It spreads load and tells
-processes apart; it is not for secrets.
+Owns the only use of a random source; a test passes a seeded one. It is for spreading load and
+distinguishing processes, not for secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Randomness", "seeded"]
 
 
 class Randomness(Protocol):
-    """What the broker may ask of chance."""
+    """The random source of the broker."""
 
     def randrange(self, start: int, /) -> int:
         """A number from 0 up to, not including, ``start``."""
@@ -25,7 +25,7 @@ class Randomness(Protocol):
 
 
 def seeded(seed: int | None = None) -> Randomness:
-    """A random source; without a seed, another one every time.
+    """A random source; without a seed, different every time.
 
     Example:
         >>> seeded(1).randrange(10) == seeded(1).randrange(10)

@@ -1,9 +1,9 @@
 """Background threads with a clean start and stop.
 
-Owns the loop every service thread of the store shares: wait until woken or until the interval
-passed, then run one round. Threads exist only where the kernel may block (sync, allocation,
-cold reads); what they find out goes back to the owner by value. A round that raises is logged and
-the thread goes on: nobody would notice the silence of one that ended.
+Owns the loop of every service thread of the store: wait until woken or until the interval has
+passed, then run one round. Threads exist only where the kernel may block (sync, allocation, cold
+reads); their results go back to the owner by value. If a round raises, the error is logged and the
+thread continues: a thread that silently ended would go unnoticed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Worker:
     def __init__(
         self, name: str, round_: Callable[[], None], *, interval_ms: Callable[[], int]
     ) -> None:
-        """Name the thread and say what a round does; ``interval_ms`` is asked before each wait."""
+        """Name the thread and its round; ``interval_ms`` is called before each wait."""
         self._round = round_
         self._interval_ms = interval_ms
         self._wake = threading.Event()
@@ -30,7 +30,7 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class Worker:
         self._wake.set()
 
     def stop(self) -> None:
-        """End after the round under way and wait for it; safe to call twice or before start."""
+        """Wait for the current round, then end; safe to call twice or before start."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

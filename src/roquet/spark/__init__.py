@@ -1,12 +1,12 @@
 """Spark: every topic, live or on disk, is a DataFrame.
 
 Owns two data sources, ``rocketmq`` (through name server and brokers) and ``rocketmq-log`` (a store
-directory, no broker), and the pipelines that stand on them. Nothing outside of this package
-imports Spark, Arrow or numpy; this module itself does so only when asked to register, or for a
-pipeline (:data:`PIPELINES`).
+directory, no broker), and the pipelines built on them. Nothing outside this package
+imports Spark, Arrow or numpy; this module does so only in :func:`register` and when a pipeline
+(:data:`PIPELINES`) is first used.
 
 Example:
-    Read a store, with a session that is there already::
+    Read a store in an existing session::
 
         import roquet.spark
 
@@ -75,7 +75,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "rocketmq": ("roquet.spark.broker.source", "RocketMQSource"),
     "rocketmq-log": ("roquet.spark.log.source", "RocketMQLogSource"),
 }
-"""By format name: the module and the class of a data source."""
+"""Maps a format name to the module and class of its data source."""
 
 PIPELINES: dict[str, str] = {
     "Wanted": "inputs",
@@ -103,7 +103,7 @@ PIPELINES: dict[str, str] = {
     "verify": "verify",
     "verify_table": "table_verify",
 }
-"""By name: the module of ``roquet.spark.jobs`` that has it; imported when it is first used."""
+"""Maps a pipeline to its module in ``roquet.spark.jobs``, which is imported on first use."""
 
 
 def __getattr__(name: str) -> object:
@@ -113,18 +113,18 @@ def __getattr__(name: str) -> object:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``rocketmq`` and ``rocketmq-log`` known to a session.
+    """Register the formats ``rocketmq`` and ``rocketmq-log`` with a session.
 
-    Executors import this package too: it must be installed where they run, or be sent along. A
-    server of Spark Connect knows the formats by itself, where the package is; such a session is
-    left as it is.
+    Executors import this package too: it must be installed there or shipped with the job. A Spark
+    Connect server that has the package knows the formats by itself; for such a session this does
+    nothing.
 
     Args:
-        spark: The session; to register again changes nothing.
+        spark: The session. Registering twice is harmless.
     """
     if not hasattr(spark, "sparkContext"):
-        # What a client registers runs in a folder of its session, where executors do not find an
-        # archive that the server sent along.
+        # Sources that a client registers run in a folder of its session, where executors do not
+        # find an archive that the server shipped.
         return
     for module, name in SOURCES.values():
         spark.dataSource.register(getattr(import_module(module), name))

@@ -1,10 +1,10 @@
-"""A class-data archive: the classes of Spark as the JVM has them in memory, made once.
+"""A class-data archive: Spark's classes as the JVM holds them in memory, built once.
 
-A short job spends most of its time with loading classes; from an archive they are mapped. Owns
-where the archive lies, how it is made, and the JVM flags for using it.
+A short job spends most of its time loading classes; with an archive they are mapped instead. Owns
+the archive's location, how it is built, and the JVM flags that use it.
 
-The archive is of one pyspark and one Java, whose versions are in its name. It is written under
-another name first, so that nobody ever maps half of one; a JVM ignores one that does not fit.
+An archive fits one version of pyspark and of Java; both are in its name. It is written under a
+temporary name first, so no JVM maps an incomplete one; a JVM ignores an archive that does not fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from roquet.spark.java import Java, find_java
 __all__ = ["QUICK_FLAGS", "archive_flags", "archive_path", "make_archive"]
 
 QUICK_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
-"""For a JVM that lives for seconds: no compiling for the long run, no parallel collector."""
+"""Flags for a JVM that lives for seconds: no optimizing compiler, no parallel collector."""
 
 _TIMEOUT_S = 300
 
-# What short jobs use: a session, a query with a shuffle, a Python source, a Parquet file.
+# Loads the classes of short jobs: a session, a shuffle, a Python source, a Parquet file.
 _WARM_UP = """
 import sys
 from pyspark.sql import SparkSession
@@ -45,18 +45,18 @@ def _cache_folder() -> Path:
 
 
 def archive_path(java: Java) -> Path:
-    """Where the archive for this Java and the installed pyspark lies."""
+    """Return the path of the archive for this Java and the installed pyspark."""
     return _cache_folder() / f"spark-{version('pyspark')}-java-{java.version}.jsa"
 
 
 def archive_flags(java: Java) -> list[str]:
-    """The JVM flags that use the archive; none if it was not made."""
+    """Return the JVM flags that use the archive; none if there is no archive."""
     path = archive_path(java)
     return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
 
 
 def make_archive() -> Path:
-    """Make the archive, anew if it is there; takes half a minute and 150 MB.
+    """Build or rebuild the archive; takes half a minute and 150 MB.
 
     Raises:
         JavaMissing: There is no Java for Spark.
@@ -79,8 +79,8 @@ def make_archive() -> Path:
         )
         if not made.is_file():
             raise SparkError(
-                "Spark's class archive could not be made.",
-                detail=ended.stderr.strip()[-500:] or f"the warm-up ended with {ended.returncode}",
+                "Spark's class archive could not be built.",
+                detail=ended.stderr.strip()[-500:] or f"the warm-up exited with {ended.returncode}",
                 hint="Jobs run without it, and start more slowly.",
             )
         made.replace(path)

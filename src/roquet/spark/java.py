@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: whether it is there, and whether it is new enough."""
+"""Finds the Java that Spark runs on and checks its version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["JAVA_MIN", "Java", "find_java", "parse_version"]
 
 JAVA_MIN = 17
 _HINT = (
-    f"Install Java {JAVA_MIN} or newer (apt-get install openjdk-17-jre-headless), "
+    f"Install Java {JAVA_MIN} or newer (apt-get install default-jre-headless), "
     "or set JAVA_HOME to one."
 )
 _TIMEOUT_S = 30
@@ -25,7 +25,7 @@ class Java:
 
     Attributes:
         path: The program.
-        version: What it calls itself, as ``17.0.15``.
+        version: The version that it prints, such as ``17.0.15``.
     """
 
     def __init__(self, path: Path, version: str) -> None:
@@ -34,7 +34,7 @@ class Java:
 
 
 def parse_version(printed: str) -> str | None:
-    """The version in what ``java -version`` prints.
+    """Return the version in the output of ``java -version``.
 
     Example:
         >>> parse_version('openjdk version "17.0.15" 2025-04-15')
@@ -47,7 +47,7 @@ def parse_version(printed: str) -> str | None:
 
 
 def find_java() -> Java:
-    """The Java that Spark would start.
+    """Return the Java that Spark would start.
 
     Raises:
         JavaMissing: There is none, it does not run, or it is too old.
@@ -62,7 +62,7 @@ def find_java() -> Java:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise JavaMissing(
-            "Spark needs Java, and the one that is installed does not run.",
+            "Spark needs Java, but the installed one does not run.",
             detail=f"{found} -version: {error}",
             hint=_HINT,
         ) from None

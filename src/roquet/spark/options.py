@@ -1,9 +1,9 @@
-"""Options of the sources and the sink, read in one way.
+"""Parses the options of the sources and the sink.
 
-Owns how the text of an option becomes a value, and the errors: each is one sentence that names the
-option as the user may write it, with a hint. Spark gives the names of options in lower case, so
-names are compared without case; an option nobody knows is refused with the nearest name, because
-a misspelt one would otherwise be ignored in silence.
+Converts the text of an option to a value, and owns the errors: each is one sentence that names the
+option in the user's spelling, with a hint. Spark passes option names in lower case, so they are
+case-insensitive. An unknown option is refused with the nearest name, because a misspelt one would
+otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EARLIEST = -2
 """In offsets: the oldest message of a queue."""
 
 LATEST = -1
-"""In offsets: behind the newest message of a queue."""
+"""In offsets: after the newest message of a queue."""
 
 Offsets = dict[str, dict[str, dict[int, int]]]
 """By topic, broker name and queue id: a queue offset, :data:`EARLIEST` or :data:`LATEST`."""
@@ -35,16 +35,16 @@ _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)", re.IGNORECASE)
 
 
 class Options:
-    """What a user gave to one source or sink.
+    """The options of one source or sink.
 
     Args:
         source: The format's name, for error messages.
-        given: Names and values as Spark hands them over.
-        known: Every name that the source has, spelt as its documentation does.
+        given: Names and values as Spark passes them.
+        known: Every option of the source, spelt as in its documentation.
         aliases: Other names for some of them.
 
     Raises:
-        SparkOptionError: An option is not known, or is given by two names.
+        SparkOptionError: An option is unknown, or given under two names.
 
     Example:
         >>> options = Options("rocketmq-log", {"topics": "A, B"}, known=["topics"])
@@ -95,15 +95,15 @@ class Options:
         return name in self._values
 
     def given_as(self, name: str) -> str:
-        """The name by which the user gave an option: its own or an alias."""
+        """Return the name that the user gave for an option: its own or an alias."""
         return self._given_as.get(name, name)
 
     def bad(self, name: str, reason: str, hint: str) -> SparkOptionError:
-        """The error that an option's value cannot be used.
+        """Return the error for an invalid value.
 
         Args:
             name: The option.
-            reason: What is wrong, to follow "is": ``not a number``.
+            reason: What is wrong; follows "which is", as in ``not a number``.
             hint: What to write instead.
         """
         value = self._values.get(name, "")
@@ -113,40 +113,40 @@ class Options:
         )
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """An option as it is; an empty one counts as not given."""
+        """Return an option as text; an empty one counts as not given."""
         return self._values.get(name) or default
 
     def required(self, name: str, hint: str) -> str:
-        """An option that must be given."""
+        """Return an option that must be given."""
         value = self.text(name)
         if value is None:
             raise SparkOptionError(f"{self.source} needs the option {name!r}.", hint=hint)
         return value
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """One of some words, spelt as in ``choices``."""
+        """Return one of ``choices``, in that spelling."""
         value = self.text(name, default)
         for choice in choices:
             if value is not None and value.lower() == choice.lower():
                 return choice
-        raise self.bad(name, "none of its values", f"Write one of: {', '.join(choices)}.")
+        raise self.bad(name, "not one of its values", f"Write one of: {', '.join(choices)}.")
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """``true`` or ``false``."""
+        """Return an option that is ``true`` or ``false``."""
         word = "true" if default else "false"
         return self.choice(name, ["true", "false"], word) == "true"
 
     def integer(
         self, name: str, default: int | None = None, *, minimum: int = 0, maximum: int = 2**63 - 1
     ) -> int | None:
-        """A whole number within bounds."""
+        """Return a whole number within bounds."""
         text = self.text(name)
         if text is None:
             return default
         try:
             value = int(text)
         except ValueError:
-            raise self.bad(name, "no whole number", "Write digits only.") from None
+            raise self.bad(name, "not a whole number", "Write digits only.") from None
         if not minimum <= value <= maximum:
             raise self.bad(
                 name, "out of bounds", f"Write a number from {minimum} to {maximum}."
@@ -154,20 +154,20 @@ class Options:
         return value
 
     def size_bytes(self, name: str, default: int | None = None, *, minimum: int = 1) -> int | None:
-        """A size such as ``128m``, ``1g`` or ``4096``."""
+        """Return the bytes of a size such as ``128m``, ``1g`` or ``4096``."""
         text = self.text(name)
         if text is None:
             return default
         match = _SIZE.fullmatch(text.strip())
         if match is None:
-            raise self.bad(name, "no size", "Write it as 64k, 128m or 1g.")
+            raise self.bad(name, "not a size", "Write it as 64k, 128m or 1g.")
         value = int(match[1]) * _UNITS[match[2].lower()]
         if value < minimum:
             raise self.bad(name, "too small", f"Write at least {minimum} bytes.")
         return value
 
     def duration_ms(self, name: str, default: int | None = None) -> int | None:
-        """A duration such as ``500ms``, ``30s`` or ``15m``; a bare number is milliseconds."""
+        """Return the milliseconds of ``500ms``, ``30s``, ``15m`` or a bare number."""
         text = self.text(name)
         if text is None:
             return default
@@ -175,26 +175,26 @@ class Options:
             return int(text)
         match = _DURATION.fullmatch(text.strip())
         if match is None:
-            raise self.bad(name, "no duration", "Write it as 500ms, 30s, 15m or 1h.")
+            raise self.bad(name, "not a duration", "Write it as 500ms, 30s, 15m or 1h.")
         return int(match[1]) * _DURATION_UNITS_MS[match[2].lower()]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A list of words with commas between them."""
+        """Return a comma-separated list of words."""
         text = self.text(name) or ""
         return tuple(word.strip() for word in text.split(",") if word.strip())
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers, none below zero, with commas between them."""
+        """Return a comma-separated list of whole numbers, none negative."""
         try:
             numbers = tuple(int(word) for word in self.names(name))
         except ValueError:
             numbers = (-1,)
         if any(number < 0 for number in numbers):
-            raise self.bad(name, "no list of numbers", "Write it as 0,1,2.")
+            raise self.bad(name, "not a list of numbers", "Write it as 0,1,2.")
         return numbers
 
     def pattern(self, name: str) -> re.Pattern[str] | None:
-        """A regular expression, which has to match a whole name."""
+        """Return a regular expression that must match a whole name."""
         text = self.text(name)
         if text is None:
             return None
@@ -202,11 +202,11 @@ class Options:
             return re.compile(text)
         except re.error as error:
             raise self.bad(
-                name, f"no regular expression ({error})", "Write it as orders_.*"
+                name, f"not a regular expression ({error})", "Write it as orders_.*"
             ) from None
 
     def time_ms(self, name: str) -> int | None:
-        """A point in time as milliseconds since the epoch; see :func:`parse_time_ms`."""
+        """Return a time as milliseconds since the epoch; see :func:`parse_time_ms`."""
         text = self.text(name)
         if text is None:
             return None
@@ -220,7 +220,7 @@ class Options:
             ) from None
 
     def offsets(self, name: str, default: int) -> Offsets | int:
-        """Where to start or end: ``earliest``, ``latest`` or JSON; see :func:`parse_offsets`."""
+        """Return offsets given as ``earliest``, ``latest`` or JSON; see :func:`parse_offsets`."""
         text = self.text(name)
         if text is None:
             return default
@@ -239,10 +239,10 @@ class Options:
 
 
 def parse_time_ms(text: str) -> int:
-    """Milliseconds since the epoch of a number or of ISO 8601; a time without zone is UTC.
+    """Return milliseconds since the epoch, from a number or ISO 8601; without a zone it is UTC.
 
     Raises:
-        ValueError: The text is no time.
+        ValueError: The text is not a time.
 
     Example:
         >>> parse_time_ms("1970-01-01T00:00:01.5")
@@ -264,7 +264,7 @@ def parse_offsets(text: str) -> Offsets:
     """Read ``{topic: {broker: {queue: offset}}}``.
 
     Raises:
-        ValueError: It is not JSON of that shape; the text says why, to follow "which is".
+        ValueError: It is not JSON of that form; the text says why and follows "which is".
 
     Example:
         >>> parse_offsets('{"Orders": {"broker-a": {"0": 42, "1": -1}}}')
@@ -273,7 +273,7 @@ def parse_offsets(text: str) -> Offsets:
     try:
         topics = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"no JSON ({error})") from None
+        raise ValueError(f"not JSON ({error})") from None
     offsets: Offsets = {}
     for topic, brokers in _object(topics, "the whole").items():
         offsets[topic] = {}
@@ -287,19 +287,19 @@ def parse_offsets(text: str) -> Offsets:
 
 def _object(value: object, what: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        _wrong(f"{what} is no object")
+        _wrong(f"{what} is not an object")
     return value
 
 
 def _queue_id(text: str, topic: str, broker: str) -> int:
     if not text.isdecimal():
-        _wrong(f"{text!r} of {topic!r} on {broker!r} is no queue id")
+        _wrong(f"{text!r} of {topic!r} on {broker!r} is not a queue id")
     return int(text)
 
 
 def _offset(value: object, topic: str, broker: str, queue: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < EARLIEST:
-        _wrong(f"{value!r} of queue {queue} of {topic!r} on {broker!r} is no offset")
+        _wrong(f"{value!r} of queue {queue} of {topic!r} on {broker!r} is not an offset")
     return value
 
 

@@ -1,19 +1,18 @@
-"""What executors need to import Roquet, packed so that Spark can send it along.
+"""Packs Roquet for executors that do not have it installed.
 
-Executors on other machines have Python and pyarrow, as any PySpark job needs them, but not Roquet.
-Owns an archive with Roquet and what it imports there; Spark unpacks it on every executor
-(``spark.archives``) and puts the folder on the path of its Python. A wheel in ``--py-files`` would
-not do: compiled modules cannot be imported from a zip file.
+Executors on other machines have Python and pyarrow, as any PySpark job needs, but not Roquet. Owns
+an archive with Roquet and its dependencies there; Spark unpacks it on every executor
+(``spark.archives``) and adds the folder to Python's path. A wheel in ``--py-files`` would not work:
+compiled modules cannot be imported from a zip file.
 
-The archive has the compiled modules of the machine it was made on. Executors need the same version
-of Python and the same kind of machine for these; elsewhere the numpy decoder takes over.
+The archive has the compiled modules of the machine that built it. Executors use them if they have
+the same Python version and platform, and plain Python otherwise.
 """
 
 from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +24,7 @@ FOLDER = "roquet_packages"
 _PACKAGES = ("roquet", "pyspark_rocketmq", "pyspark_rocketmq_log", "msgspec")
 _OPTIONAL = ("zstandard", "lz4")
 _LEFT_OUT = {"testing", "broker", "namesrv", "cli", "dashboard"}
-"""Servers and commands stay at home."""
+"""Servers and commands are not packed."""
 
 
 def _is_wanted(path: Path, base: Path) -> bool:
@@ -43,7 +42,7 @@ def _package_folder(name: str) -> Path | None:
 
 
 def _files() -> Iterator[tuple[Path, str]]:
-    """Every file, and its name in the archive."""
+    """Yield every file and its name in the archive."""
     for name in (*_PACKAGES, *_OPTIONAL):
         base = _package_folder(name)
         if base is None:
@@ -63,22 +62,14 @@ def pack(path: Path) -> Path:
 
 
 def executor_conf(archive: Path, master: str) -> dict[str, str]:
-    """The settings of a session whose executors are to use the archive.
+    """Return the Spark settings that make executors use the archive.
 
     Args:
-        archive: What :func:`pack` wrote.
-        master: Where the session runs; YARN brings archives to executors itself.
+        archive: The archive that :func:`pack` wrote.
+        master: Where the session runs; YARN distributes archives itself.
     """
     setting = "spark.yarn.dist.archives" if master == "yarn" else "spark.archives"
     return {
         setting: f"{archive}#{FOLDER}",
         "spark.executorEnv.PYTHONPATH": f"./{FOLDER}",
     }
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a package, ``None`` where it is not installed."""
-    try:
-        return distribution(package).version
-    except PackageNotFoundError:
-        return None

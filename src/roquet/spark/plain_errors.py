@@ -1,9 +1,9 @@
-"""Errors that reach the user of a Spark session as one sentence and a hint.
+"""Shows errors to Spark users as one sentence and a hint.
 
-Spark plans a Python source in a process of its own and puts that process's whole traceback into
-the exception that the user sees. Owns the way around: what Roquet raises on purpose says all there
-is to know, so the traceback is left out, and what the system says of a file becomes such an error.
-Other exceptions are faults of the program and keep their traceback.
+Spark plans a Python source in a separate process and puts that process's whole traceback into the
+exception that the user sees. Roquet's own errors say all there is to know, so this hides their
+traceback, and turns operating system errors about files into such errors. Other exceptions are
+bugs and keep their traceback.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _HIDE = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Let an error of Roquet pass without its traceback.
+    """Raise Roquet's errors without a traceback.
 
-    For the body of every method that Spark calls. The process that raises it ends with it, so that
-    the variable, which Spark reads when it reports the exception, is never seen by anything else.
+    For the body of every method that Spark calls. Spark reads a variable when it reports the
+    exception; the process ends with the error, so nothing else sees the variable.
     """
     try:
         try:

@@ -1,7 +1,7 @@
-"""How far a running job is, for whoever shows it.
+"""The progress of a running job.
 
 Owns a thread that asks Spark for the tasks of all running stages. Works where the driver is this
-process; over Spark Connect nothing is known, and nothing is told.
+process; over Spark Connect there is no progress.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Tell", "watched"]
 
 Tell = Callable[[int, int], None]
-"""Takes how many tasks are done, and how many there are so far."""
+"""Called with the number of finished tasks and of all tasks so far."""
 
 INTERVAL_S = 0.2
 
 
 class _Watcher:
-    """Adds up the tasks of every stage it ever saw."""
+    """Adds up the tasks of every stage seen so far."""
 
     def __init__(self, spark: SparkSession, tell: Tell) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -44,15 +44,16 @@ class _Watcher:
             self.look()
 
     def look(self) -> None:
-        """Ask once, and tell."""
+        """Query Spark once and report."""
         active = set(self._tracker.getActiveStageIds())
         for stage_id in active | self._stages.keys():
             info = self._tracker.getStageInfo(stage_id)
             if info is not None:
                 self._stages[stage_id] = (info.numCompletedTasks, info.numTasks)
             elif stage_id not in active:
-                # Spark forgets old stages; what it forgot has ended.
-                self._stages[stage_id] = (self._stages[stage_id][1],) * 2
+                # Spark forgets old stages; a forgotten one has ended.
+                _, tasks = self._stages[stage_id]
+                self._stages[stage_id] = (tasks, tasks)
         done = sum(done for done, _ in self._stages.values())
         total = sum(total for _, total in self._stages.values())
         self._tell(done, total)
@@ -60,7 +61,7 @@ class _Watcher:
 
 @contextmanager
 def watched(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
-    """Tell how far the jobs of a session are, while the block runs."""
+    """Report the progress of a session's jobs while the block runs."""
     if tell is None or not hasattr(spark, "sparkContext"):
         yield
         return

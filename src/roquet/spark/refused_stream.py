@@ -1,8 +1,8 @@
-"""What a stream that cannot be read says.
+"""Raises the error of a stream that cannot be read.
 
-Spark 4.3 loses an error that is raised while a stream reader is made: its clean-up uses the reader
-that is not there and fails itself. Owns the way around: a reader that is made in any case and
-raises the error when it is asked for anything.
+Spark 4.3 loses an error raised while it creates a stream reader: its clean-up uses the missing
+reader and fails itself. The workaround: a reader that can always be created and raises the error
+when any method is called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roquet.spark.plain_errors import plain_errors
 
 
 def stream_reader(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
-    """What ``make`` makes, or a reader that raises the error that ``make`` raised."""
+    """Return the result of ``make``, or a reader that raises the error of ``make``."""
     try:
         return make()
     except RoquetError as error:
@@ -26,7 +26,7 @@ def stream_reader(make: Callable[[], DataSourceStreamReader]) -> DataSourceStrea
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises one error, whatever it is asked for."""
+    """Raises one error from every method."""
 
     def __init__(self, error: RoquetError) -> None:
         """Keep the error."""

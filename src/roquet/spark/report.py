@@ -1,6 +1,6 @@
-"""What a pipeline tells when it is done.
+"""The report of a pipeline.
 
-Owns one shape for all pipelines, so that people see tables, programs JSON, and both can rely on it.
+Owns one form for all pipelines: tables for people, JSON for programs.
 
 Example:
     >>> report = Report(job="stats", source="store")
@@ -24,11 +24,11 @@ Cell: TypeAlias = str | int | float | bool | None
 
 
 class Finding(Struct, frozen=True):
-    """Something that should not be.
+    """A problem that a pipeline found.
 
     Attributes:
-        kind: Its kind, one word of a fixed set a pipeline has.
-        where: The place: file, topic, queue, offset.
+        kind: Its kind, one word of the pipeline's fixed set.
+        where: The file, topic, queue or offset.
         detail: What is wrong there.
     """
 
@@ -46,15 +46,15 @@ class Table(Struct, frozen=True):
 
 
 class Report(Struct, kw_only=True, rename="camel"):
-    """What a pipeline did and saw.
+    """The results of a pipeline.
 
     Attributes:
         job: The pipeline's name.
         source: What it read: a store directory, or the name servers of a cluster.
-        is_dry_run: Whether it only told what it would do.
+        is_dry_run: Whether it only reported what it would do.
         numbers: Single numbers by name.
-        tables: In the order in which they are to be shown.
-        findings: What should not be; a command with findings ends with code 2.
+        tables: In the order in which they are shown.
+        findings: Problems; a command with findings exits with code 2.
         outputs: Files, folders and topics that were written.
         seconds: How long it took.
     """
@@ -70,24 +70,24 @@ class Report(Struct, kw_only=True, rename="camel"):
 
     @property
     def has_findings(self) -> bool:
-        """Whether something should not be."""
+        """Whether there is a finding."""
         return bool(self.findings)
 
     def add_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-        """Add a table; every row has as many cells as there are columns."""
+        """Add a table; every row must have one cell for each column."""
         made = [list(row) for row in rows]
         assert all(len(row) == len(columns) for row in made), f"a row of {title} has other columns"
         self.tables.append(Table(title, list(columns), made))
 
     def add_finding(self, kind: str, where: str, detail: str) -> None:
-        """Add something that should not be."""
+        """Add a finding."""
         self.findings.append(Finding(kind, where, detail))
 
     def table(self, title: str) -> Table:
-        """The table of that title.
+        """Return the table with a title.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no such table.
         """
         for table in self.tables:
             if table.title == title:
@@ -96,7 +96,7 @@ class Report(Struct, kw_only=True, rename="camel"):
 
 
 def iso_time(time_ms: int | None) -> str | None:
-    """A time as reports write it: ISO 8601 in UTC, to the millisecond.
+    """Format a time for reports: ISO 8601 in UTC, to the millisecond.
 
     Example:
         >>> iso_time(1_794_728_026_087)

@@ -1,11 +1,10 @@
 """The columns of both sources.
 
-Owns their names, order and types, and which of them a reader was asked for. Spark does not tell a
-Python source which columns a query needs, so they are chosen by ``.schema(...)`` or by the option
+Owns their names, order and types, and the choice of columns to read. Spark does not tell a Python
+source which columns a query needs, so the user chooses them with ``.schema(...)`` or the option
 ``columns``; only those are decoded.
 
-The text of a type is Spark's own (``map<string,string>``), so that this module can be used where
-Spark is not.
+Types are written in Spark's syntax (``map<string,string>``), so this module works without Spark.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "BODY_BYTES_MAX",
     "COLUMNS",
     "CORRUPT_COLUMN",
     "CORRUPT_COLUMNS",
@@ -59,16 +59,19 @@ COLUMNS = {
 """The columns that both sources have, in order, with their types."""
 
 CORRUPT_COLUMN = "_corrupt"
-"""What is wrong with the bytes of a row, null in a good one; only in ``rocketmq-log``."""
+"""What is wrong with the bytes of a row, null in a valid one; only in ``rocketmq-log``."""
 
 CORRUPT_COLUMNS = {**COLUMNS, CORRUPT_COLUMN: "string"}
 """All columns that ``rocketmq-log`` has."""
+
+BODY_BYTES_MAX = 256 << 20
+"""The maximum size of a decompressed body; tasks have more memory than consumers."""
 
 TIMESTAMP_MIN_MS = -62_135_596_800_000
 """The first millisecond of the year 1, before which Spark has no timestamps."""
 
 TIMESTAMP_MAX_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999. A time outside of these two is null."""
+"""The last millisecond of the year 9999. A time outside these bounds is null."""
 
 
 def ddl(names: Iterable[str] = tuple(COLUMNS)) -> str:
@@ -101,10 +104,10 @@ def struct_type(names: Iterable[str] = tuple(COLUMNS)) -> StructType:
 def choose_columns(
     wanted: Sequence[str], known: Sequence[str] = tuple(CORRUPT_COLUMNS)
 ) -> tuple[str, ...]:
-    """The columns of the option ``columns``, spelt as the source spells them.
+    """Return the columns of the option ``columns``, in the source's spelling.
 
     Args:
-        wanted: Names, upper and lower case being the same, as Spark has it.
+        wanted: Names, case-insensitive as in Spark.
         known: The columns that the source has.
 
     Raises:
@@ -121,7 +124,7 @@ def choose_columns(
             raise _no_column(name, known)
         if spelling[name.lower()] in chosen:
             raise SparkSchemaError(
-                f"The column {name!r} is asked for twice.", hint="Name each column once."
+                f"The column {name!r} is requested twice.", hint="Name each column once."
             )
         chosen.append(spelling[name.lower()])
     return tuple(chosen)
@@ -130,7 +133,7 @@ def choose_columns(
 def asked_columns(
     schema: StructType, known: Sequence[str] = tuple(CORRUPT_COLUMNS)
 ) -> tuple[str, ...]:
-    """The columns that a reader must give for a schema, in the order of that schema.
+    """Return the columns that a reader must return for a schema, in its order.
 
     Args:
         schema: What Spark expects: the source's own schema or the user's.
@@ -152,7 +155,7 @@ def asked_columns(
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark demands of batches with this schema, to the letter."""
+    """Return the exact Arrow schema that Spark demands of batches with this schema."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - Spark is optional here
 
     return to_arrow_schema(schema, timezone="UTC")

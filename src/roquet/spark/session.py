@@ -1,7 +1,7 @@
 """Sessions for pipelines and commands.
 
-Owns how Spark is started: on this machine with flags that make it start quickly, on a cluster with
-Roquet sent along. Whoever has a session already uses that one; pipelines take any.
+Starts Spark: on this machine with flags for a quick start, on a cluster with Roquet shipped to the
+executors. Pipelines also accept any existing session.
 
 Example:
     Count the messages of a store::
@@ -22,11 +22,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from roquet.errors import SparkError, SparkMissing
+from roquet.errors import SparkError
 from roquet.spark import register
 from roquet.spark.class_archive import QUICK_FLAGS, archive_flags
+from roquet.spark.extra import check_extra
 from roquet.spark.java import find_java
-from roquet.spark.packaging import executor_conf, installed_version, pack
+from roquet.spark.packaging import executor_conf, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +43,9 @@ __all__ = [
 ]
 
 Session: TypeAlias = "SparkSession"
-"""Spark's own, for those who only pass it on."""
+"""Spark's class, for modules that only pass it on."""
 
 DEFAULT_MASTER = "local[*]"
-PYSPARK_MIN = (4, 2)
 
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
@@ -63,23 +63,13 @@ _ALWAYS = {
 
 
 def check_spark() -> None:
-    """See that Spark can be started.
+    """Raise unless Spark can be started.
 
     Raises:
-        SparkMissing: pyspark is not installed or too old.
+        SparkMissing: The extra ``spark`` is not installed, or too old.
         JavaMissing: There is no Java for it.
     """
-    found = installed_version("pyspark")
-    if found is None:
-        raise SparkMissing(
-            "This needs Spark, and pyspark is not installed.",
-            hint="Install it with: pip install 'roquet[spark]'",
-        )
-    if tuple(int(part) for part in found.split(".")[:2]) < PYSPARK_MIN:
-        raise SparkMissing(
-            f"This needs pyspark {'.'.join(map(str, PYSPARK_MIN))} or newer; {found} is installed.",
-            hint="Update it with: pip install --upgrade 'roquet[spark]'",
-        )
+    check_extra()
     find_java()
 
 
@@ -91,13 +81,13 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     is_short: bool = True,
 ) -> Iterator[SparkSession]:
-    """Start Spark, know both sources, and stop it at the end of the block.
+    """Start Spark, register both sources, and stop Spark at the end of the block.
 
     Args:
-        app_name: What Spark's own pages call the job, after ``roquet``.
+        app_name: The job's name in Spark's UI, after ``roquet``.
         master: Where it runs: ``local[N]``, ``spark://host:port``, ``yarn``, ``k8s://…``.
-        conf: Settings of Spark that win over ours.
-        is_short: Whether the job lives for seconds, so that quick starting counts.
+        conf: Spark settings that override ours.
+        is_short: Whether the job takes seconds, so that a quick start matters.
 
     Raises:
         SparkMissing: pyspark is not installed or too old.
@@ -115,7 +105,7 @@ def open_session(
             if is_short:
                 flags += [*QUICK_FLAGS, *archive_flags(find_java())]
             settings["spark.driver.extraJavaOptions"] = " ".join(flags)
-            # Sources are planned in a process of Python too, which only this variable chooses.
+            # Sources are planned in a Python process, too, which only this variable selects.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
@@ -136,10 +126,10 @@ def open_session(
 
 
 def choose_python(conf: Mapping[str, str]) -> None:
-    """Name the Python of a cluster's executors.
+    """Set the Python of a cluster's executors.
 
-    The same name is used here too, where sources are planned. By default it is ``python3``, which
-    may be another one on each machine; here it must be the one that has Roquet.
+    Planning uses the same name on this machine. By default it is ``python3``, which may differ
+    between machines; here it must be the one that has Roquet.
     """
     if "PYSPARK_PYTHON" in os.environ:
         return
@@ -154,7 +144,7 @@ def choose_python(conf: Mapping[str, str]) -> None:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """Have a JVM that is started meanwhile write its log to a file, for all its life.
+    """Make a JVM that is started within the block write its log to a file until it ends.
 
     Raises:
         SparkError: Spark did not start; the detail is the end of its log.
@@ -170,7 +160,7 @@ def _logging_to(path: Path) -> Iterator[None]:
         raise SparkError(
             "Spark did not start.",
             detail="; ".join([_first_lines(str(error)), *_said(lines)]),
-            hint="See that --master is right and that nothing in --conf contradicts it.",
+            hint="Check that --master is right and that nothing in --conf contradicts it.",
         ) from error
     finally:
         os.dup2(kept, 2)
@@ -178,28 +168,28 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 def _said(lines: Sequence[str]) -> list[str]:
-    """The last words of a log that are no stack; what went wrong, if any of them say it."""
+    """Return the last lines of a log without stacks; only the errors, if there are any."""
     words = [line for line in lines if line.strip() and not line.startswith((" ", "\t", "..."))]
     faults = [line for line in words if "Exception" in line or "Error" in line]
     return (faults or words)[-2:]
 
 
 class _Quiet(logging.Filter):
-    """Passes over what py4j logs of connections that broke, with stacks."""
+    """Drops py4j's logged stacks of broken connections."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "py4j" not in record.pathname
 
 
 def _gone() -> tuple[type[Exception], ...]:
-    """What is raised if Spark's process has ended."""
+    """Return the exceptions that mean that Spark's process has ended."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark is optional until here
 
     return Py4JError, ConnectionError
 
 
 def _hush(session: SparkSession) -> None:
-    """Have threads of Spark's here say nothing if its process ends before us: we tell it."""
+    """Silence Spark's threads in this process if its JVM ends first: we report that."""
     if not any(isinstance(each, _Quiet) for each in logging.getLogger().filters):
         logging.getLogger().addFilter(_Quiet())
     server = getattr(getattr(session, "sparkContext", None), "_accumulatorServer", None)
@@ -208,7 +198,7 @@ def _hush(session: SparkSession) -> None:
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Whether Spark failed, or has ended, and not what it was asked to do."""
+    """Whether the error means that Spark itself failed or has ended."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is optional until here
 
     return isinstance(error, (PySparkException, *_gone()))
@@ -216,7 +206,7 @@ def is_of_spark(error: Exception) -> bool:
 
 @contextmanager
 def spoken_failures() -> Iterator[None]:
-    """Cut what Spark says of a failure down to what a person can use.
+    """Reduce Spark's error messages to the useful lines.
 
     Raises:
         SparkError: Spark failed.
@@ -226,17 +216,17 @@ def spoken_failures() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise SparkError("Spark could not do it.", detail=_first_lines(str(error))) from error
+        raise SparkError("Spark failed.", detail=_first_lines(str(error))) from error
     except _gone() as error:
         raise SparkError(
             "Spark's process ended in the middle of the job.",
             detail=_first_lines(str(error)),
-            hint="It may have been killed for its memory: see --conf spark.driver.memory=…",
+            hint="It may have run out of memory: see --conf spark.driver.memory=…",
         ) from error
 
 
 def _first_lines(text: str) -> str:
-    """The message without the stacks of Java and of Python."""
+    """Return the message without Java and Python stacks."""
     lines = []
     for line in text.splitlines():
         if "JVM stacktrace" in line:

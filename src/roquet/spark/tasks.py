@@ -1,8 +1,7 @@
-"""Work of our own on the executors of a session.
+"""Runs our own work on the executors of a session.
 
-Heavy pipelines do their work where the data is and send small results back. Owns the one way in
-which they are spread. It needs a session whose driver is this process; over Spark Connect, which
-has nothing of the kind, it says so.
+Heavy pipelines work where the data is and send small results back. This is the only way they
+distribute tasks. It needs a session whose driver is this process, and raises over Spark Connect.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ R = TypeVar("R")
 
 
 def driver_context(spark: SparkSession) -> SparkContext:
-    """The context of a session whose driver is this process.
+    """Return the context of a session whose driver is this process.
 
     Raises:
-        SparkError: It is elsewhere.
+        SparkError: The driver is another process.
     """
     try:
         return spark.sparkContext
@@ -39,20 +38,20 @@ def driver_context(spark: SparkSession) -> SparkContext:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at a time.
+    """Return how many tasks run at a time.
 
     Raises:
-        SparkError: The session is one of Spark Connect.
+        SparkError: The session uses Spark Connect.
     """
     at_a_time: int = driver_context(spark).defaultParallelism
     return at_a_time
 
 
 def task_count(frame: DataFrame) -> int:
-    """How many tasks read a DataFrame.
+    """Return how many tasks read a DataFrame.
 
     Raises:
-        SparkError: Its session is one of Spark Connect.
+        SparkError: Its session uses Spark Connect.
     """
     driver_context(frame.sparkSession)
     count: int = frame.rdd.getNumPartitions()
@@ -60,16 +59,16 @@ def task_count(frame: DataFrame) -> int:
 
 
 def run_tasks(spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R]) -> list[R]:
-    """Do work once for each task, a Spark task each, and give the results in that order.
+    """Run ``work`` on each task, as one Spark task each; return the results in order.
 
     Args:
         spark: The session.
-        tasks: Values that can be pickled.
-        work: A function or object of a module; a task may be done more than once, so what it
-            writes must be the same each time.
+        tasks: Picklable values.
+        work: A function or object of a module. It must be idempotent: Spark may run a task more
+            than once.
 
     Raises:
-        SparkError: The session is one of Spark Connect.
+        SparkError: The session uses Spark Connect.
     """
     context = driver_context(spark)
     if not tasks:

@@ -1,7 +1,7 @@
-"""Segments made ahead of need, and pages faulted in ahead of the writer.
+"""Allocates segments and faults in pages ahead of the writer.
 
 Owns one thread. Creating and allocating a segment, warming it and touching its pages for the
-first time all may block; here they happen before the writer gets there. Two segments are kept
+first time may all block; here that happens before the writer gets there. Two segments are kept
 ready: the next one and the one after it.
 """
 
@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-from roquet.format.file_parts import file_name
+from roquet.format.segment_files import file_name
 from roquet.runtime import memory
 from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
@@ -21,20 +21,21 @@ from roquet.store.mapped_file import MappedFile
 AHEAD_BYTES_MIN = 2 << 20
 AHEAD_BYTES_MAX = 64 << 20
 ROUND_MIN_NS = 20_000_000
-"""Pages for at least so long, because each round interrupts the writer's thread."""
+"""Fault in pages for at least this much writing: each round interrupts the writer's thread."""
 ROUND_MAX_NS = 100_000_000
-"""Pages for no longer: those of a slow writer would be written by a flush before it comes."""
-_AHEAD = 2
+"""And for at most this much: a flush would write a slow writer's pages before it gets there."""
+SEGMENTS_AHEAD = 3
+"""The next segment and two after it."""
 _IDLE_MS = 60_000
 
 
 class AllocateMappedFile:
-    """Makes segments on its thread, in order of their offsets."""
+    """Creates segments on its thread, in order of their offsets."""
 
     def __init__(
         self, files: Files, root: Path, clock: Clock, *, size_bytes: int, warm: bool
     ) -> None:
-        """Make segments of ``size_bytes`` in ``root``; ``warm`` touches and locks every page."""
+        """Create segments of ``size_bytes`` in ``root``; ``warm`` touches and locks every page."""
         self._files = files
         self._clock = clock
         self._root = root
@@ -55,7 +56,7 @@ class AllocateMappedFile:
     def take(self, start_offset: int) -> MappedFile:
         """The segment at ``start_offset``; waits if it is not ready. Raises ``OSError``.
 
-        A failed creation is tried again by the next call, so that space freed meanwhile counts.
+        The next call retries a failed creation, since space may have been freed meanwhile.
         """
         if not self._worker.is_alive:
             return self._make(start_offset)
@@ -67,7 +68,7 @@ class AllocateMappedFile:
                 self._ready.pop(start_offset, None)
 
     def populate_ahead(self, segment: MappedFile) -> None:
-        """Ask for pages behind the writer's position, if the next ones are running short."""
+        """Request pages after the writer's position, if they are running short."""
         if self._populate is None and self._is_short(segment):
             self._populate = segment
             self._worker.wake()
@@ -77,7 +78,7 @@ class AllocateMappedFile:
         return left < self._ahead_bytes // 2 and segment.populated < segment.size_bytes
 
     def discard(self) -> None:
-        """Remove segments nobody took; none is being made when this returns.
+        """Remove segments that were not taken; none is being created when this returns.
 
         Newest first, because a crash in between must leave a log without a gap.
         """
@@ -91,14 +92,14 @@ class AllocateMappedFile:
                 self._files.sync_dir(self._root)
 
     def stop(self) -> None:
-        """End the thread and remove segments nobody took."""
+        """End the thread and remove segments that were not taken."""
         self._worker.stop()
         self.discard()
 
     def _want(self, start_offset: int) -> Future[MappedFile]:
-        """Ask for a segment and those behind it, all at once: when one fails, so do the later."""
+        """Request a segment and those after it, all at once: if one fails, so do later ones."""
         with self._lock:
-            for ahead in range(_AHEAD + 1):
+            for ahead in range(SEGMENTS_AHEAD):
                 wanted = start_offset + ahead * self._size_bytes
                 if wanted not in self._ready:
                     self._ready[wanted] = Future()
@@ -126,7 +127,7 @@ class AllocateMappedFile:
                 future.set_result(segment)
 
     def _give_up(self) -> None:
-        """Make no later segment either: one without its predecessor would be a gap on disk."""
+        """Create no later segment either: without its predecessor, there would be a gap on disk."""
         with self._lock:
             for start_offset in self._wanted:
                 self._ready.pop(start_offset).cancel()
@@ -134,11 +135,11 @@ class AllocateMappedFile:
             self._ready = {start: future for start, future in self._ready.items() if future.done()}
 
     def _populate_some(self) -> None:
-        """Fault in pages until the writer has enough before it.
+        """Fault in pages until the writer has enough ahead of it.
 
-        How much is enough shows when the thread gets to run: a writer that has meanwhile used up
-        most of what was left, or that asks again soon, needs more; one that has not asked for long
-        needs less.
+        How much is enough depends on its speed: a writer that has used most of the rest when this
+        thread runs, or that asks again soon, needs more; one that has not asked for long needs
+        less.
         """
         segment = self._populate
         while segment is not None and self._is_short(segment):

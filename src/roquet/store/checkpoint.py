@@ -1,7 +1,7 @@
 """The file ``checkpoint``: how far each kind of file is known to be on disk.
 
 Owns the marks and their file. Recovery starts from the oldest of them, so a mark moves only after
-the sync it speaks of has returned.
+its sync has returned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class StoreCheckpoint:
     """The marks, written by the flush threads and read by recovery."""
 
     def __init__(self, files: Files, path: Path) -> None:
-        """Use the file at ``path``; it is made by the first :meth:`flush`."""
+        """Use the file at ``path``; the first :meth:`flush` creates it."""
         self._files = files
         self._path = path
         self._lock = threading.Lock()
@@ -29,15 +29,15 @@ class StoreCheckpoint:
 
     @property
     def marks(self) -> fmt.Checkpoint:
-        """The marks now."""
+        """The current marks."""
         return self._marks
 
     def load(self) -> None:
-        """Read the file if it is there."""
+        """Read the file if it exists."""
         if self._files.exists(self._path):
             data = self._files.read_file(self._path)
             self._marks = fmt.Checkpoint.unpack(data)
-            if len(data) >= fmt.FILE_BYTES:  # a shorter one is made whole by the next flush
+            if len(data) >= fmt.FILE_BYTES:  # the next flush extends a shorter one
                 self._saved = self._marks
 
     def advance(
@@ -55,7 +55,7 @@ class StoreCheckpoint:
             )
 
     def reset(self, marks: fmt.Checkpoint) -> None:
-        """Set the marks, backwards too, as recovery must after it cut the log."""
+        """Set the marks, also backwards, as recovery must after truncating the log."""
         with self._lock:
             self._marks = marks
 

@@ -1,13 +1,13 @@
 """The log: every message of every topic, in the order of arrival.
 
-Owns the segments, the place where the next record goes, and the marks
+Owns the segments, the position of the next record, and the marks
 
     flushed_offset <= committed_offset <= wrote_offset
 
 as physical offsets. One writer: the owner of the store. Flush threads read ``wrote_offset`` and
 move ``flushed_offset``; nobody else writes here.
 
-Invariants: records never overlap and leave no gap but the BLANK end of a segment; store
+Invariants: records never overlap, and the only gaps are the BLANK ends of segments; store
 timestamps never go back; a record is encoded and checked against every limit before a byte of it
 is written; a batch becomes visible as a whole.
 """
@@ -24,12 +24,18 @@ from typing import NamedTuple
 from roquet.errors import ProtocolError
 from roquet.format import batch as batch_format
 from roquet.format import commit_log as fmt
+from roquet.format.record_layout import (
+    CRC_PROPERTY_BYTES,
+    END_OF_SEGMENT_BYTES,
+    RECORD_BYTES_MIN,
+)
 from roquet.model import sys_flag as flags
 from roquet.model.delay_level import DelayLevels
 from roquet.model.message import BatchMessage, BrokerMessage
 from roquet.model.properties import PROPERTIES_BYTES_MAX
 from roquet.model.topic import RETRY_OR_DLQ_LENGTH_MAX, TOPIC_LENGTH_MAX
 from roquet.runtime.clock import Clock
+from roquet.runtime.exhaustion import is_exhausted
 from roquet.runtime.files import Files
 from roquet.store.allocate import AllocateMappedFile
 from roquet.store.config import MessageStoreConfig
@@ -43,14 +49,14 @@ COMMIT_LOG_DIR = "commitlog"
 
 
 class Appended(NamedTuple):
-    """A successful append and what must be dispatched of it."""
+    """A successful append and the records to dispatch."""
 
     result: AppendResult
     requests: list[fmt.DispatchRequest]
 
 
 class _Entry(NamedTuple):
-    """One record to write, checked and with its lengths settled."""
+    """One record to write, checked and with its final lengths."""
 
     body: bytes | memoryview
     properties: bytes | memoryview
@@ -111,23 +117,23 @@ class CommitLog:
 
     @property
     def wrote_offset(self) -> int:
-        """Behind the last appended record."""
+        """Offset after the last appended record."""
         return self.queue.max_wrote_offset
 
     @property
     def max_offset(self) -> int:
-        """Behind the last readable record: committed, when a transient pool is in use."""
+        """Offset after the last readable record: committed, if a transient pool is in use."""
         return self.queue.max_offset
 
     @property
     def min_offset(self) -> int:
-        """The oldest byte still kept."""
+        """Offset of the oldest byte still kept."""
         return self.queue.min_offset
 
     # -- appending --------------------------------------------------------------------------
 
     def append(self, message: BrokerMessage, queue: ConsumeQueue) -> Appended | PutMessageResult:
-        """Append one message to the log and to its queue's numbering, or say why not."""
+        """Append one message and advance its queue's next offset, or return why not."""
         envelope = self._envelope(message, message.prepared_transaction_offset)
         if isinstance(envelope, PutMessageResult):
             return envelope
@@ -194,7 +200,7 @@ class CommitLog:
         extra = 0
         if self._config.append_property_crc:
             properties = fmt.with_crc_room(bytes(properties))
-            extra = fmt.CRC_PROPERTY_BYTES
+            extra = CRC_PROPERTY_BYTES
         if len(properties) + extra > PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -220,7 +226,7 @@ class CommitLog:
         self, envelope: _Envelope, entries: Sequence[_Entry], queue: ConsumeQueue
     ) -> Appended | PutMessageResult:
         total = sum(entry.size_bytes for entry in entries)
-        if total + fmt.END_OF_SEGMENT_BYTES > self.queue.size_bytes:
+        if total + END_OF_SEGMENT_BYTES > self.queue.size_bytes:
             return _illegal(f"{total} bytes do not fit a segment of {self.queue.size_bytes}")
         segment = self.segment_for(total)
         if isinstance(segment, PutMessageResult):
@@ -283,9 +289,9 @@ class CommitLog:
     def _requests(
         self, data: bytes, physical_offset: int
     ) -> list[fmt.DispatchRequest] | PutMessageResult:
-        """Read back what is about to be written: the pair of the check that recovery makes.
+        """Decode what is about to be written, with the same checks as recovery.
 
-        What recovery would take for damage, such as properties that are all NUL for a sector, is
+        What recovery would take for damage, such as a sector of properties that is all NUL, is
         refused here.
         """
         requests: list[fmt.DispatchRequest] = []
@@ -306,15 +312,15 @@ class CommitLog:
         return requests
 
     def next_store_timestamp(self) -> int:
-        """Now, or the last store timestamp if the clock went back."""
+        """The current time, or the last store timestamp if the clock went back."""
         return max(self._clock.now_ms(), self.store_timestamp_ms)
 
     def segment_for(self, size_bytes: int) -> MappedFile | PutMessageResult:
-        """The segment the next record goes to; closes the current one when it does not fit."""
+        """The segment for the next record; closes the current one if the record does not fit."""
         segment = self.queue.last
         if segment is not None and not segment.is_full:
             remaining = segment.size_bytes - segment.wrote
-            if size_bytes + fmt.END_OF_SEGMENT_BYTES <= remaining:
+            if size_bytes + END_OF_SEGMENT_BYTES <= remaining:
                 return segment
             try:
                 fresh = self._next_segment(segment.end_offset)
@@ -343,7 +349,7 @@ class CommitLog:
     def append_data(self, physical_offset: int, data: bytes | memoryview) -> bool:
         """Append raw bytes of a master's log at exactly this offset; false if it is not the end.
 
-        Segment ends come with the data, so the split over segments is the master's.
+        The data includes segment ends, so segments are split as on the master.
         """
         if not self.queue.segments and not self.begin_at(physical_offset):
             return False
@@ -352,7 +358,7 @@ class CommitLog:
         view = memoryview(data)
         while view:
             segment = self.queue.last
-            assert segment is not None, "a log without segments takes no data"
+            assert segment is not None, "a log without segments cannot take data"
             if segment.is_full:
                 segment = self._next_segment(segment.end_offset)
                 self.queue.add(segment)
@@ -363,7 +369,7 @@ class CommitLog:
         return True
 
     def begin_at(self, physical_offset: int) -> bool:
-        """Make the first segment of an empty log; false unless a segment may begin there.
+        """Create the first segment of an empty log; false unless a segment may begin there.
 
         Recovery reads a segment from its first byte, so a log cannot begin in the middle of one.
         """
@@ -376,7 +382,7 @@ class CommitLog:
     # -- reading ----------------------------------------------------------------------------
 
     def slice(self, physical_offset: int, size_bytes: int) -> memoryview | None:
-        """Readable bytes inside one segment, ``None`` if they are not all there."""
+        """Readable bytes inside one segment, ``None`` if some of them are missing."""
         segment = self.queue.find(physical_offset)
         if segment is None:
             return None
@@ -392,15 +398,20 @@ class CommitLog:
         return segment.slice(position, length) if length > 0 else None
 
     def next_segment_offset(self, physical_offset: int) -> int:
-        """Start of the segment behind the one that holds an offset."""
+        """Start of the segment after the one that holds an offset."""
         size = self.queue.size_bytes
         return physical_offset - physical_offset % size + size
 
     def store_timestamp_at(self, physical_offset: int, size_bytes: int) -> int:
-        """Store timestamp of a record, -1 if it is not readable."""
-        view = self.slice(physical_offset, size_bytes)
+        """Store timestamp of a record, -1 if it is not readable; waits for its first page."""
+        segment = self.queue.find(physical_offset)
+        if segment is None:
+            return -1
+        position = physical_offset - segment.start_offset
+        view = segment.slice(position, size_bytes)
         if view is None:
             return -1
+        segment.make_resident(position, min(size_bytes, RECORD_BYTES_MIN))
         timestamp = fmt.peek_store_timestamp_ms(view, 0, len(view))
         return -1 if timestamp is None else timestamp
 
@@ -411,7 +422,7 @@ class CommitLog:
         self.queue.load()
 
     def reserve(self) -> None:
-        """Make sure that the last segment has all its blocks; raises ``OSError``."""
+        """Make sure that all blocks of the last segment are allocated; raises ``OSError``."""
         if self.queue.last is not None:
             self.queue.last.reserve()
 
@@ -431,4 +442,8 @@ def _illegal(detail: str) -> PutMessageResult:
 
 
 def _no_file(error: OSError) -> PutMessageResult:
-    return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, detail=str(error))
+    """Refuse a put for which there is no segment; a shortage counts as temporary."""
+    status = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+    if is_exhausted(error):
+        status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+    return PutMessageResult(status, detail=str(error))

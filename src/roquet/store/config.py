@@ -2,7 +2,7 @@
 
 Owns :class:`MessageStoreConfig`: Python names carry units, file keys are upstream's
 ``MessageStoreConfig`` names, so a broker's ``.conf`` is read unchanged. Values are fixed once the
-store is made.
+store is created.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from roquet.errors import ConfigError
+from roquet.format import index_file
+from roquet.format.batch_consume_queue import BATCH_UNIT_BYTES, DEFAULT_BATCH_FILE_BYTES
 from roquet.format.consume_queue import UNIT_BYTES
-from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
+from roquet.model.delay_level import DEFAULT_DELAY_LEVELS, DelayLevels
+from roquet.runtime.settings import INT_MAX, NonNegative, Positive, PositiveMs
 
-Positive = Annotated[int, Meta(ge=1)]
-NonNegative = Annotated[int, Meta(ge=0)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
 class FlushDiskType(Enum):
-    """When a send is answered: after the append, or after the append is on disk."""
+    """When a send gets its response: after the append, or once that is on disk."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class BrokerRole(Enum):
-    """Place of a broker in its group."""
+    """Role of a broker in its group."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -44,6 +45,9 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     commit_log_file_bytes: Positive = field(default=1 << 30, name="mappedFileSizeCommitLog")
     consume_queue_file_bytes: Positive = field(
         default=300_000 * UNIT_BYTES, name="mappedFileSizeConsumeQueue"
+    )
+    batch_consume_queue_file_bytes: Positive = field(
+        default=DEFAULT_BATCH_FILE_BYTES, name="mapperFileSizeBatchConsumeQueue"
     )
     consume_queue_ext_file_bytes: Positive = field(
         default=48 << 20, name="mappedFileSizeConsumeQueueExt"
@@ -79,6 +83,7 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     append_property_crc: bool = field(default=False, name="enabledAppendPropCRC")
     force_verify_property_crc: bool = field(default=False, name="forceVerifyPropCRC")
     check_crc_on_recover: bool = field(default=True, name="checkCRCOnRecover")
+    must_exist: bool = field(default=False, name="storeMustExist")
     auto_message_version_on_topic_length: bool = field(
         default=True, name="autoMessageVersionOnTopicLen"
     )
@@ -90,13 +95,14 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
         default=False, name="fastFailIfNoBufferInStorePool"
     )
     warm_mapped_file: bool = field(default=False, name="warmMapedFileEnable")
-    os_page_cache_busy_timeout_ms: Positive = field(
+    os_page_cache_busy_timeout_ms: PositiveMs = field(
         default=1000, name="osPageCacheBusyTimeOutMills"
     )
 
     # Derived files
     message_index: bool = field(default=True, name="messageIndexEnable")
     consume_queue_ext: bool = field(default=False, name="enableConsumeQueueExt")
+    open_queue_files_max: NonNegative = field(default=0, name="maxOpenConsumeQueueFiles")
     message_delay_levels: str = field(default=DEFAULT_DELAY_LEVELS, name="messageDelayLevel")
 
     # Reading
@@ -113,6 +119,7 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     access_message_in_memory_max_ratio: Percent = field(
         default=40, name="accessMessageInMemoryMaxRatio"
     )
+    message_in_disk_by_distance: bool = field(default=False, name="messageInDiskByDistance")
     filter_message_bytes_max: Positive = field(default=16_000, name="maxFilterMessageSize")
     query_messages_max: Positive = field(default=64, name="maxMsgsNumBatch")
     offset_check_in_slave: bool = field(default=False, name="offsetCheckInSlave")
@@ -120,6 +127,7 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Retention
     delete_when: str = field(default="04", name="deleteWhen")
     file_reserved_hours: NonNegative = field(default=72, name="fileReservedTime")
+    archived_reserved_hours: NonNegative = field(default=72, name="archivedFileReservedTime")
     clean_resource_interval_ms: Positive = field(default=10_000, name="cleanResourceInterval")
     delete_commit_log_interval_ms: NonNegative = field(
         default=100, name="deleteCommitLogFilesInterval"
@@ -140,7 +148,7 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def uses_transient_pool(self) -> bool:
-        """Whether appends go through buffers apart from the mapping, as upstream decides it."""
+        """Whether appends go through buffers outside the mapping, as upstream decides it."""
         return (
             self.transient_store_pool
             and not self.is_sync_flush
@@ -149,24 +157,40 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def max_record_bytes(self) -> int:
-        """Longest record: body limit and 64 KiB for all else."""
+        """Longest record: body limit plus 64 KiB for everything else."""
         return min(self.max_message_bytes + (64 << 10), 0x7FFFFFFF)
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot work together."""
-        if self.consume_queue_file_bytes % UNIT_BYTES:
-            raise ConfigError(
-                "mappedFileSizeConsumeQueue does not fit whole entries",
-                detail=f"{self.consume_queue_file_bytes} is no multiple of {UNIT_BYTES}",
-                hint=f"use {-(-self.consume_queue_file_bytes // UNIT_BYTES) * UNIT_BYTES}",
-            )
+        """Reject sizes that cannot work together."""
+        for name, size, unit_bytes in (
+            ("mappedFileSizeConsumeQueue", self.consume_queue_file_bytes, UNIT_BYTES),
+            (
+                "mapperFileSizeBatchConsumeQueue",
+                self.batch_consume_queue_file_bytes,
+                BATCH_UNIT_BYTES,
+            ),
+        ):
+            if size % unit_bytes:
+                raise ConfigError(
+                    f"{name} does not hold whole entries",
+                    detail=f"{size} is not a multiple of {unit_bytes}",
+                    hint=f"use {-(-size // unit_bytes) * unit_bytes}",
+                )
         for hour in self.delete_when.split(";"):
-            if not (hour.isdecimal() and int(hour) < 24):
+            if not (hour.isdecimal() and len(hour) <= 2 and int(hour) < 24):
                 raise ConfigError(
                     "deleteWhen is not a list of hours",
-                    detail=f"{self.delete_when!r} holds {hour!r}",
+                    detail=f"{self.delete_when[:80]!r} holds {hour[:80]!r}",
                     hint="write hours from 00 to 23 separated by ';', such as 04 or 03;15",
                 )
+        index_bytes = index_file.file_size(self.index_slots, self.index_entries)
+        if index_bytes > INT_MAX:
+            raise ConfigError(
+                "maxHashSlotNum and maxIndexNum make an index file too large",
+                detail=f"{self.index_slots} slots and {self.index_entries} entries are "
+                f"{index_bytes} bytes, at most {INT_MAX}",
+            )
+        DelayLevels(self.message_delay_levels)
 
 
 SMALL_SEGMENTS = MessageStoreConfig(
@@ -174,7 +198,7 @@ SMALL_SEGMENTS = MessageStoreConfig(
     index_slots=100_000,
     index_entries=400_000,
 )
-"""For first steps and tests: a segment in use and one ahead are 64 MiB, an index file is 8.4 MB."""
+"""For first steps and tests: two segments (one ahead) are 64 MiB, an index file is 8.4 MB."""
 
 
 def replace(config: MessageStoreConfig, **changes: object) -> MessageStoreConfig:

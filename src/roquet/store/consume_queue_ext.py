@@ -1,15 +1,15 @@
-"""What a queue knows of its messages beyond 20 bytes an entry; for filtering by SQL92.
+"""Extended queue entries beyond the 20 bytes, for SQL92 filters.
 
 Owns the files below ``consumequeue_ext/<topic>/<queueId>/``; the bytes are those of
 :mod:`roquet.format.consume_queue_ext`. A file's name is the real offset of its first byte.
 
 Invariants:
 
-* An address is given out once. What is cut off is erased on disk before its place is used again,
-  so that an entry of the ConsumeQueue never leads to the unit of another message.
-* Derived and helpful, not needed: whoever finds no unit must treat the message as wanted.
-* Files are sparse and written by calls, so that a full disk is an error and not a signal. Every
-  call opens and closes what it needs: :meth:`ConsumeQueueExt.get` and
+* An address is used once. What is truncated is erased on disk before its space is reused, so that
+  a ConsumeQueue entry never points to the unit of another message.
+* Units are an optimization: a reader that finds none must treat the message as matching.
+* Files are sparse and written by system calls, so that a full disk is an error and not a signal.
+  Every call opens and closes what it needs: :meth:`ConsumeQueueExt.get` and
   :meth:`ConsumeQueueExt.flush` may run on any thread.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from roquet.format import consume_queue_ext as layout
 from roquet.format.consume_queue_ext import CqExtUnit
-from roquet.format.file_parts import file_name
+from roquet.format.segment_files import file_name
 from roquet.runtime.files import Files
 from roquet.store.mapped_file_queue import segment_starts, torn_starts
 
@@ -37,7 +37,7 @@ class ConsumeQueueExt:
 
     Args:
         files: The file system.
-        root: The queue's directory; made with the first file.
+        root: The queue's directory; created with the first file.
         file_bytes: Length of a file (``mappedFileSizeConsumeQueueExt``).
     """
 
@@ -53,13 +53,8 @@ class ConsumeQueueExt:
         self.root = root
 
     @property
-    def min_address(self) -> int:
-        """Address of the oldest byte."""
-        return layout.address_of(self._starts[0] if self._starts else 0)
-
-    @property
     def max_address(self) -> int:
-        """Address behind the newest unit."""
+        """Address after the newest unit."""
         return layout.address_of(self._end)
 
     @property
@@ -68,10 +63,10 @@ class ConsumeQueueExt:
         return len(self._starts) * self._file_bytes
 
     def load(self, *, is_torn: bool = False) -> None:
-        """Find the files; until :meth:`recover` all of them count as written to their ends.
+        """Find the files; until :meth:`recover`, all of them count as full.
 
-        After an unclean exit (``is_torn``) a file whose length was never synced, and those behind
-        it, do not count: no entry that is kept leads there. :meth:`recover` deletes them.
+        After an unclean exit (``is_torn``), a file whose length was never synced, and those after
+        it, do not count: no kept entry points there. :meth:`recover` deletes them.
 
         Raises:
             StoreDamaged: A file has a wrong name or length, or one is missing in between.
@@ -86,9 +81,9 @@ class ConsumeQueueExt:
         self._flushed = self._starts[0] if self._starts else 0
 
     def recover(self) -> None:
-        """Find the end behind the last unit; bytes there that are no unit are erased.
+        """Find the end of the last unit; bytes after it that are not a unit are erased.
 
-        The queue must then cut the units that none of its entries leads to
+        The queue must then truncate the units that none of its entries points to
         (:meth:`truncate_by_max_address`).
         """
         self._forget(self._torn)
@@ -98,11 +93,11 @@ class ConsumeQueueExt:
         with self._opened(start, write=True) as fd:
             position = self._walk(fd, self._file_bytes - layout.END_RESERVED_BYTES)
             follows = self._files.read_at(fd, len(layout.END_MARK), position)
-            # Pages behind a lost one may hold units of an earlier life, so the rest is always
-            # dropped; it is synced only where something is known to be there.
+            # Pages after a lost one may hold older units, so the rest is always dropped; it is
+            # synced only if it is known to hold something.
             self._drop_rest(fd, position)
             if any(follows) and follows != layout.END_MARK:
-                log.warning("%s: bytes from %d on were no unit", self._path(start), position)
+                log.warning("%s: bytes from %d on were not a unit", self._path(start), position)
                 self._files.data_sync(fd)
         self._end = start + position
 
@@ -110,7 +105,7 @@ class ConsumeQueueExt:
         """Append a unit and return its address, or 1 for one that is too big.
 
         Raises:
-            OSError: The disk refused; the same place is tried again by the next call.
+            OSError: The write failed; the next call uses the same position.
         """
         size = unit.size_bytes
         if not layout.fits(size, self._file_bytes) or self._end + size > layout.REAL_OFFSET_MAX:
@@ -121,14 +116,14 @@ class ConsumeQueueExt:
         start = self._starts[-1]
         with self._opened(start, write=True) as fd:
             self._files.write_at(fd, layout.pack_unit(unit), self._end - start)
-        address = layout.address_of(self._end)
+        address = self.max_address
         self._end += size
         return address
 
     def put_message(
         self, *, tags_code: int, store_time_ms: int, bitmap: bytes | None
     ) -> int | None:
-        """Append the unit of a record; ``None`` when it got no address."""
+        """Append the unit of a record; ``None`` if it got no address."""
         address = self.put(CqExtUnit(tags_code, store_time_ms, bitmap or b""))
         return address if layout.is_ext_address(address) else None
 
@@ -169,12 +164,12 @@ class ConsumeQueueExt:
             self._files.sync_dir(self.root)
 
     def truncate_by_max_address(self, address: int) -> bool:
-        """Erase what lies behind the unit with an address, on disk, newest file first.
+        """Erase everything after the unit with an address, on disk, newest file first.
 
-        When the unit itself is lost, its address and those before it are not given out again.
+        If the unit itself is lost, its address and those before it are not reused.
 
         Returns:
-            Whether the unit was there.
+            Whether the unit exists.
         """
         unit = self.get(address)
         if unit is None:
@@ -200,7 +195,7 @@ class ConsumeQueueExt:
         """Put written units on disk; not while the files are being truncated.
 
         Raises:
-            OSError: The disk refused; nothing may be taken for flushed after that.
+            OSError: The sync failed; after that, nothing counts as flushed.
         """
         end, flushed = self._end, self._flushed
         for start in list(self._starts):
@@ -215,7 +210,7 @@ class ConsumeQueueExt:
         self.flush()
 
     def destroy(self) -> None:
-        """Delete the files and the queue's directory; addresses start anew."""
+        """Delete the files and the queue's directory; addresses restart."""
         starts, self._starts = self._starts, []
         self._forget(self._torn)
         self._forget(starts)
@@ -245,10 +240,10 @@ class ConsumeQueueExt:
             self._files.close(fd)
 
     def _restore_length(self) -> None:
-        """Give the newest file the length that a crash took from it.
+        """Give the newest file its full length again after a crash.
 
-        That is a file whose creation or :meth:`_drop_rest` did not end: its units, if any, reach
-        to its very last byte, which those of a whole file of any length never do.
+        It is short if its creation or :meth:`_drop_rest` was interrupted: then its units, if any,
+        reach its very last byte, which those of a whole file never do.
         """
         names = self._files.list_dir(self.root)
         if not names or self._files.is_dir(path := self._files.inside(self.root, names[-1])):
@@ -264,7 +259,7 @@ class ConsumeQueueExt:
             self._files.close(fd)
 
     def _create(self) -> None:
-        """Make the next file at its full, sparse length; nothing is left of it on failure."""
+        """Create the next file at its full, sparse length; on failure nothing remains."""
         start = self._last_file_end
         path = self._path(start)
         self._files.make_dirs(self.root)
@@ -284,7 +279,7 @@ class ConsumeQueueExt:
         self._end = start
 
     def _end_last_file(self) -> None:
-        """Mark the newest file as ended, unless it is."""
+        """Mark the newest file as ended, unless it already is."""
         if self._end < self._last_file_end:
             start = self._starts[-1]
             with self._opened(start, write=True) as fd:
@@ -292,14 +287,14 @@ class ConsumeQueueExt:
             self._end = self._last_file_end
 
     def _pass_over(self, real_offset: int) -> None:
-        """Give out no address up to one whose unit is lost but whose file is there."""
+        """Skip addresses up to one whose unit is lost but whose file exists."""
         if self._end <= real_offset < self._last_file_end:
             self._end_last_file()
             self._create()
             self.flush()
 
     def _walk(self, fd: int, limit: int) -> int:
-        """Position behind the last unit of a file; units reach at most to ``limit``."""
+        """Position after the last unit of a file; units end at ``limit`` at the latest."""
         position = chunk_at = 0
         chunk = b""
         while position < limit:
@@ -313,6 +308,6 @@ class ConsumeQueueExt:
         return position
 
     def _drop_rest(self, fd: int, position: int) -> None:
-        """Make a hole, which reads as zeros, from ``position`` to the end of a file."""
+        """Punch a hole, which reads as zeros, from ``position`` to the end of a file."""
         self._files.truncate(fd, position)
         self._files.truncate(fd, self._file_bytes)

@@ -1,13 +1,17 @@
 """All ConsumeQueues of a store.
 
-Owns the table topic → queue id → :class:`ConsumeQueue`, the descriptors they share, and which of
-them have entries to write or to sync.
+Owns the tables topic → queue id → :class:`ConsumeQueue`, the descriptors they share, and which of
+them have entries to write or to sync. Batch consume queues have their own table and list, so that
+compiled code never sees one.
+
+A topic has batch consume queues if its ``queue.type`` says so, if it already has one, or if one of
+its records is an inner batch: such records are accepted only for these topics.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,15 +20,17 @@ from roquet.format.commit_log import DispatchRequest
 from roquet.model import sys_flag as flags
 from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.runtime.failpoint import failpoint
-from roquet.runtime.files import DescriptorCache, Files
+from roquet.runtime.files import DescriptorCache, Files, ReadHook, WriteHook
 from roquet.runtime.memory import PAGE_BYTES
+from roquet.runtime.open_files import open_files_limit, queue_files_share
+from roquet.store.batch_consume_queue import BatchConsumeQueue
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue, Fits
 from roquet.store.consume_queue_ext import ConsumeQueueExt
 
 CONSUME_QUEUE_DIR = "consumequeue"
 CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
-_DESCRIPTORS_MAX = 512
+BATCH_CONSUME_QUEUE_DIR = "batchconsumequeue"
 
 WritePlain = Callable[[list[ConsumeQueue], list[ConsumeQueue]], None]
 
@@ -36,35 +42,88 @@ class ConsumeQueueStore:
         """Keep queues below ``root``, the store's directory.
 
         ``synced_offset`` is the end of the log up to which every entry is known to be on disk.
+        ``is_batch_topic`` decides the type of the queues of a topic that has none yet.
+        ``before_removal`` is called with queues that are about to be deleted or restarted.
         """
         self._files = files
         self._root = root / CONSUME_QUEUE_DIR
         self._ext_root = root / CONSUME_QUEUE_EXT_DIR
+        self._batch_root = root / BATCH_CONSUME_QUEUE_DIR
         self._config = config
-        self._descriptors = DescriptorCache(files, limit=_DESCRIPTORS_MAX)
+        files_max = config.open_queue_files_max or queue_files_share(open_files_limit().soft)
+        self._descriptors = DescriptorCache(files, limit=files_max)
         self._dirty_lock = threading.Lock()
         self._dirty: dict[ConsumeQueue, None] = {}
         self.table: dict[str, dict[int, ConsumeQueue]] = {}
+        self.batch_table: dict[str, dict[int, BatchConsumeQueue]] = {}
+        self.is_batch_topic: Callable[[str], bool] = _has_simple_queues
         self.touched: list[ConsumeQueue] = []
+        self._touched_batches: list[BatchConsumeQueue] = []
         self.write_plain: WritePlain | None = None
+        self.before_removal: Callable[[Sequence[ConsumeQueue]], None] | None = None
         self.synced_offset = 0
 
     # -- access -----------------------------------------------------------------------------
 
     @property
     def uses_plain_files(self) -> bool:
-        """Whether nothing stands between the queues and the system calls."""
+        """Whether nothing wraps the file system, so that compiled code may write directly."""
         return type(self._files) is Files
+
+    @property
+    def write_hook(self) -> WriteHook | None:
+        """Called before each write that compiled code makes itself."""
+        return self._files.write_hook
+
+    @property
+    def read_hook(self) -> ReadHook | None:
+        """Called before each read that compiled code makes itself."""
+        return self._files.read_hook
+
+    @property
+    def open_files_max(self) -> int:
+        """How many queue files are kept open at most."""
+        return self._descriptors.limit
+
+    def give_up_descriptors(self) -> None:
+        """Close half of the open queue files; the next write reopens its own."""
+        self._descriptors.give_up()
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue that exists."""
         queues = self.table.get(topic)
-        return queues.get(queue_id) if queues is not None else None
+        if queues is not None:
+            return queues.get(queue_id)
+        batches = self.batch_table.get(topic)
+        return batches.get(queue_id) if batches is not None else None
 
-    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue; a new one has no files until its first entry."""
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether a topic's queues, existing or future, are batch consume queues."""
+        return topic in self.batch_table or (topic not in self.table and self.is_batch_topic(topic))
+
+    def topics(self) -> list[str]:
+        """Every topic that has a queue."""
+        return [*self.table, *self.batch_table]
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether entries are collected but not yet written."""
+        return bool(self.touched or self._touched_batches)
+
+    def find_or_create(
+        self, topic: str, queue_id: int, *, is_inner_batch: bool = False
+    ) -> ConsumeQueue:
+        """A queue; a new one has no files until its first entry.
+
+        Args:
+            topic: Its topic.
+            queue_id: Its number.
+            is_inner_batch: Whether a record of the queue is known to be an inner batch.
+        """
         queue = self.find(topic, queue_id)
         if queue is None:
+            if self.has_batch_queues(topic) or (is_inner_batch and topic not in self.table):
+                return self._create_batch_queue(topic, queue_id)
             ext = None
             if self._config.consume_queue_ext:
                 ext = ConsumeQueueExt(
@@ -84,18 +143,36 @@ class ConsumeQueueStore:
             self.table.setdefault(topic, {})[queue_id] = queue
         return queue
 
+    def _create_batch_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue:
+        queue = BatchConsumeQueue(
+            self._files,
+            self._descriptors,
+            self._files.inside(self._batch_root, topic, str(queue_id)),
+            topic=topic,
+            queue_id=queue_id,
+            file_bytes=self._config.batch_consume_queue_file_bytes,
+        )
+        self.batch_table.setdefault(topic, {})[queue_id] = queue
+        return queue
+
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """Every queue; others may be added meanwhile."""
         for queues in list(self.table.values()):
             yield from list(queues.values())
+        for batches in list(self.batch_table.values()):
+            yield from list(batches.values())
 
     # -- building ---------------------------------------------------------------------------
 
     def put(self, request: DispatchRequest, bitmap: bytes | None = None) -> None:
-        """Collect the entry of a record that has a place in its queue."""
+        """Collect the entry of a record that has a queue offset."""
         if not flags.takes_queue_offset(request.sys_flag):
             return
-        queue = self.find_or_create(request.topic, request.queue_id)
+        queue = self.find_or_create(
+            request.topic,
+            request.queue_id,
+            is_inner_batch=bool(request.sys_flag & flags.INNER_BATCH),
+        )
         if request.queue_offset == 0 and (queue.max_queue_offset or queue.pending):
             self._maybe_restart(queue, request)
         tags_code = request.tags_code
@@ -106,22 +183,31 @@ class ConsumeQueueStore:
             if address is not None:
                 tags_code = address
         if not queue.pending:
-            self.touched.append(queue)
+            if isinstance(queue, BatchConsumeQueue):
+                self._touched_batches.append(queue)
+            else:
+                self.touched.append(queue)
         queue.put(request, tags_code)
 
     def _maybe_restart(self, queue: ConsumeQueue, request: DispatchRequest) -> None:
-        """Begin a queue anew if a record says so that lies behind all it has.
+        """Restart a queue if a record after all of its own shows that it was re-created.
 
-        That is a topic which was deleted and made again, seen by a rebuild or a slave. The records
-        of its first life must not stand in the places of those of its second.
+        A rebuild or a slave sees this for a topic that was deleted and re-created. The records of
+        its first life must not occupy the offsets of its second.
         """
         if request.physical_offset >= queue.max_physical_offset:
+            self.announce_removal([queue])
             queue.restart()
 
-    def write_pending(self) -> list[ConsumeQueue]:
-        """Write the burst's entries, one write a queue; returns the queues that grew.
+    def announce_removal(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Announce queues that are about to be removed, so that nothing relies on them."""
+        if queues and self.before_removal is not None:
+            self.before_removal(queues)
 
-        On ``OSError`` the entries that were not written stay collected for the next try.
+    def write_pending(self) -> list[ConsumeQueue]:
+        """Write the burst's entries, one write per queue; returns the queues that grew.
+
+        On ``OSError``, the entries that were not written are kept for the next attempt.
         """
         grown: list[ConsumeQueue] = []
         failpoint("dispatch.before")
@@ -135,6 +221,12 @@ class ConsumeQueueStore:
                 queue.write_pending()
                 grown.append(queue)
             self.touched.pop()
+        while self._touched_batches:
+            batch_queue = self._touched_batches[-1]
+            if batch_queue.pending:
+                batch_queue.write_pending()
+                grown.append(batch_queue)
+            self._touched_batches.pop()
         failpoint("dispatch.after")
         if grown:
             with self._dirty_lock:
@@ -144,13 +236,25 @@ class ConsumeQueueStore:
     # -- files ------------------------------------------------------------------------------
 
     def load(self, *, is_torn: bool = False) -> None:
-        """Find the queues on disk, after an unclean exit torn ones too; nothing is changed."""
+        """Find the queues on disk, including torn ones (``is_torn``); nothing is changed."""
         found = self._queues_below(self._root)
         if self._config.consume_queue_ext:
-            # A crash may have left the units of a queue without its entries: they must go.
+            # A crash may have left units of a queue that has no entries: they must be removed.
             found |= self._queues_below(self._ext_root)
+        for topic, queue_id in sorted(self._queues_below(self._batch_root)):
+            self._check_one_type(topic, {name for name, _ in found})
+            self._create_batch_queue(topic, queue_id).load(is_torn=is_torn)
         for topic, queue_id in sorted(found):
             self.find_or_create(topic, queue_id).load(is_torn=is_torn)
+
+    def _check_one_type(self, topic: str, simple: set[str]) -> None:
+        if topic not in simple:
+            return
+        raise StoreDamaged(
+            f"{topic} has queues of both types",
+            detail=f"there are files below {self._root / topic} and {self._batch_root / topic}",
+            hint="move the ones that do not match the queue.type of the topic out of the store",
+        )
 
     def _queues_below(self, root: Path) -> set[tuple[str, int]]:
         """Topic and number of every queue that has a directory."""
@@ -173,9 +277,17 @@ class ConsumeQueueStore:
             if queue.recover(log_end, erase=erase, fits=fits):
                 self._dirty[queue] = None
         self.touched.clear()
+        self._touched_batches.clear()
+
+    def go_on_at(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Give a queue's next message at least this offset, although those before it are lost."""
+        queue = self.find_or_create(topic, queue_id)
+        queue.go_on_at(queue_offset)
+        with self._dirty_lock:
+            self._dirty[queue] = None
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
-        """Set the first living entry of every queue."""
+        """Set the first live entry of every queue."""
         for queue in self:
             queue.correct_min_offset(min_physical_offset)
 
@@ -186,7 +298,7 @@ class ConsumeQueueStore:
 
     def sync_names(self) -> None:
         """Make the names of all queue files and of their directories durable."""
-        for root in (self._root, self._ext_root):
+        for root in (self._root, self._ext_root, self._batch_root):
             if not self._files.is_dir(root):
                 continue
             for topic in self._files.list_dir(root):
@@ -197,14 +309,14 @@ class ConsumeQueueStore:
             self._files.sync_dir(root)
 
     def sync(self, *, least_pages: int) -> None:
-        """Put entries on disk, on any thread: queues with that many dirty pages, or all (0)."""
+        """Sync queues with at least this many dirty pages, or all (0), on any thread."""
         with self._dirty_lock:
             dirty, self._dirty = self._dirty, {}
         later: dict[ConsumeQueue, None] = {}
         try:
             while dirty:
                 queue = next(iter(dirty))
-                if queue.dirty_bytes >= least_pages * PAGE_BYTES:
+                if queue.entries.dirty_bytes >= least_pages * PAGE_BYTES:
                     queue.sync()
                 else:
                     later[queue] = None
@@ -213,46 +325,54 @@ class ConsumeQueueStore:
             with self._dirty_lock:
                 self._dirty = {**later, **dirty, **self._dirty}
 
-    def clean_expired_queues(self, min_physical_offset: int) -> int:
-        """Delete queues none of whose records the log still holds; returns how many.
-
-        Not those of delayed messages, whose places a broker remembers elsewhere, nor those with
-        records that are still to be dispatched.
-        """
-        expired = [
+    def of_topics(self, topics: Iterable[str]) -> list[ConsumeQueue]:
+        """All queues of some topics."""
+        return [
             queue
-            for queue in self
+            for topic in topics
+            for table in (self.table, self.batch_table)
+            for queue in table.get(topic, {}).values()
+        ]
+
+    def expired(
+        self, queues: Iterable[ConsumeQueue], min_physical_offset: int
+    ) -> list[ConsumeQueue]:
+        """Those of the queues that still exist but have no record left in the log.
+
+        Excludes queues of delayed messages, whose offsets a broker keeps elsewhere, and queues
+        with records that are not yet dispatched.
+        """
+        return [
+            queue
+            for queue in queues
             if 0 < queue.max_queue_offset == queue.next_queue_offset
             and queue.max_physical_offset <= min_physical_offset
             and queue.topic != SCHEDULE_TOPIC
+            and self.find(queue.topic, queue.queue_id) is queue
         ]
-        for queue in expired:
-            self._remove(queue)
-        return len(expired)
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete all queues of a topic."""
-        for queue in list(self.table.get(topic, {}).values()):
-            self._remove(queue)
+    def delete(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Delete some queues."""
+        self.announce_removal(queues)
+        for queue in queues:
+            self._delete_one(queue)
 
-    def _remove(self, queue: ConsumeQueue) -> None:
+    def _delete_one(self, queue: ConsumeQueue) -> None:
         with self._dirty_lock:
             self._dirty.pop(queue, None)
         queue.destroy()
-        queues = self.table[queue.topic]
+        table: dict[str, dict[int, ConsumeQueue]] | dict[str, dict[int, BatchConsumeQueue]]
+        table = self.batch_table if isinstance(queue, BatchConsumeQueue) else self.table
+        queues = table[queue.topic]
         del queues[queue.queue_id]
         if not queues:
-            del self.table[queue.topic]
+            del table[queue.topic]
             self._files.remove_dir(queue.root.parent)
             if queue.ext is not None:
                 self._files.remove_dir(queue.ext.root.parent)
 
-    def total_bytes(self) -> int:
-        """Length of all queue files."""
-        return sum(queue.total_bytes() for queue in self)
-
     def close(self) -> None:
-        """Close all descriptors, whatever the closing of one of them raises."""
+        """Close all descriptors, even if closing one of them raises."""
         with ExitStack() as stack:
             stack.callback(self._descriptors.close)
             for queue in self:
@@ -260,5 +380,9 @@ class ConsumeQueueStore:
 
     def destroy(self) -> None:
         """Delete all queues."""
-        for queue in list(self):
-            self._remove(queue)
+        self.delete(list(self))
+
+
+def _has_simple_queues(_topic: str) -> bool:
+    """The type of the queues of an unknown topic."""
+    return False

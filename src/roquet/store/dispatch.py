@@ -1,30 +1,24 @@
-"""From the log to everything derived from it.
+"""Derives queues and index from the log.
 
 Owns ``dispatched_offset``, the end of what ConsumeQueue, Index and the joined dispatchers have
 seen (upstream's reputFromOffset), and the list of dispatchers. A record is dispatched once it is
 confirmed: at once with ASYNC_FLUSH, after the sync with SYNC_FLUSH, after the commit with a
 transient pool.
 
-Invariants: records are dispatched in the order of the log, each to every dispatcher. When one of
-them fails for want of space the record stays the next to be dispatched, writes are refused, and
-the following run tries again; queue and index pass over what they already have.
+Invariants: records are dispatched in the order of the log, each to every dispatcher. If one of
+them fails for lack of space, descriptors or memory, the record remains the next to be dispatched,
+writes are refused, and the next run retries; queue and index skip what they already have.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from roquet.errors import StoreDamaged
-from roquet.format.commit_log import (
-    END_OF_SEGMENT_BYTES,
-    Blank,
-    DispatchRequest,
-    RecordFault,
-    RecordRules,
-    check_record,
-)
+from roquet.format.commit_log import Blank, DispatchRequest, RecordFault, RecordRules, check_record
+from roquet.format.record_layout import END_OF_SEGMENT_BYTES
+from roquet.runtime.exhaustion import is_exhausted
 from roquet.store.commit_log import CommitLog
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
@@ -32,15 +26,13 @@ from roquet.store.index import IndexService
 from roquet.store.mapped_file import MappedFile
 from roquet.store.running_flags import RunningFlag, RunningFlags
 
-if TYPE_CHECKING:
-    from roquet import _fast
-
 log = logging.getLogger(__name__)
 
-_LANE_STEP_BYTES = 32 << 20
+_STEP_BYTES = 32 << 20
 
 CommitLogDispatcher = Callable[[DispatchRequest], None]
 ArrivingListener = Callable[[ConsumeQueue], None]
+Redispatch = Callable[[memoryview, int, int, int], int]
 BitmapCalculator = Callable[[DispatchRequest], bytes | None]
 
 
@@ -58,7 +50,9 @@ class Dispatcher:
     ) -> None:
         """Feed ``queues`` and, unless ``None``, ``index``.
 
-        A replica's log may end in the middle of a record, whose rest is still on its way.
+        A replica's log may end in the middle of a record, whose rest is still to come.
+        ``shortage`` is the last failure if it was for lack of descriptors or memory, so that an
+        early retry may succeed.
         """
         self._log = commit_log
         self._queues = queues
@@ -73,7 +67,8 @@ class Dispatcher:
         self.dispatchers: list[CommitLogDispatcher] = []
         self.arriving: list[ArrivingListener] = []
         self.bitmap: BitmapCalculator | None = None
-        self.lane: _fast.Lane | None = None
+        self.redispatch: Redispatch | None = None
+        self.shortage: OSError | None = None
 
     @property
     def behind_bytes(self) -> int:
@@ -82,12 +77,12 @@ class Dispatcher:
 
     @property
     def is_plain(self) -> bool:
-        """Whether queue and index are all that has to be fed, so that the lane may do it."""
+        """Whether only queue and index have to be fed, so that compiled code may do it."""
         return not self.dispatchers and self.bitmap is None
 
     def is_settled(self, confirm_offset: int) -> bool:
         """Whether everything before an offset is dispatched and written to its queue files."""
-        return self.dispatched_offset >= confirm_offset and not self._queues.touched
+        return self.dispatched_offset >= confirm_offset and not self._queues.has_pending
 
     def dispatch(self, requests: Iterable[DispatchRequest]) -> bool:
         """Dispatch records just appended; false if they have to wait for :meth:`run`."""
@@ -99,21 +94,18 @@ class Dispatcher:
         return True
 
     def run(self, confirm_offset: int) -> None:
-        """Dispatch everything up to a confirmed offset, reading it from the log, then finish."""
+        """Dispatch everything up to a confirmed offset from the log, then finish."""
         while self.dispatched_offset < confirm_offset:
-            if not (self._run_lane(confirm_offset) or self._run_one(confirm_offset)):
+            if not (self._run_plain(confirm_offset) or self._run_one(confirm_offset)):
                 break
         self.finish()
 
     def finish(self) -> None:
-        """End of a burst: write index and queue entries, then tell those who wait for them."""
-        if self._index is not None:
-            self._index.write_pending()
+        """End a burst: write queue entries, then notify the listeners."""
         try:
             grown = self._queues.write_pending()
-        except OSError:
-            log.exception("writing consume queues failed; writes are refused until it succeeds")
-            self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
+        except OSError as error:
+            self._refuse_writes(RunningFlag.LOGICS_QUEUE_ERROR, "writing consume queues", error)
             return
         self._flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
         self.written_timestamp_ms = self.store_timestamp_ms
@@ -122,8 +114,15 @@ class Dispatcher:
             for listener in self.arriving:
                 listener(queue)
 
+    def go_back_to(self, physical_offset: int, store_timestamp_ms: int) -> None:
+        """Go back to the end of a truncated log, and the time of its last record."""
+        self.dispatched_offset = min(self.dispatched_offset, physical_offset)
+        self.written_offset = min(self.written_offset, physical_offset)
+        self.store_timestamp_ms = min(self.store_timestamp_ms, store_timestamp_ms)
+        self.written_timestamp_ms = min(self.written_timestamp_ms, store_timestamp_ms)
+
     def put_derived(self, request: DispatchRequest) -> None:
-        """Give one record to queue and index; raises ``OSError``."""
+        """Add one record to queue and index; raises ``OSError``."""
         bitmap = self.bitmap(request) if self.bitmap is not None else None
         self._queues.put(request, bitmap)
         if self._index is not None:
@@ -132,9 +131,8 @@ class Dispatcher:
     def _guarded(self, request: DispatchRequest) -> bool:
         try:
             self.put_derived(request)
-        except OSError:
-            log.exception("indexing failed; writes are refused until it succeeds")
-            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+        except OSError as error:
+            self._refuse_writes(RunningFlag.INDEX_FILE_ERROR, "indexing", error)
             return False
         self._flags.clear(RunningFlag.INDEX_FILE_ERROR)
         for dispatcher in self.dispatchers:
@@ -143,8 +141,17 @@ class Dispatcher:
         self.store_timestamp_ms = request.store_timestamp_ms
         return True
 
+    def _refuse_writes(self, flag: RunningFlag, what: str, error: OSError) -> None:
+        """Refuse appends until a later run succeeds."""
+        self.shortage = error if is_exhausted(error) else None
+        if self.shortage is not None:
+            log.warning("%s has to wait; writes are refused meanwhile: %s", what, error)
+        else:
+            log.error("%s failed; writes are refused until it succeeds", what, exc_info=error)
+        self._flags.set(flag)
+
     def _follows(self, request: DispatchRequest) -> bool:
-        """Whether nothing but the end of a segment lies between the mark and a record."""
+        """Whether there is at most the end of a segment between the mark and a record."""
         if request.physical_offset == self.dispatched_offset:
             return True
         segment = self._log.queue.find(request.physical_offset)
@@ -161,33 +168,32 @@ class Dispatcher:
         found = check_record(view, 0, len(view), physical_offset=physical_offset, rules=self._rules)
         return isinstance(found, Blank)
 
-    def _run_lane(self, confirm_offset: int) -> bool:
-        """Let the compiled lane dispatch what it can; whether it moved on."""
+    def _run_plain(self, confirm_offset: int) -> bool:
+        """Let compiled code dispatch the plain records that follow; whether it made progress."""
         segment = self._log.queue.find(self.dispatched_offset)
-        if self.lane is None or not self.is_plain or segment is None:
+        if self.redispatch is None or not self.is_plain or segment is None:
             return False
         began = self.dispatched_offset
         position = began - segment.start_offset
         limit = min(
             segment.read_limit,
             confirm_offset - segment.start_offset,
-            position + _LANE_STEP_BYTES,
+            position + _STEP_BYTES,
         )
         try:
-            self.lane.redispatch(segment.view, position, limit, segment.start_offset)
-        except OSError:
-            log.exception("indexing failed; writes are refused until it succeeds")
-            self._flags.set(RunningFlag.INDEX_FILE_ERROR)
+            self.redispatch(segment.view, position, limit, segment.start_offset)
+        except OSError as error:
+            self._refuse_writes(RunningFlag.INDEX_FILE_ERROR, "indexing", error)
             return False
         if self.dispatched_offset == began:
             return False
         self._flags.clear(RunningFlag.INDEX_FILE_ERROR)
-        if self.dispatched_offset - began >= _LANE_STEP_BYTES // 2:
+        if self.dispatched_offset - began >= _STEP_BYTES // 2:
             self.finish()
         return True
 
     def _run_one(self, confirm_offset: int) -> bool:
-        """Dispatch the next record, or pass over the end of a segment; whether it moved on."""
+        """Dispatch the next record, or skip the end of a segment; whether it made progress."""
         offset = self.dispatched_offset
         segment = self._log.queue.find(offset)
         if segment is None:
@@ -212,7 +218,7 @@ class Dispatcher:
 
 
 def _is_cut_short(segment: MappedFile, position: int, fault: RecordFault) -> bool:
-    """Whether all that is wrong is that the record's rest is not there yet."""
+    """Whether the only fault is that the rest of the record has not arrived yet."""
     left = segment.read_limit - position
     size = int.from_bytes(segment.view[position : position + 4], "big", signed=True)
     return fault.field == "totalSize" and (

@@ -1,18 +1,19 @@
-"""Getting the log to disk, and answers that wait for it.
+"""Flushes the log, and releases the responses that wait for it.
 
-Owns the flush thread of the log, the commit thread of the transient pool, and the queue of
-answers. One sync releases everything appended before it began (group commit).
+Owns the flush thread of the log, the commit thread of the transient pool, and the queue of waiting
+responses. One sync releases everything appended before it started (group commit).
 
 =================== =====================================================================
 ASYNC_FLUSH         every flushIntervalCommitLog, when flushCommitLogLeastPages are dirty,
                     or flushCommitLogThoroughInterval has passed since the last sync
 ASYNC_FLUSH + pool  every commitIntervalCommitLog the buffer goes to the file, then as above
-SYNC_FLUSH          at once; the answer waits up to syncFlushTimeout
+SYNC_FLUSH          at once; the response waits up to syncFlushTimeout
 =================== =====================================================================
 
-Invariants: a failed sync is final. Linux marks the pages clean after the failure, so a second
-sync would succeed without the data: the store refuses writes from then on, waiting answers fail,
-and the owner is told so that it exits.
+Invariants: a failed sync is fatal. Linux marks the pages clean after the failure, so a second sync
+would succeed without the data: from then on the store refuses writes, waiting responses fail, and
+the owner is notified so that it exits. If a write from a transient buffer failed only for lack of
+memory, nothing is lost: the next round repeats it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from roquet.runtime.clock import Clock
+from roquet.runtime.exhaustion import is_exhausted
 from roquet.runtime.memory import PAGE_BYTES
 from roquet.runtime.worker import Worker
 from roquet.store.checkpoint import StoreCheckpoint
@@ -35,6 +37,8 @@ from roquet.store.results import PutMessageStatus
 log = logging.getLogger(__name__)
 
 _SYNC_IDLE_MS = 1000
+_SHORTAGE_PAUSES_S = (0.0, 0.01, 0.1, 1.0)
+"""How long :meth:`FlushCommitLog.flush_all` waits for memory after each attempt."""
 
 Done = Callable[[PutMessageStatus], None]
 Post = Callable[[Callable[[], None]], None]
@@ -47,10 +51,10 @@ class _Waiting(NamedTuple):
 
 
 class AckQueue:
-    """Answers in order of the offsets they wait for; used by the store's owner only."""
+    """Responses in order of the offsets they wait for; used by the store's owner only."""
 
     def __init__(self, config: MessageStoreConfig, clock: Clock) -> None:
-        """Wait for what the flush type and the role ask for."""
+        """Wait for what the flush type and the role require."""
         self._clock = clock
         self._needs_flush = config.is_sync_flush
         self._needs_replica = config.broker_role is BrokerRole.SYNC_MASTER
@@ -62,7 +66,7 @@ class AckQueue:
         self.replicated_offset = 0
 
     def __len__(self) -> int:
-        """How many answers wait."""
+        """How many responses wait."""
         return len(self._waiting)
 
     @property
@@ -71,18 +75,18 @@ class AckQueue:
         return self._needs_flush or self._needs_replica
 
     def wait(self, end_offset: int, done: Done) -> None:
-        """Call ``done`` once everything before ``end_offset`` is safe, or the time is over."""
+        """Call ``done`` once everything before ``end_offset`` is safe, or after the timeout."""
         deadline_ns = self._clock.monotonic_ns() + self._timeout_ms * 1_000_000
         self._waiting.append(_Waiting(end_offset, deadline_ns, done))
         self.release()
 
     def release(self) -> None:
-        """Answer those whose offset is reached by every mark they need."""
+        """Release the responses whose offset every required mark has reached."""
         while self._waiting and self._is_safe(self._waiting[0].end_offset):
             self._waiting.popleft().done(PutMessageStatus.PUT_OK)
 
     def expire(self) -> None:
-        """Answer those who waited too long: stored, but not known to be safe."""
+        """Release the responses that timed out: stored, but not known to be safe."""
         now_ns = self._clock.monotonic_ns()
         while self._waiting and self._waiting[0].deadline_ns <= now_ns:
             late = self._waiting.popleft()
@@ -92,7 +96,7 @@ class AckQueue:
                 late.done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
     def fail(self) -> None:
-        """Answer everybody that nothing is known."""
+        """Release all responses with an unknown outcome."""
         while self._waiting:
             self._waiting.popleft().done(PutMessageStatus.UNKNOWN_ERROR)
 
@@ -126,6 +130,7 @@ class FlushCommitLog:
         self._last_commit_ns = clock.monotonic_ns()
         self._committed_timestamp_ms = 0
         self._failed = False
+        self._pause = threading.Event()
         self._busy = threading.Lock()
         interval_ms = _SYNC_IDLE_MS if config.is_sync_flush else config.flush_commit_log_interval_ms
         self._flusher = Worker(
@@ -146,24 +151,31 @@ class FlushCommitLog:
             self._committer.start()
 
     def stop(self) -> None:
-        """Stop the threads; what they left is for :meth:`flush_all`."""
+        """Stop the threads; :meth:`flush_all` handles what is left."""
         if self._committer is not None:
             self._committer.stop()
         self._flusher.stop()
 
     def request(self) -> None:
-        """Ask for a sync now."""
+        """Request a sync now."""
         self._flusher.wake()
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Keep any sync or commit from running, so that positions may be moved back."""
+        """Block syncs and commits, so that positions may be moved back."""
         with self._busy:
             yield
 
+    def go_back_to(self, store_timestamp_ms: int) -> None:
+        """Lower the committed timestamp to this one; while :meth:`quiet` is held."""
+        self._committed_timestamp_ms = min(self._committed_timestamp_ms, store_timestamp_ms)
+
     def flush_all(self) -> None:
         """Commit and sync everything appended so far, on the caller's thread."""
-        self._commit(least_pages=0)
+        for pause_s in _SHORTAGE_PAUSES_S:
+            if self._commit(least_pages=0):
+                break
+            self._pause.wait(pause_s)
         self._flush(least_pages=0)
 
     def _flush_round(self) -> None:
@@ -178,27 +190,35 @@ class FlushCommitLog:
     def _flush(self, *, least_pages: int) -> None:
         self._do(self._sync, least_pages)
 
-    def _commit(self, *, least_pages: int) -> None:
-        self._do(self._write_out, least_pages)
+    def _commit(self, *, least_pages: int) -> bool:
+        return self._do(self._write_out, least_pages)
 
-    def _do(self, work: Callable[[int], bool], least_pages: int) -> None:
-        """Work, then tell: the callbacks may need locks whose holders wait for :meth:`quiet`."""
+    def _do(self, work: Callable[[int], bool], least_pages: int) -> bool:
+        """Work, then call back: callbacks may need locks whose holders wait for :meth:`quiet`.
+
+        Returns:
+            False if there was not enough memory, so that the work has to be repeated.
+        """
         error: OSError | None = None
-        moved = False
+        moved = is_short = False
         with self._busy:
             try:
                 moved = work(least_pages)
             except OSError as caught:
                 error = caught
-                self._failed = True
-        if error is not None:
-            log.critical("the log cannot be put on disk; writes stop for good: %s", error)
+                is_short = is_exhausted(caught)
+                self._failed = not is_short
+        if is_short:
+            log.warning("flushing the log waits for memory: %s", error)
+        elif error is not None:
+            log.critical("the log cannot be put on disk; writes are stopped for good: %s", error)
             self._on_failure(error)
         elif moved:
             self._on_progress()
+        return not is_short
 
     def _sync(self, least_pages: int) -> bool:
-        """Sync all that is readable if it is enough; whether the mark moved."""
+        """Sync everything readable if there is enough; return whether the mark moved."""
         if self._failed:
             return False
         # In this order: the offset covers the record the timestamp belongs to, and the segments
@@ -229,7 +249,7 @@ class FlushCommitLog:
         self._commit(least_pages=least_pages)
 
     def _write_out(self, least_pages: int) -> bool:
-        """Write the transient buffers to their files, oldest first; whether a mark moved."""
+        """Write the transient buffers to their files, oldest first; return whether a mark moved."""
         pool = self._log.pool
         if pool is None or self._failed:
             return False

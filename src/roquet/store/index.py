@@ -1,20 +1,19 @@
-"""Queries by key: the index files of a store, how they roll, are searched and are removed.
+"""Queries by key: creates, searches and removes the index files of a store.
 
-Upstream's IndexService. Owns the directory ``index`` of a store; one file of it is an
-:class:`~roquet.store.index_file.IndexFile`.
+Upstream's IndexService. Owns the list of index files; one of them is an
+:class:`~roquet.store.index_file.IndexFile`, and their directory is
+:mod:`roquet.store.index_directory`.
 
 Invariants:
 
-* Only the newest file is written to. Blocks are reserved before a mapping is written, so that a
-  full disk is an ``OSError`` at creation and never a signal.
-* Records of a burst may be collected in ``pending`` by whoever has asked :meth:`has_room` for
-  them. They are written before any other record, and before their burst ends.
-* The index is derived. A file that may not be whole after an unclean exit is removed, newest
-  first, and the records from the end of the last kept file on are put again.
+* Only the newest file is written to.
+* The index is derived. A file that may be incomplete after an unclean exit is removed, newest
+  first, or rewound to where :mod:`roquet.store.index_mark` vouches for it, and the records from
+  the end of the last kept file on are put again.
 
-The event loop puts and removes; any thread may query, and may see an entry that is half there,
-which is why callers look at the records. :meth:`IndexService.flush` belongs to one background
-thread. The lock guards the list of files and the descriptors that a running flush uses.
+The event loop puts and removes; any thread may query, and may see a half-written entry, so callers
+check the records. :meth:`IndexService.flush` belongs to one background thread. The lock guards the
+list of files and the descriptors that a running flush uses.
 """
 
 from __future__ import annotations
@@ -24,19 +23,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from roquet.errors import ConfigError, StoreDamaged
 from roquet.format import index_file as layout
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.derived import tag_key
-from roquet.format.index_file import IndexHeader, name_after
+from roquet.format.index_file import IndexHeader
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.java_string import index_key_hash
 from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
-from roquet.store.index_file import IndexFile, IndexRecord
+from roquet.store.index_directory import IndexDirectory
+from roquet.store.index_file import IndexFile
+from roquet.store.index_mark import IndexMark, IndexMarkFile, rewind
 
-__all__ = ["IndexFile", "IndexRecord", "IndexService", "QueryOffsetResult", "tag_key"]
+__all__ = ["IndexFile", "IndexService", "QueryOffsetResult", "tag_key"]
 
 
 class QueryOffsetResult(NamedTuple):
@@ -48,27 +48,28 @@ class QueryOffsetResult(NamedTuple):
 
 
 class IndexService:
-    """All index files of a store, oldest first, in ``root``, which the first of them makes.
+    """All index files of a store, oldest first, in ``root``, which is created with the first.
 
-    ``slots`` and ``entries`` are maxHashSlotNum and maxIndexNum; ``clock`` names new files.
+    ``slots`` and ``entries`` are maxHashSlotNum and maxIndexNum; ``clock`` names new files;
+    ``mark``, if any, keeps how far the newest file is on disk, for use after a crash.
     """
 
-    def __init__(self, files: Files, root: Path, *, slots: int, entries: int, clock: Clock) -> None:
-        if slots < 1 or entries < 2:
-            raise ConfigError(
-                f"an index file cannot have {slots} slots and {entries} entries",
-                detail="entry 0 is never used",
-                hint="set maxHashSlotNum to 1 or more, and maxIndexNum to 2 or more",
-            )
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        *,
+        slots: int,
+        entries: int,
+        clock: Clock,
+        mark: IndexMarkFile | None = None,
+    ) -> None:
         self._files = files
-        self._root = root
-        self._slots = slots
+        self._directory = IndexDirectory(files, root, slots=slots, entries=entries, clock=clock)
         self._entries = entries
-        self._file_bytes = layout.file_size(slots, entries)
-        self._clock = clock
+        self._mark = mark
+        self._rewound: tuple[IndexFile, int] | None = None
         self._index_files: list[IndexFile] = []
-        self.pending: list[IndexRecord] = []
-        self._room = 0
         self._lock = threading.Lock()
         self._syncing: list[IndexFile] = []
         self._retired: list[IndexFile] = []
@@ -86,11 +87,11 @@ class IndexService:
     @property
     def total_bytes(self) -> int:
         """Length of all files together."""
-        return self._file_bytes * len(self._index_files)
+        return self._directory.file_bytes * len(self._index_files)
 
     @property
     def durable_timestamp_ms(self) -> int:
-        """End of the newest file up to which all are full and on disk, 0 for none.
+        """End of the last of the oldest files that are full and on disk, 0 if there is none.
 
         This is checkpoint.indexMsgTimestamp. It goes back when :meth:`load` or
         :meth:`doubtful_from` removes files, and the checkpoint must follow it before records are
@@ -107,23 +108,24 @@ class IndexService:
         """Open the files, and after an unclean exit remove those in doubt.
 
         Kept are the full files up to the one whose end is the checkpoint's
-        ``index_msg_timestamp_ms``: these were synced before the mark was written. What a crash
-        left of a creation, a short file without a header, is removed in any case.
+        ``index_msg_timestamp_ms``: these were synced before the mark was written. The file after
+        them is rewound to its own mark. A short file without a header, left by an interrupted
+        creation, is removed in any case.
 
         Returns:
             ``None`` after a clean exit. Otherwise the physical offset from which records must be
-            put again, even when nothing was removed now: an earlier start may have removed files
-            and have died before it had put their records again. It is the end of the last kept
-            file, else the begin of the oldest removed one, else 0.
+            put again, even if nothing was removed now: an earlier start may have removed files
+            and died before putting their records again. It is the end of the last kept file, else
+            the start of the oldest removed one, else 0.
 
         Raises:
-            StoreDamaged: A file has a wrong name or length; nothing is changed then.
+            StoreDamaged: A file has a wrong name or length; nothing was changed.
         """
         unfinished: list[Path] = []
         try:
-            for name in self._files.list_dir(self._root):
-                path = self._files.inside(self._root, name)
-                file = self._open(path)
+            for name in self._directory.names():
+                path = self._directory.path(name)
+                file = self._directory.open(path)
                 if file is None:
                     unfinished.append(path)
                 else:
@@ -131,11 +133,12 @@ class IndexService:
             kept = len(self._index_files)
             if not last_exit_ok:
                 kept = self._count_trusted(index_msg_timestamp_ms)
+                kept += self._rewind_marked(kept)
             for file in self._index_files[:kept]:
                 file.is_durable = file.is_full
             for path in unfinished:
                 self._files.unlink(path)
-                self._files.sync_dir(self._root)
+                self._directory.sync()
             resume_offset = self._remove_from(kept)
         except BaseException:
             self._release_all()
@@ -145,24 +148,76 @@ class IndexService:
     def peek_resume_offset(self, *, index_msg_timestamp_ms: int) -> int:
         """What :meth:`load` will return after an unclean exit; nothing is opened or changed."""
         resume_offset = 0
-        for name in self._files.list_dir(self._root):
-            fd = self._files.open(self._files.inside(self._root, name))
-            try:
-                head = self._files.read_at(fd, layout.HEADER_BYTES, 0)
-            finally:
-                self._files.close(fd)
-            if len(head) < layout.HEADER_BYTES:
+        is_behind = False
+        for name in self._directory.names():
+            header = self._directory.peek_header(name)
+            if header is None:
                 break
-            header = IndexHeader.unpack(head)
-            if not self._is_trusted(header, index_msg_timestamp_ms):
+            if is_behind or not self._is_trusted(header, index_msg_timestamp_ms):
+                mark = self._mark.read() if self._mark is not None else None
+                if mark is not None and mark.fits(name, header):
+                    return mark.header.end_physical_offset
                 return resume_offset or header.begin_physical_offset
             resume_offset = header.end_physical_offset
-            if header.end_timestamp_ms == index_msg_timestamp_ms:
-                break
+            is_behind = header.end_timestamp_ms == index_msg_timestamp_ms
         return resume_offset
 
+    def _rewind_marked(self, number: int) -> int:
+        """Rewind the file with this number to its mark; return how many files are then kept."""
+        mark = self._mark.read() if self._mark is not None else None
+        if mark is None or number >= len(self._index_files):
+            return 0
+        file = self._index_files[number]
+        if not mark.fits(file.path.name, file.header):
+            return 0
+        rewind(self._files, file, mark.header)
+        # Its last record is complete, so dispatch must not put it again: see end_recovery.
+        self._rewound = (file, mark.header.end_physical_offset)
+        self._set_end(file, mark.header.end_physical_offset + 1)
+        return 1
+
+    def end_recovery(self) -> None:
+        """Let the header of a rewound file name its last record again."""
+        if self._rewound is not None:
+            file, end_offset = self._rewound
+            self._rewound = None
+            if file in self._index_files and file.header.end_physical_offset == end_offset + 1:
+                self._set_end(file, end_offset)
+
+    @staticmethod
+    def _set_end(file: IndexFile, end_offset: int) -> None:
+        header = file.header._replace(end_physical_offset=end_offset)
+        file.mapping[: layout.HEADER_BYTES] = header.pack()
+
+    def newest_header(self) -> tuple[IndexFile, IndexHeader] | None:
+        """The newest file and its header; not while a record is being put."""
+        if not self._index_files:
+            return None
+        file = self._index_files[-1]
+        return file, file.header
+
+    def keep_mark(self, file: IndexFile, header: IndexHeader) -> None:
+        """Vouch for the entries that a header counts, after its file was synced.
+
+        For the thread that calls :meth:`flush`.
+        """
+        if self._mark is not None and header.index_count > 1 and file in self.index_files:
+            self._mark.write(IndexMark(file.path.name, header))
+
+    def file_names(self) -> list[str]:
+        """Names of the files on disk, oldest first; nothing is opened."""
+        return self._directory.names()
+
+    def peek_end_offset(self) -> int:
+        """Physical offset of the newest record in the files on disk, -1 if there is none."""
+        for name in reversed(self.file_names()):
+            header = self._directory.peek_header(name)
+            if header is not None and header.index_count > 1:
+                return header.end_physical_offset
+        return -1
+
     def doubtful_from(self, log_end: int) -> int | None:
-        """Remove the files with entries at or beyond ``log_end``, where recovery cut the log.
+        """Remove the files with entries at or beyond ``log_end``, where recovery truncated the log.
 
         Returns:
             The physical offset from which records must be put again, ``None`` if nothing was
@@ -176,17 +231,14 @@ class IndexService:
     def build(self, request: DispatchRequest) -> None:
         """Put the keys of a record: the producer's id, each word of KEYS, then TAGS as a whole.
 
-        A record before the end of the newest file is in the index already. One right at that end
-        is put again, as upstream does, because its keys may have been spread over two files.
+        A record before the end of the newest file is already in the index. One right at that end
+        is put again, as upstream does, because its keys may be spread over two files.
 
         Raises:
-            OSError: A new file was needed and could not be made; nothing of it is left.
+            OSError: A new file was needed but could not be created; nothing of it remains.
         """
-        self.write_pending()
-        if self._index_files:
-            end_offset = self._index_files[-1].header.end_physical_offset
-            if request.physical_offset < end_offset:
-                return
+        if request.physical_offset < self.end_physical_offset:
+            return
         if flags.transaction_type(request.sys_flag) == flags.TRANSACTION_ROLLBACK:
             return
         if request.unique_key is not None:
@@ -197,44 +249,20 @@ class IndexService:
         if tags := request.properties.get(prop.TAGS):
             self._put(request, tag_key(tags))
 
-    def has_room(self, keys: int, physical_offset: int) -> bool:
-        """Whether a record with so many keys may be collected; if so, room is kept for them.
-
-        It may not where :meth:`build` would make a file or pass over the record.
-        """
-        room = self._room - keys
-        if room >= 0:
-            self._room = room
-            return True
-        self.write_pending()
-        if not self._index_files or not self._index_files[-1].has_blocks:
-            return False
-        file = self._index_files[-1]
-        header = file.header
-        if header.end_physical_offset > physical_offset:
-            return False
-        room = file.entries - header.index_count - keys
-        self._room = max(room, 0)
-        return room >= 0
-
-    def write_pending(self) -> None:
-        """Write the records that were collected."""
-        self._room = 0
-        if self.pending:
-            self._index_files[-1].put_records(self.pending)
-            self.pending.clear()
+    @property
+    def end_physical_offset(self) -> int:
+        """Physical offset of the newest record in the index, -1 if there is none."""
+        return self._index_files[-1].header.end_physical_offset if self._index_files else -1
 
     def last_writable(self) -> IndexFile:
-        """The file that takes the next entry; made when there is none or the newest is full."""
+        """The file for the next entry; created if there is none or the newest is full."""
         if not self._index_files or self._index_files[-1].is_full:
-            file = self._create()
+            file = self._directory.create(self._index_files[-1] if self._index_files else None)
             with self._lock:
                 self._index_files.append(file)
             return file
         file = self._index_files[-1]
-        if not file.has_blocks:
-            self._files.allocate(file.fd, self._file_bytes)
-            file.has_blocks = True
+        self._directory.reserve(file)
         return file
 
     def query(
@@ -243,7 +271,7 @@ class IndexService:
         """Offsets of the records with a key, newest file first, both ends of time included.
 
         The tags of records are found as :func:`tag_key`. Different keys may share a hash, so the
-        caller must look at the records themselves.
+        caller must check the records themselves.
         """
         offsets: list[int] = []
         index_files = self.index_files
@@ -279,11 +307,11 @@ class IndexService:
                 removed += 1
         finally:
             if removed:
-                self._files.sync_dir(self._root)
+                self._directory.sync()
         return removed
 
     def flush(self, *, thorough: bool) -> int:
-        """Sync the files that became full since the last call, if ``thorough`` the newest too.
+        """Sync the files that became full since the last call; if ``thorough``, the newest too.
 
         For one background thread at a time.
 
@@ -309,10 +337,10 @@ class IndexService:
     def sync_names(self) -> None:
         """Make the names of all files durable."""
         if self._index_files:
-            self._files.sync_dir(self._root)
+            self._directory.sync()
 
     def close(self) -> None:
-        """Sync all files and let go of them; the mappings end with their last user."""
+        """Sync all files and release them; a mapping ends with its last user."""
         try:
             self.flush(thorough=True)
         finally:
@@ -321,40 +349,6 @@ class IndexService:
     def destroy(self) -> None:
         """Remove all files."""
         self._remove_from(0)
-
-    def _open(self, path: Path) -> IndexFile | None:
-        """Map an existing file; ``None`` for one whose creation did not end."""
-        if not _is_stamp(path.name) or self._files.is_dir(path):
-            raise StoreDamaged(
-                f"{path.name} is no index file",
-                detail=f"{path}: the name of an index file is its time of creation in 17 digits",
-                hint="move it out of the directory; only index files belong there",
-            )
-        fd = self._files.open(path, write=True)
-        try:
-            if self._is_whole(fd, path):
-                mapping = self._files.map(fd, self._file_bytes, write=True)
-                return IndexFile(path, mapping, slots=self._slots, entries=self._entries, fd=fd)
-        except BaseException:
-            self._files.close(fd)
-            raise
-        self._files.close(fd)
-        return None
-
-    def _is_whole(self, fd: int, path: Path) -> bool:
-        """Whether a file has its full length; false if its creation did not end."""
-        length = self._files.length(fd)
-        if length == self._file_bytes:
-            return True
-        head = self._files.read_at(fd, layout.HEADER_BYTES, 0)
-        if length < self._file_bytes and not any(head):
-            return False
-        raise StoreDamaged(
-            "an index file has the wrong length",
-            detail=f"{path}: {length} bytes, {self._file_bytes} expected for "
-            f"{self._slots} slots and {self._entries} entries",
-            hint="set maxHashSlotNum and maxIndexNum as they were when it was written",
-        )
 
     def _count_trusted(self, index_msg_timestamp_ms: int) -> int:
         """How many files, from the oldest, were surely on disk before an unclean exit."""
@@ -381,15 +375,20 @@ class IndexService:
             resume_offset = self._index_files[kept - 1].header.end_physical_offset
         elif self._index_files:
             resume_offset = self._index_files[0].header.begin_physical_offset
+        if self._mark is not None and len(self._index_files) > kept:
+            # The next file may get the name of one that is removed now.
+            mark = self._mark.read()
+            if mark and mark.name in {file.path.name for file in self._index_files[kept:]}:
+                self._mark.remove()
         # Newest first: a crash in between leaves a shorter index, never one with a hole.
         for file in reversed(self._index_files[kept:]):
             self._files.unlink(file.path)
             self._retire(file)
-            self._files.sync_dir(self._root)
+            self._directory.sync()
         return resume_offset
 
     def _retire(self, file: IndexFile) -> None:
-        """Take a file off the list and close its descriptor, or leave that to a running flush."""
+        """Remove a file from the list and close its descriptor, unless a running flush does."""
         with self._lock:
             self._index_files.remove(file)
             if file in self._syncing:
@@ -407,60 +406,4 @@ class IndexService:
         written = self.last_writable().put_key(
             key_hash, request.physical_offset, request.store_timestamp_ms
         )
-        assert written, "a writable index file took no entry"
-
-    def _create(self) -> IndexFile:
-        """Make the next file; it starts where the newest one ends."""
-        self._files.make_dirs(self._root)
-        path = self._next_path()
-        fd = self._files.open(path, write=True, create=True)
-        try:
-            self._files.allocate(fd, self._file_bytes)
-            mapping = self._files.map(fd, self._file_bytes, write=True)
-            mapping[: layout.HEADER_BYTES] = self._seed().pack()
-            self._files.sync_dir(self._root)
-        except BaseException:
-            self._discard(fd, path)
-            raise
-        file = IndexFile(path, mapping, slots=self._slots, entries=self._entries, fd=fd)
-        file.has_blocks = True
-        return file
-
-    def _seed(self) -> IndexHeader:
-        if not self._index_files:
-            return IndexHeader()
-        previous = self._index_files[-1].header
-        return IndexHeader(
-            begin_timestamp_ms=previous.end_timestamp_ms,
-            end_timestamp_ms=previous.end_timestamp_ms,
-            begin_physical_offset=previous.end_physical_offset,
-            end_physical_offset=previous.end_physical_offset,
-        )
-
-    def _discard(self, fd: int, path: Path) -> None:
-        """Undo a creation; the error that led here is the one to report."""
-        with suppress(OSError):
-            self._files.close(fd)
-        with suppress(OSError):
-            self._files.unlink(path)
-            self._files.sync_dir(self._root)
-
-    def _next_path(self) -> Path:
-        """A name after all others, although clocks repeat and summer time ends."""
-        stamp = self._clock.local_stamp()
-        if self._index_files:
-            stamp = max(stamp, name_after(self._index_files[-1].path.name))
-        path = self._files.inside(self._root, stamp)
-        while self._files.exists(path):
-            path = self._files.inside(self._root, name_after(path.name))
-        return path
-
-
-def _is_stamp(name: str) -> bool:
-    if len(name) != layout.FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
-        return False
-    try:
-        name_after(name)
-    except (ValueError, OverflowError):
-        return False
-    return True
+        assert written, "a writable index file did not take an entry"

@@ -1,14 +1,13 @@
 """One index file: a hash table in a mapping, whose entries are chained from new to old.
 
 Upstream's IndexFile. The bytes are those of :mod:`roquet.format.index_file`. All state lives in
-the mapping, because the compiled lane writes the same mapping. A put writes the entry, then the
-slot, then the header: a header that says "full" is true. A search may meet a slot before the header
-knows of its entry, which is there by then.
+the mapping, because compiled code writes the same mapping. A put writes the entry, then the
+slot, then the header, so a header that says "full" is right. A search may see a slot before the
+header counts its entry, which is already written by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from roquet.format import index_file as layout
@@ -16,18 +15,15 @@ from roquet.format.index_file import IndexHeader
 from roquet.runtime import memory
 from roquet.runtime.files import Mapping
 
-IndexRecord = tuple[int, int, list[int]]
-"""Physical offset, store timestamp in milliseconds, and the hashes of the keys of a record."""
-
 
 class IndexFile:
     """A mapped file.
 
     Attributes:
-        path: Where it lies.
+        path: Where it is.
         mapping: Its bytes; header, slots and entries are read and written here.
         slots: Number of hash slots.
-        entries: Number of entries it has room for; entry 0 is never used.
+        entries: How many entries fit; entry 0 is never used.
         fd: Descriptor for ``data_sync``.
         has_blocks: Whether every block is reserved, so that the mapping may be written.
         is_durable: Whether it was full when it was synced; it never changes after that.
@@ -56,7 +52,7 @@ class IndexFile:
         return bool(count >= self.entries)
 
     def put_key(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
-        """Add an entry; false when the file is full."""
+        """Add an entry; false if the file is full."""
         mapping = self.mapping
         begin_ms, _, begin_offset, _, slot_count, count = layout.HEADER.unpack_from(mapping)
         number = max(count, 1)
@@ -89,52 +85,13 @@ class IndexFile:
         )
         return True
 
-    def put_records(self, records: Sequence[IndexRecord]) -> None:
-        """Add the entries of records, for which there is room, as :meth:`put_key` would."""
-        mapping, slots = self.mapping, self.slots
-        read_slot, write_slot = layout.SLOT.unpack_from, layout.SLOT.pack_into
-        write_entry = layout.ENTRY.pack_into
-        begin_ms, end_ms, begin_offset, end_offset, slot_count, count = layout.HEADER.unpack_from(
-            mapping
-        )
-        number = max(count, 1)
-        assert number + sum([len(hashes) for _, _, hashes in records]) <= self.entries, (
-            "records run over the end of their index file"
-        )
-        entry_at = layout.entry_position(slots, number)
-        header_bytes, slot_bytes, entry_bytes = (
-            layout.HEADER_BYTES, layout.SLOT_BYTES, layout.ENTRY_BYTES,
-        )  # fmt: skip
-        seconds = layout.seconds_since(begin_ms, end_ms)
-        known_ms = end_ms
-        for end_offset, end_ms, hashes in records:
-            if end_ms != known_ms:
-                seconds = layout.seconds_since(begin_ms, end_ms)
-                known_ms = end_ms
-            for key_hash in hashes:
-                slot_at = header_bytes + key_hash % slots * slot_bytes
-                (previous,) = read_slot(mapping, slot_at)
-                if not 0 < previous <= number:
-                    previous = 0
-                    slot_count += 1
-                write_entry(mapping, entry_at, key_hash, end_offset, seconds, previous)
-                write_slot(mapping, slot_at, number)
-                if number == 1:
-                    begin_ms, begin_offset = end_ms, end_offset
-                    seconds = layout.seconds_since(begin_ms, end_ms)
-                number += 1
-                entry_at += entry_bytes
-        layout.HEADER.pack_into(
-            mapping, 0, begin_ms, end_ms, begin_offset, end_offset, slot_count, number
-        )
-
     def select(
         self, offsets: list[int], key_hash: int, max_num: int, begin_ms: int, end_ms: int
     ) -> None:
         """Append the offsets of a key in a range of time, newest first, up to ``max_num`` in all.
 
-        A chain ends at the first entry older than ``begin_ms``. It must lead to ever smaller
-        numbers; one that does not is damaged and ends there, so that no search runs for ever.
+        A chain ends at the first entry older than ``begin_ms``. Its numbers must decrease; one
+        that does not is damaged and ends there, so that no search runs forever.
         """
         mapping = self.mapping
         address = memory.address_of(mapping)
@@ -159,7 +116,7 @@ class IndexFile:
                 return
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether its range of time and the given one have a moment in common."""
+        """Whether its time range overlaps the given one."""
         first_ms, last_ms, *_ = self.header
         return (
             (begin_ms < first_ms and end_ms > last_ms)

@@ -5,7 +5,7 @@ Owns the file, its mapping and three positions, all relative to its start:
     flushed <= committed <= wrote <= size
 
 ``wrote`` is the end of what was appended, ``committed`` the end of what reached the file (the
-same, unless a transient buffer stands before it), ``flushed`` the end of what is on disk.
+same, unless there is a transient buffer), ``flushed`` the end of what is on disk.
 
 Invariants: blocks are allocated before the file is mapped, so a mapped write never hits a full
 disk. The first eight bytes of a record are written last: a process killed half-way leaves no
@@ -17,6 +17,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from roquet.errors import StoreDamaged
 from roquet.runtime import memory
 from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import Files, Mapping
@@ -70,9 +71,9 @@ class MappedFile:
 
     @classmethod
     def create(cls, files: Files, path: Path, *, start_offset: int, size_bytes: int) -> MappedFile:
-        """Make the file, allocate all its blocks, map it; on failure nothing stays behind.
+        """Create the file, allocate all its blocks, map it; on failure nothing remains.
 
-        A file of that name left by an earlier life goes first: its bytes must never be read.
+        An old file of that name is removed first: its bytes must never be read.
         """
         files.unlink(path)
         fd = files.open(path, write=True, create=True)
@@ -89,9 +90,9 @@ class MappedFile:
 
     @classmethod
     def load(cls, files: Files, path: Path, *, start_offset: int, size_bytes: int) -> MappedFile:
-        """Open a file that is there; it counts as full and flushed until recovery says more.
+        """Open an existing file; it counts as full and flushed until recovery knows more.
 
-        It may be sparse, as a Java broker makes them: :meth:`reserve` must come before a write.
+        It may be sparse, as a Java broker creates them: call :meth:`reserve` before a write.
         """
         fd = files.open(path, write=True)
         try:
@@ -107,12 +108,12 @@ class MappedFile:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset behind the segment."""
+        """Physical offset after the segment."""
         return self.start_offset + self.size_bytes
 
     @property
     def read_limit(self) -> int:
-        """Position up to which readers may look."""
+        """Position up to which readers may read."""
         return self.wrote if self.write_buffer is None else self.committed
 
     @property
@@ -121,7 +122,7 @@ class MappedFile:
         return self.wrote == self.size_bytes
 
     def reserve(self) -> None:
-        """Give every page a block on disk; raises ``OSError`` where there is no room."""
+        """Give every page a block on disk; raises ``OSError`` if there is no room."""
         if not self.has_blocks:
             self._files.allocate(self._fd, self.size_bytes)
             self.has_blocks = True
@@ -145,40 +146,49 @@ class MappedFile:
         self.moved_to(end)
 
     def moved_to(self, position: int) -> None:
-        """Take note that records up to ``position`` are in the mapping or the buffer."""
+        """Note that records up to ``position`` are in the mapping or the buffer."""
         self.wrote = position
         if self.write_buffer is None:
             self.committed = position
 
     def close_with(self, end_of_segment: bytes) -> None:
-        """Write the mark that ends the segment; the bytes behind it have no meaning."""
+        """Write the mark that ends the segment; the bytes after it have no meaning."""
         self.append(end_of_segment)
         self.data_end = self.wrote
         self.moved_to(self.size_bytes)
 
     def slice(self, position: int, size_bytes: int) -> memoryview | None:
-        """A view of readable bytes, ``None`` if they are not all there."""
+        """A view of readable bytes, ``None`` if some of them are missing."""
         if position < 0 or size_bytes <= 0 or position + size_bytes > self.read_limit:
             return None
         return self.view[position : position + size_bytes]
-
-    def read_cold(self, position: int, size_bytes: int) -> bytes | None:
-        """Readable bytes by a read call, for pages that are not in memory."""
-        if position < 0 or size_bytes <= 0 or position + size_bytes > self.read_limit:
-            return None
-        try:
-            data = self._files.read_at(self._fd, size_bytes, position)
-        except OSError as error:
-            raise store_error(f"reading {self.path}", error) from error
-        return data if len(data) == size_bytes else None
 
     def is_resident(self, position: int, size_bytes: int) -> bool:
         """Whether a range is in memory now."""
         return memory.is_resident(self.address + position, size_bytes)
 
+    def will_need(self, position: int, size_bytes: int) -> None:
+        """Start to bring a range into memory, without waiting for it."""
+        memory.will_need(self.address + position, size_bytes)
+
     def make_resident(self, position: int, size_bytes: int) -> None:
-        """Wait until a range is in memory, where the kernel can do that; other threads run on."""
-        memory.make_resident(self.address + position, size_bytes)
+        """Wait until a range is in memory, while other threads run.
+
+        Raises :class:`~roquet.errors.StoreError` if it cannot be read: touching it in the mapping
+        would end the process.
+        """
+        if memory.make_resident(self.address + position, size_bytes):
+            return
+        try:
+            data = self._files.read_at(self._fd, size_bytes, position)
+        except OSError as error:
+            raise store_error(f"reading {self.path}", error) from error
+        if len(data) < size_bytes:
+            raise StoreDamaged(
+                f"{self.path} is too short",
+                detail=f"it has {len(data)} of {size_bytes} bytes at {position}",
+                hint="restore the file from a replica or a backup",
+            )
 
     @property
     def address(self) -> int:
@@ -204,7 +214,7 @@ class MappedFile:
             self._files.write_at(self._fd, memoryview(self.write_buffer)[start:end], start)
 
     def sync(self) -> None:
-        """Put what the file holds on disk; raises ``OSError``, after which nothing is sure."""
+        """Sync the file; after an ``OSError``, nothing is known to be on disk."""
         failpoint("sync.before")
         self._files.data_sync(self._fd)
         failpoint("sync.after")
@@ -212,8 +222,8 @@ class MappedFile:
     def cut(self, position: int) -> None:
         """Erase everything from ``position`` on, on disk, before the positions move.
 
-        Old records behind the cut would be found again by the next recovery as soon as new ones
-        reach up to them, so no byte of them may stay.
+        The next recovery would find old records after the cut again as soon as new ones reach up
+        to them, so no byte of them may stay.
         """
         failpoint("truncate.before")
         self._files.zero_range(self._fd, position, self.size_bytes)
@@ -235,5 +245,5 @@ class MappedFile:
 
     def __del__(self) -> None:
         """Close what a reader may have kept open past :meth:`destroy`."""
-        with suppress(OSError):  # the kernel closes it in any case, and nobody could be told
+        with suppress(OSError):  # the kernel closes it in any case, and nobody could handle it
             self.close()

@@ -1,8 +1,8 @@
 """The segments of the CommitLog, oldest first.
 
 Owns the list of :class:`MappedFile` and the rule that segments have one size and follow each
-other without a gap. The list is replaced, never changed in place, so that a reader thread that
-took it keeps a whole one.
+other without a gap. The list is replaced, never changed in place, so that a reader thread keeps a
+consistent one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roquet.errors import StoreDamaged
-from roquet.format.file_parts import FILE_NAME_DIGITS, file_name
+from roquet.format.segment_files import FILE_NAME_DIGITS, file_name
 from roquet.runtime.files import Files
 from roquet.store.mapped_file import MappedFile
 
@@ -22,42 +22,47 @@ _LOOK_BYTES = 1 << 20
 def segment_starts(files: Files, root: Path, *, size_bytes: int) -> list[int]:
     """Start offsets of the segments in a directory; anything unexpected there is an error.
 
-    Files at the end that do not fit and hold nothing but zeros are creations that a crash cut
-    short, or segments made ahead whose predecessor was not: they do not count, and the next
-    creation of that name replaces them.
+    Files at the end that do not fit and hold only zeros were being created when a process crashed,
+    or were allocated ahead before their predecessor: they do not count, and the next creation of
+    that name replaces them.
     """
     names = files.list_dir(root)
-    for number, name in enumerate(names):
-        previous = int(names[number - 1]) if number else None
-        fault = _fault(files, root / name, previous=previous, size_bytes=size_bytes)
-        if fault is None:
-            continue
-        if all(_is_unused(files, root / other, size_bytes) for other in names[number:]):
-            return [int(kept) for kept in names[:number]]
+    good, fault = _good_files(files, root, names, size_bytes)
+    if fault is not None and not all(
+        _is_unused(files, root / other, size_bytes) for other in names[good:]
+    ):
         raise fault
-    return [int(name) for name in names]
+    return [int(name) for name in names[:good]]
 
 
 def torn_starts(files: Files, root: Path, *, size_bytes: int) -> tuple[list[int], int]:
-    """As :func:`segment_starts`, of derived files after an unclean exit.
+    """Like :func:`segment_starts`, for derived files after an unclean exit.
 
     Returns:
         All starts, and how many of them come before the first file that is too short. Its length
-        was never synced, so neither were its entries nor those behind them: all of these files
-        have to go.
+        was never synced, so neither were its entries nor those after them: all of these files
+        have to be deleted.
     """
     names = files.list_dir(root)
+    good, fault = _good_files(files, root, names, size_bytes)
+    if fault is not None and (
+        not all(_is_name(other) for other in names)
+        or files.size_bytes(root / names[good]) >= size_bytes
+    ):
+        raise fault
+    return [int(name) for name in names], good
+
+
+def _good_files(
+    files: Files, root: Path, names: list[str], size_bytes: int
+) -> tuple[int, StoreDamaged | None]:
+    """How many files come before the first that does not fit, and what is wrong with that one."""
     for number, name in enumerate(names):
         previous = int(names[number - 1]) if number else None
         fault = _fault(files, root / name, previous=previous, size_bytes=size_bytes)
-        if fault is None:
-            continue
-        if not all(_is_name(other) for other in names) or (
-            files.size_bytes(root / name) >= size_bytes
-        ):
-            raise fault
-        return [int(each) for each in names], number
-    return [int(name) for name in names], len(names)
+        if fault is not None:
+            return number, fault
+    return len(names), None
 
 
 def _is_name(name: str) -> bool:
@@ -79,19 +84,20 @@ def _fault(
         return StoreDamaged(
             f"{path} has a wrong size",
             detail=f"{length} bytes where {size_bytes} are configured",
-            hint="set the file size to what wrote the store, or restore the file",
+            hint="set the file size with which the store was written, or restore the file",
         )
     start = int(path.name)
     if previous is not None and start != previous + size_bytes:
         return StoreDamaged(
             f"segments are missing in {path.parent}",
             detail=f"{file_name(previous)} is followed by {path.name}",
-            hint=f"restore {file_name(previous + size_bytes)}, or move the older files away",
+            hint=f"restore {file_name(previous + size_bytes)}; 'roquet store rebuild' rebuilds "
+            "queues, and with --accept-loss gives up older segments that were moved elsewhere",
         )
     if start % size_bytes:
         return StoreDamaged(
             f"{path} has a wrong name",
-            detail=f"{start} is no multiple of the segment size {size_bytes}",
+            detail=f"{start} is not a multiple of the segment size {size_bytes}",
             hint="restore the file's own name",
         )
     return None
@@ -118,8 +124,8 @@ class MappedFileQueue:
     def __init__(self, files: Files, root: Path, *, size_bytes: int) -> None:
         """Keep segments of ``size_bytes`` in ``root``.
 
-        ``has_buffers`` is set where segments may stand behind transient buffers: then not only
-        the last of them may be readable in part.
+        ``has_buffers`` is set if segments may have transient buffers: then not only the last of
+        them may be partly readable.
         """
         self._files = files
         self.root = root
@@ -129,7 +135,7 @@ class MappedFileQueue:
         self._unused: list[Path] = []
 
     def load(self) -> None:
-        """Open what is there; nothing is changed on disk."""
+        """Open existing segments; nothing is changed on disk."""
         opened: list[MappedFile] = []
         starts = segment_starts(self._files, self.root, size_bytes=self.size_bytes)
         names = self._files.list_dir(self.root)[len(starts) :]
@@ -155,7 +161,7 @@ class MappedFileQueue:
 
     @property
     def last(self) -> MappedFile | None:
-        """The segment appends go to."""
+        """The segment that appends go to."""
         return self.segments[-1] if self.segments else None
 
     @property
@@ -165,7 +171,7 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset behind the last byte that is readable with all before it."""
+        """Physical offset after the last byte up to which everything is readable."""
         segments = self.segments
         if self.has_buffers:
             for segment in segments:
@@ -175,7 +181,7 @@ class MappedFileQueue:
 
     @property
     def max_wrote_offset(self) -> int:
-        """Physical offset behind the last appended byte."""
+        """Physical offset after the last appended byte."""
         if not self.segments:
             return 0
         last = self.segments[-1]
@@ -190,7 +196,7 @@ class MappedFileQueue:
         return segments[index] if index < len(segments) else None
 
     def add(self, segment: MappedFile) -> None:
-        """Append a fresh segment."""
+        """Add a new segment."""
         expected = self.segments[-1].end_offset if self.segments else segment.start_offset
         assert segment.start_offset == expected, "a segment does not follow its neighbour"
         self.segments = [*self.segments, segment]
@@ -209,7 +215,7 @@ class MappedFileQueue:
         self.segments = [segment, *self.segments]
 
     def remove_unused(self) -> None:
-        """Delete what :meth:`load` passed over, newest first, so that no gap is left to see."""
+        """Delete what :meth:`load` skipped, newest first, so that there is never a gap."""
         while self._unused:
             self._files.unlink(self._unused[-1])
             self._files.sync_dir(self.root)
@@ -219,7 +225,7 @@ class MappedFileQueue:
         """Erase everything from an offset on, on disk, newest segment first.
 
         Newest first, because a crash in between must leave a log without a gap. The oldest
-        segment stays even when it is emptied: offsets go on from there, never from 0 again.
+        segment stays even if it is emptied: offsets continue from there, never from 0 again.
         """
         while len(self.segments) > 1 and self.segments[-1].start_offset >= physical_offset:
             dropped = self.segments[-1]

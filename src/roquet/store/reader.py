@@ -1,7 +1,7 @@
 """Reading messages back: by queue, by offset, by key, by time.
 
-Owns no state. Reads by queue are those of :mod:`roquet.store.queue_reader`; what else there is to
-find a message by is here. Every record is checked before it is handed out.
+Owns no state. Reads by queue are those of :mod:`roquet.store.queue_reader`; all other lookups are
+here. Every record is checked before it is returned.
 
 Who may call: the owner for what is in memory, any thread for what is not.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from roquet.format import commit_log as fmt
 from roquet.model.message import StoredMessage
+from roquet.store.batch_consume_queue import BatchConsumeQueue
 from roquet.store.commit_log import CommitLog
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue
@@ -17,12 +18,12 @@ from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.index import IndexService
 from roquet.store.queue_reader import (
     PULL_BYTES_MAX,
-    WINDOW_BYTES,
     MessageFilter,
     QueueFilter,
     QueueReader,
     RecordFilter,
 )
+from roquet.store.read_ahead import ReadAhead
 from roquet.store.results import BoundaryType, Bytes, QueryMessageResult
 from roquet.store.stats import StoreStatsService
 
@@ -41,15 +42,17 @@ class MessageReader(QueueReader):
         index: IndexService | None,
         config: MessageStoreConfig,
         stats: StoreStatsService,
+        *,
+        read_ahead: ReadAhead,
     ) -> None:
-        """Read what these own."""
-        super().__init__(commit_log, queues, config, stats)
+        """Read from these."""
+        super().__init__(commit_log, queues, config, stats, read_ahead=read_ahead)
         self._index = index
 
     # -- by offset, by key --------------------------------------------------------------------
 
     def select_one(self, physical_offset: int, size_bytes: int | None = None) -> Bytes | None:
-        """The record at an offset of the log, ``None`` if there is no good one."""
+        """The record at an offset of the log, ``None`` if there is no valid one."""
         segment = self._log.queue.find(physical_offset)
         if segment is None:
             return None
@@ -57,7 +60,12 @@ class MessageReader(QueueReader):
         limit = segment.read_limit if size_bytes is None else position + size_bytes
         if limit > segment.read_limit:
             return None
-        segment.make_resident(position, min(WINDOW_BYTES, segment.read_limit - position))
+        readable_bytes = segment.read_limit - position
+        # Not more than the record: pages behind it may be unreadable.
+        segment.make_resident(position, min(4, readable_bytes))
+        record_bytes = int.from_bytes(segment.view[position : position + 4], "big")
+        if 4 < record_bytes <= readable_bytes:
+            segment.make_resident(position, record_bytes)
         found = fmt.check_record(
             segment.view, position, limit, physical_offset=physical_offset, rules=self._rules
         )
@@ -104,11 +112,13 @@ class MessageReader(QueueReader):
     ) -> int:
         """Offset of the first message stored at or after a time, or (upper) the last up to it.
 
-        When there is none: the next offset to come, and for the upper boundary the first one.
+        If there is none: the next offset, or the first one for the upper boundary.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
+        if isinstance(queue, BatchConsumeQueue):
+            return queue.offset_by_time(timestamp_ms, is_upper=boundary is BoundaryType.UPPER)
         low, high = queue.min_queue_offset, queue.max_queue_offset
         if boundary is BoundaryType.LOWER:
             return self._first_not_before(queue, low, high, timestamp_ms)

@@ -1,69 +1,47 @@
-"""Making a store whole again after a stop, clean or not.
+"""Recovery after a clean or unclean shutdown.
 
-Owns the decision what of the log is good and the order of repairs:
+Decides which part of the log is valid, and in what order to repair the rest:
 
-1. Look, change nothing: find where to start, walk the log to its end with every check on.
-2. Refuse when good records that were known to be on disk lie behind the first bad one: that is
-   damage, not a torn end, and cutting there would delete what was acknowledged.
-3. Erase what lies behind the end (zeros on disk before any position moves), drop queue entries
-   and index files that are in doubt, dispatch again from the starting point.
+1. Change nothing: find where to start, and walk the log to its end with every check on
+   (:mod:`roquet.store.log_walk`).
+2. Refuse, clean exit or not, a log that lacks what the rest of the store vouches for
+   (:mod:`roquet.store.evidence`).
+3. Erase everything after the end (zeros on disk before any position moves), drop queue entries
+   and index files that are in doubt, dispatch again from the starting point, or from the beginning
+   of the log if a queue or an index file is missing (:mod:`roquet.store.lost_queues`).
 4. Sync all of it, then move the checkpoint.
 
-A crash in any of these steps leaves a store on which the same steps give the same bytes.
+After a crash in any of these steps, the same steps lead to the same bytes.
 
 Where to start after an unclean exit: the newest segment whose first record was stored before the
-checkpoint's oldest mark; earlier if an index file had to go. After a clean exit: the newest
+checkpoint's oldest mark; earlier if an index file had to be removed. After a clean exit: the newest
 segment that some queue points into.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Collection
+from functools import partial
 
 from roquet.errors import StoreDamaged, StoreError
 from roquet.format import commit_log as fmt
 from roquet.format.checkpoint import Checkpoint
-from roquet.format.consume_queue import CqUnit
+from roquet.format.record_layout import END_OF_SEGMENT_BYTES
 from roquet.model import sys_flag as flags
 from roquet.runtime.clock import Clock
-from roquet.store.checkpoint import StoreCheckpoint
-from roquet.store.commit_log import CommitLog
 from roquet.store.consume_queue import ConsumeQueue
-from roquet.store.consume_queue_store import ConsumeQueueStore
-from roquet.store.dispatch import Dispatcher
-from roquet.store.index import IndexService
-from roquet.store.lane import compiled_walk
-from roquet.store.mapped_file import MappedFile
+from roquet.store.evidence import Evidence
+from roquet.store.log_walk import LogEnd, record_at, walk_log
+from roquet.store.lost_queues import LostQueues
+from roquet.store.recovery_progress import RecoveryProgress
+from roquet.store.results import RecoveryReport
+from roquet.store.store_components import StoreComponents
 
 log = logging.getLogger(__name__)
 
 CLOCK_MARGIN_MS = 60_000
-_LOOK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """What recovery found and did."""
-
-    clean_exit: bool
-    start_offset: int
-    end_offset: int
-    records: int
-    cut_reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """Result of walking the log."""
-
-    offset: int
-    records: int
-    last_record_offset: int
-    last_store_timestamp_ms: int
-    fault: fmt.RecordFault | None
+_DISPATCH_STEP_BYTES = 64 << 20
 
 
 class Recovery:
@@ -71,18 +49,31 @@ class Recovery:
 
     def __init__(
         self,
-        commit_log: CommitLog,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        dispatcher: Dispatcher,
-        checkpoint: StoreCheckpoint,
+        components: StoreComponents,
+        *,
+        known_topics: Collection[str] | None,
+        progress: RecoveryProgress,
     ) -> None:
-        """Work on a store that is loaded but not started."""
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._dispatcher = dispatcher
-        self._checkpoint = checkpoint
+        """Work on a store that is loaded but not started.
+
+        Args:
+            components: The store.
+            known_topics: The broker's topics; ``None`` if unknown.
+            progress: Logs the progress.
+        """
+        self._log = components.commit_log
+        self._queues = components.queues
+        self._index = components.index
+        self._dispatcher = components.dispatcher
+        self._checkpoint = components.checkpoint
+        self._progress = progress
+        self._evidence = Evidence(components)
+        self._lost = LostQueues(
+            components.queues,
+            components.manifest.saved,
+            is_ours=components.store_lock.was_ours,
+            known_topics=known_topics,
+        )
 
     def check_clock(self, clock: Clock) -> None:
         """Refuse a store whose records come from the future; nothing is changed."""
@@ -95,22 +86,33 @@ class Recovery:
             raise StoreDamaged(
                 "the store is newer than this machine's clock",
                 detail=f"records of {newest_ms} ms, the clock says {now_ms} ms",
-                hint="set the clock; messages stored now would seem older than those before",
+                hint="set the clock; messages stored now would seem older than existing ones",
             )
 
     def run(self, *, clean_exit: bool, before_rebuild: Callable[[], None]) -> RecoveryReport:
         """Repair the store; raises :class:`StoreDamaged` before anything is changed.
 
-        ``before_rebuild`` must mark the store as not cleanly closed: it is called when queues
-        are about to be filled after a clean exit, which the next start could not tell if this
-        one came to an end half-way.
+        ``before_rebuild`` must mark the store as not cleanly closed: it is called before queues
+        are filled after a clean exit, so that the next start notices if this one is interrupted.
         """
         queues_start = self._clean_start() if clean_exit else self._unclean_start()
         start = queues_start if clean_exit else min(queues_start, self._index_start())
-        end = walk_log(self._log, start)
-        self._refuse_damage(end, clean_exit=clean_exit)
-        if clean_exit and self._first_unqueued(self._queued_end(), end.offset) < end.offset:
-            before_rebuild()
+        lacks_index = clean_exit and self._evidence.lacks_index_files()
+        is_missing = self._lost.find_missing(self._log.min_offset, clean_exit=clean_exit)
+        is_whole = is_missing or lacks_index
+        is_resumed = not clean_exit and self._checkpoint.marks.logics_msg_timestamp_ms == 0
+        if is_whole:
+            start = self._log.min_offset
+        end = walk_log(self._log, start, self._progress)
+        read_bytes = end.offset - start
+        self._evidence.refuse_damage(end, clean_exit=clean_exit)
+        is_behind = clean_exit and (
+            self._first_unqueued(self._queued_end(), end.offset) < end.offset
+        )
+        if is_whole or is_behind:
+            self._forget_queues_mark()
+            if clean_exit:
+                before_rebuild()
         self._log.queue.remove_unused()
         if end.fault is not None and self._log.queue.segments:
             level = logging.INFO if self._is_plain_end(end.offset) else logging.WARNING
@@ -122,15 +124,23 @@ class Recovery:
         else:
             limit = min(queues_start, end.offset)
             self._queues.recover(limit, erase=True, fits=partial(self._fits, limit))
-        start = self._recover_index(start, end.offset, clean_exit=clean_exit)
-        self._dispatcher.dispatched_offset = start
-        self._dispatcher.run(end.offset)
+        start = self._recover_index(start, end.offset, clean_exit=clean_exit, is_anew=lacks_index)
+        if is_whole:
+            self._lost.drop()
+            start = self._log.min_offset
+        self._dispatch(start, end.offset)
+        read_bytes = max(read_bytes, end.offset - start)
         if not self._dispatcher.is_settled(end.offset):
+            if self._dispatcher.shortage is not None:
+                raise self._dispatcher.shortage
             raise StoreError(
                 "consume queues and index cannot be rebuilt",
                 detail=f"dispatch stopped at {self._dispatcher.dispatched_offset} of {end.offset}",
-                hint="make room on the disk; the next start tries again",
+                hint="free space on the disk; the next start retries",
             )
+        if is_whole or is_resumed:
+            self._lost.remove_deleted(self._log.min_offset, clean_exit=clean_exit)
+        self._lost.settle(clean_exit=clean_exit)
         if not clean_exit:
             self._sync_names()
         self._make_durable(start, end)
@@ -141,7 +151,27 @@ class Recovery:
             end_offset=end.offset,
             records=end.records,
             cut_reason=f"{end.fault.field}: {end.fault.detail}" if end.fault else "",
+            read_bytes=read_bytes,
         )
+
+    def _forget_queues_mark(self) -> None:
+        """Let the checkpoint vouch for no queue entry until all of them exist again.
+
+        A start after an interrupted one finds files of every queue, so none seems missing. Only
+        the mark shows that they must be filled from the beginning of the log.
+        """
+        self._checkpoint.reset(self._checkpoint.marks._replace(logics_msg_timestamp_ms=0))
+        self._checkpoint.flush()
+
+    def _dispatch(self, start: int, end: int) -> None:
+        """Fill queues and index with the records from one offset to another."""
+        self._dispatcher.dispatched_offset = start
+        if self._progress is not None:
+            self._progress.begin("filling queues and index", start, end)
+            for offset in range(start + _DISPATCH_STEP_BYTES, end, _DISPATCH_STEP_BYTES):
+                self._dispatcher.run(offset)
+                self._progress.reached(offset)
+        self._dispatcher.run(end)
 
     # -- where to start ---------------------------------------------------------------------
 
@@ -151,32 +181,27 @@ class Recovery:
 
     def _clean_start(self) -> int:
         """Newest segment that some queue points into."""
-        newest = max(self._newest_entry, 0)
+        newest = max(self._evidence.newest_entry, 0)
         segments = self._log.queue.segments
         for segment in reversed(segments):
             if segment.start_offset <= newest:
                 return segment.start_offset
         return self._log.min_offset
 
-    @cached_property
-    def _newest_entry(self) -> int:
-        """Start of the newest record that has a queue entry, before recovery; -1 without any."""
-        return max((queue.peek_max_physical_offset() for queue in self._queues), default=-1)
-
     def _queued_end(self) -> int:
-        """End of the newest record that has a queue entry, before recovery; -1 without any."""
-        found = self._record_at(self._newest_entry)
+        """End of the newest record that has a queue entry, before recovery; -1 if none has."""
+        found = record_at(self._log, self._evidence.newest_entry)
         return found.end_offset if isinstance(found, fmt.DispatchRequest) else -1
 
     def _first_unqueued(self, start: int, end: int) -> int:
-        """The first record from ``start`` on that ought to have a queue entry.
+        """The first record from ``start`` on that should have a queue entry.
 
-        Records without a place in a queue, such as prepared transactions, are passed over: after
-        a clean exit the index has them, and to put the last of them again would change it.
+        Records without a queue offset, such as prepared transactions, are skipped: after a clean
+        exit the index has them, and putting the last of them again would change it.
         """
         offset = max(start, self._log.min_offset)
         while offset < end:
-            found = self._record_at(offset)
+            found = record_at(self._log, offset)
             if isinstance(found, fmt.Blank):
                 offset = self._log.next_segment_offset(offset)
             elif isinstance(found, fmt.DispatchRequest) and not flags.takes_queue_offset(
@@ -187,40 +212,26 @@ class Recovery:
                 break
         return offset
 
-    def _fits(self, limit: int, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def _fits(self, limit: int, queue: ConsumeQueue, place: int) -> bool:
         """Whether an entry was written whole and its record ends before ``limit``.
 
-        Where the log no longer holds the record, the entry before it must tell: one that lost
-        the upper half of its offset lies before that one's record.
+        If the log no longer holds the record, it is compared with the entry before it: an entry
+        that lost the upper half of its offset points before that one's record.
         """
-        unit = queue.peek_unit(queue_offset)
+        unit = queue.entries.peek(place)
         if unit is None or unit.is_filler:
             return unit is not None
         if unit.end_offset > limit:
             return False
         if unit.physical_offset < self._log.min_offset:
-            before = queue.peek_unit(queue_offset - 1)
+            before = queue.entries.peek(place - 1)
             return before is None or (
                 before.is_written and before.end_offset <= unit.physical_offset
             )
-        found = self._record_at(unit.physical_offset)
+        found = record_at(self._log, unit.physical_offset)
         return isinstance(found, fmt.DispatchRequest) and (
             (found.topic, found.queue_id, found.queue_offset, found.size_bytes)
-            == (queue.topic, queue.queue_id, queue_offset, unit.size_bytes)
-        )
-
-    def _record_at(
-        self, physical_offset: int
-    ) -> fmt.DispatchRequest | fmt.Blank | fmt.RecordFault | None:
-        segment = self._log.queue.find(physical_offset)
-        if segment is None:
-            return None
-        return fmt.check_record(
-            segment.view,
-            physical_offset - segment.start_offset,
-            segment.size_bytes,
-            physical_offset=physical_offset,
-            rules=self._log.rules,
+            == (queue.topic, queue.queue_id, queue.peek_queue_offset(place), unit.size_bytes)
         )
 
     def _unclean_start(self) -> int:
@@ -233,78 +244,24 @@ class Recovery:
         return self._log.min_offset
 
     def _index_start(self) -> int:
-        """Segment from which index files in doubt have to be filled again."""
+        """Segment from which index files in doubt have to be rebuilt."""
         if self._index is None:
             return self._log.wrote_offset
         mark_ms = self._checkpoint.marks.index_msg_timestamp_ms
         return self._segment_start(self._index.peek_resume_offset(index_msg_timestamp_ms=mark_ms))
 
-    # -- what to refuse ---------------------------------------------------------------------
-
-    def _refuse_damage(self, end: LogEnd, *, clean_exit: bool) -> None:
-        """Raise if records that were surely on disk are lost or lie behind the end.
-
-        The checkpoint tells by its time, a queue by an entry of a good record. When only zeros
-        follow nothing is there to be saved, and refusing would help nobody.
-        """
-        if end.fault is None:
-            return
-        flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
-        # Without a single record, those that the mark speaks of may have expired since.
-        may_tell = end.records > 0 or self._log.min_offset == 0
-        if may_tell and end.last_store_timestamp_ms < flushed_ms:
-            if not self._is_zero_from(end.offset):
-                raise _damaged(end, f"records up to {flushed_ms} ms were on disk")
-            log.error(
-                "the disk lost what it had confirmed: records end at %d ms, were synced to %d ms",
-                end.last_store_timestamp_ms,
-                flushed_ms,
-            )
-        if clean_exit and self._newest_entry < end.offset:
-            return  # nothing to be found, and no entry is torn that could hide others
-        for queue in self._queues:
-            for unit in queue.sample_units_from(end.offset):
-                if self._is_surely_flushed(unit, clean_exit=clean_exit):
-                    place = f"{queue.topic}-{queue.queue_id} at {unit.physical_offset}"
-                    raise _damaged(end, f"good records follow, such as {place}")
-
-    def _is_surely_flushed(self, unit: CqUnit, *, clean_exit: bool) -> bool:
-        """Whether an entry's record is good and was on disk before the store stopped."""
-        view = self._log.slice(unit.physical_offset, unit.size_bytes)
-        if view is None:
-            return False
-        found = fmt.check_record(
-            view, 0, len(view), physical_offset=unit.physical_offset, rules=self._log.rules
-        )
-        if not isinstance(found, fmt.DispatchRequest):
-            return False
-        flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
-        return clean_exit or found.store_timestamp_ms < flushed_ms
-
-    def _is_zero_from(self, offset: int) -> bool:
-        """Whether the log holds nothing but zeros from an offset on."""
-        zeros = bytes(_LOOK_BYTES)
-        for segment in self._log.queue.segments:
-            for position in range(
-                max(offset - segment.start_offset, 0), segment.size_bytes, _LOOK_BYTES
-            ):
-                piece = segment.view[position : position + _LOOK_BYTES]
-                if piece != zeros[: len(piece)]:
-                    return False
-        return True
-
     def _is_plain_end(self, offset: int) -> bool:
-        """Whether nothing was ever written behind the end."""
-        view = self._log.slice(offset, fmt.END_OF_SEGMENT_BYTES)
+        """Whether nothing was ever written after the end."""
+        view = self._log.slice(offset, END_OF_SEGMENT_BYTES)
         return view is None or not any(view)
 
     # -- repairs ----------------------------------------------------------------------------
 
-    def _recover_index(self, start: int, end: int, *, clean_exit: bool) -> int:
-        """Open the index without what is in doubt; where dispatch must begin then.
+    def _recover_index(self, start: int, end: int, *, clean_exit: bool, is_anew: bool) -> int:
+        """Open the index without what is in doubt, or empty; return where dispatch must begin.
 
-        The checkpoint follows the index back before anything is put again: a mark beyond the kept
-        files would vouch for their unsynced successors after a second crash.
+        The checkpoint is lowered with the index before anything is put again: a mark beyond the
+        kept files would vouch for their unsynced successors after a second crash.
         """
         if self._index is None:
             return start
@@ -312,6 +269,9 @@ class Recovery:
         self._index.load(
             last_exit_ok=clean_exit, index_msg_timestamp_ms=marks.index_msg_timestamp_ms
         )
+        if is_anew:
+            log.error("files of the index are gone; it is built again from the log")
+            self._index.destroy()
         doubtful = self._index.doubtful_from(end)
         if doubtful is not None:
             start = min(start, self._segment_start(doubtful))
@@ -322,14 +282,14 @@ class Recovery:
         return start
 
     def _sync_names(self) -> None:
-        """Sync the names of files that a killed process may have made and never synced."""
+        """Sync the names of files that a killed process may have created but never synced."""
         self._log.queue.sync_names()
         self._queues.sync_names()
         if self._index is not None:
             self._index.sync_names()
 
     def _make_durable(self, start: int, end: LogEnd) -> None:
-        """Sync what was walked and rebuilt, then say so in the checkpoint."""
+        """Sync what was walked and rebuilt, then move the checkpoint."""
         for segment in self._log.queue.segments:
             if segment.end_offset > start:
                 segment.sync()
@@ -339,7 +299,13 @@ class Recovery:
         )
         self._queues.sync(least_pages=0)
         self._queues.synced_offset = end.offset
-        index_ms = self._index.flush(thorough=True) if self._index is not None else 0
+        index_ms = 0
+        if self._index is not None:
+            self._index.end_recovery()
+            newest = self._index.newest_header()
+            index_ms = self._index.flush(thorough=True)
+            if newest is not None:
+                self._index.keep_mark(*newest)
         marks = self._checkpoint.marks
         newest_ms = end.last_store_timestamp_ms or marks.physic_msg_timestamp_ms
         self._checkpoint.reset(
@@ -352,90 +318,3 @@ class Recovery:
             )
         )
         self._checkpoint.flush()
-
-
-def _damaged(end: LogEnd, why: str) -> StoreDamaged:
-    assert end.fault is not None, "a log that ends well is not damaged"
-    return StoreDamaged(
-        f"the log is damaged at {end.offset}",
-        detail=f"{end.fault.field}: {end.fault.detail}; {why}",
-        hint=(
-            "nothing was changed; run 'roquet store verify' for the whole list and restore the "
-            "segment from a replica or a backup"
-        ),
-    )
-
-
-def walk_log(commit_log: CommitLog, start: int) -> LogEnd:
-    """Walk from the segment start ``start`` to the first bytes that are no good record."""
-    walker = _Walker(replace(commit_log.rules, check_torn=True))
-    for segment in commit_log.queue.segments:
-        if segment.start_offset >= start and not walker.pass_segment(segment):
-            break
-    return LogEnd(
-        max(walker.end_offset, start),
-        walker.records,
-        walker.last_record_offset,
-        walker.last_store_timestamp_ms,
-        walker.fault,
-    )
-
-
-class _Walker:
-    """State of a walk; the compiled lane passes over plain records, the rest is judged here."""
-
-    def __init__(self, rules: fmt.RecordRules) -> None:
-        self._rules = rules
-        self._fast = compiled_walk()
-        self.end_offset = 0
-        self.records = 0
-        self.last_record_offset = -1
-        self.last_store_timestamp_ms = 0
-        self.fault: fmt.RecordFault | None = None
-
-    def pass_segment(self, segment: MappedFile) -> bool:
-        """Walk one segment; whether it ended properly, so that the next one follows."""
-        position = 0
-        self.end_offset = segment.start_offset
-        while position < segment.size_bytes:
-            if self._fast is not None and not self._rules.force_property_crc:
-                position = self._pass_plain(segment, position)
-            offset = segment.start_offset + position
-            found = fmt.check_record(
-                segment.view,
-                position,
-                segment.size_bytes,
-                physical_offset=offset,
-                rules=self._rules,
-            )
-            if isinstance(found, fmt.Blank):
-                if found.size_bytes == segment.size_bytes - position:
-                    break
-                found = fmt.RecordFault(offset, "totalSize", f"end of segment says {found}")
-            if isinstance(found, fmt.RecordFault):
-                self.fault = found
-                return False
-            self._note(found.physical_offset, found.store_timestamp_ms, found.end_offset)
-            position += found.size_bytes
-        self.end_offset = segment.end_offset
-        return True
-
-    def _pass_plain(self, segment: MappedFile, position: int) -> int:
-        assert self._fast is not None, "no compiled walk"
-        position, count, last, last_ms = self._fast(
-            segment.view,
-            position,
-            segment.size_bytes,
-            segment.start_offset,
-            self._rules.check_crc,
-        )
-        if count:
-            self.records += count - 1
-            self._note(segment.start_offset + last, last_ms, segment.start_offset + position)
-        return position
-
-    def _note(self, offset: int, store_timestamp_ms: int, end_offset: int) -> None:
-        self.records += 1
-        self.last_record_offset = offset
-        self.last_store_timestamp_ms = store_timestamp_ms
-        self.end_offset = end_offset

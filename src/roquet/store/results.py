@@ -1,13 +1,15 @@
-"""Answers of the store: values, not exceptions, on the way of a message.
+"""Results of the store: values, not exceptions, on the message path.
 
-Owns the statuses and result shapes of put, get and query. Upstream's names are kept because the
-broker turns them into response codes and remarks.
+Owns the statuses and results of put, get and query, and the report of recovery. Upstream's names
+are kept because the broker turns them into response codes and remarks.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Self
 
 from msgspec import Struct
 
@@ -16,7 +18,7 @@ from roquet.model.message_id import offset_message_id
 
 
 class PutMessageStatus(Enum):
-    """What became of a put."""
+    """The outcome of a put."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -39,26 +41,36 @@ _STORED = {
 
 
 class AppendResult(Struct, frozen=True, gc=False):
-    """Where an append put its records."""
+    """Where an append put its records.
+
+    Attributes:
+        inner_messages: How many messages its one record holds, if that is an inner batch.
+    """
 
     wrote_offset: int
     wrote_bytes: int
     store_timestamp_ms: int
     queue_offset: int
     physical_offsets: tuple[int, ...]
+    inner_messages: int = 0
+
+    @property
+    def message_count(self) -> int:
+        """How many messages were appended."""
+        return self.inner_messages or len(self.physical_offsets)
 
     @property
     def end_offset(self) -> int:
-        """The byte behind the last record."""
+        """The offset after the last record."""
         return self.wrote_offset + self.wrote_bytes
 
     def message_id(self, store_host: Host) -> str:
-        """Offset message ids of the records, joined by commas as a batch answer has them."""
+        """Offset message ids of the records, joined by commas as in the response to a batch."""
         return ",".join(offset_message_id(store_host, offset) for offset in self.physical_offsets)
 
 
 class PutMessageResult(Struct, frozen=True, gc=False):
-    """Answer to a put; ``detail`` says why it was refused."""
+    """The result of a put; ``detail`` says why it was refused."""
 
     status: PutMessageStatus
     append: AppendResult | None = None
@@ -66,7 +78,7 @@ class PutMessageResult(Struct, frozen=True, gc=False):
 
     @property
     def is_ok(self) -> bool:
-        """Whether the message is in the log and was acknowledged without reserve."""
+        """Whether the message is in the log and as safe as required."""
         return self.status is PutMessageStatus.PUT_OK
 
     @property
@@ -75,8 +87,52 @@ class PutMessageResult(Struct, frozen=True, gc=False):
         return self.status in _STORED
 
 
+@dataclass(slots=True)
+class BurstResult:
+    """The result of a burst: offsets by message, -1 for one that was refused."""
+
+    queue_offsets: array[int]
+    physical_offsets: array[int]
+    end_offset: int = 0
+    refused: dict[int, PutMessageResult] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, count: int) -> Self:
+        """The result of ``count`` messages, none of which is appended yet."""
+        return cls(array("q", [-1]) * count, array("q", [-1]) * count)
+
+    def note(self, number: int, result: PutMessageResult) -> None:
+        """Record the outcome of one message."""
+        if result.append is None:
+            self.refused[number] = result
+        else:
+            self.queue_offsets[number] = result.append.queue_offset
+            self.physical_offsets[number] = result.append.wrote_offset
+
+
+class PlainPuts(Struct, frozen=True, gc=False):
+    """What the hot path may append in one burst, and under which conditions.
+
+    Attributes:
+        is_allowed: Whether anything may be appended.
+        now_ms: The store timestamp of what is appended; -1 if nothing may be appended.
+        dispatch: Whether queues and index are fed at once.
+        began_ns: When the burst began, by the monotonic clock.
+        began_offset: Where the log ended then.
+    """
+
+    is_allowed: bool
+    now_ms: int
+    dispatch: bool
+    began_ns: int
+    began_offset: int
+
+
+NO_PLAIN_PUTS = PlainPuts(is_allowed=False, now_ms=-1, dispatch=False, began_ns=0, began_offset=0)
+
+
 class GetMessageStatus(Enum):
-    """What became of a get."""
+    """The outcome of a get."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -95,12 +151,13 @@ Bytes = memoryview | bytes
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """Answer to a get: records in as few slices of the log as possible.
+    """The result of a get: records in as few slices of the log as possible.
 
     Attributes:
-        behind_bytes: How far the last entry that was looked at is behind the end of the log.
+        behind_bytes: How far the last entry that was read is behind the end of the log.
         last_store_timestamp_ms: When the last of the records was stored; 0 if there is none.
-        filtered_count: How many records were read and left out by a filter.
+        filtered_count: How many records were read and dropped by a filter.
+        inner_messages: How many messages the records hold; with batches, more than records.
     """
 
     status: GetMessageStatus
@@ -114,20 +171,21 @@ class GetMessageResult:
     behind_bytes: int = 0
     last_store_timestamp_ms: int = 0
     filtered_count: int = 0
+    inner_messages: int = 0
 
     @property
     def message_count(self) -> int:
-        """How many records the slices hold."""
-        return len(self.queue_offsets)
+        """How many messages the slices hold."""
+        return self.inner_messages or len(self.queue_offsets)
 
     def body(self) -> bytes:
-        """The records back to back, as a pull answer carries them."""
+        """The concatenated records, as in a pull response."""
         return b"".join(self.slices)
 
 
 @dataclass(slots=True)
 class QueryMessageResult:
-    """Answer to a query by key."""
+    """The result of a query by key."""
 
     index_last_update_timestamp_ms: int = 0
     index_last_update_physical_offset: int = 0
@@ -136,7 +194,28 @@ class QueryMessageResult:
 
 
 class BoundaryType(Enum):
-    """Which of several messages with one store time an offset by time means."""
+    """Which message a lookup by time returns if several have the same store time."""
 
     LOWER = "lower"
     UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery found and did.
+
+    Attributes:
+        clean_exit: Whether the last process closed the store.
+        start_offset: From where queues and index were filled.
+        end_offset: Where the log ends.
+        records: Records that were checked.
+        cut_reason: Why the log ends there, if bytes after it were erased.
+        read_bytes: How much of the log was read.
+    """
+
+    clean_exit: bool
+    start_offset: int
+    end_offset: int
+    records: int
+    cut_reason: str
+    read_bytes: int

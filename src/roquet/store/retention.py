@@ -1,14 +1,13 @@
-"""What is deleted, and when.
+"""Decides what is deleted, and when.
 
-Owns the rules of upstream's cleaning services: segments older than ``fileReservedTime`` go at the
-hours of ``deleteWhen``, when the disk is fuller than ``diskMaxUsedSpaceRatio``, or when deletion
-was asked for by hand; above ``diskSpaceCleanForciblyRatio`` the age no longer counts, nor for what
-an archive is said to have; above
-``diskSpaceWarningLevelRatio`` writes are refused while reads go on. Queue and index files follow
-the log.
+Owns the rules of upstream's cleaning services: segments older than ``fileReservedTime`` are deleted
+at the hours of ``deleteWhen``, when the disk is fuller than ``diskMaxUsedSpaceRatio``, or on
+request; above ``diskSpaceCleanForciblyRatio`` the age no longer counts. Archived segments are
+deleted after ``archivedFileReservedTime`` at any hour. Above ``diskSpaceWarningLevelRatio`` writes
+are refused while reads continue. Queue and index files follow the log.
 
-Invariants: the newest segment is never deleted, nor one with bytes that are not flushed or whose
-queue entries are not: they alone tell where a queue goes on once its records are gone. Deletion
+Invariants: the newest segment is never deleted, nor one with unflushed bytes or unflushed queue
+entries: once the records are gone, only the entries show where a queue continues. Deletion
 goes from the oldest on without a gap. Runs on the store's housekeeping thread; the lock is held
 only while lists change, never during an unlink.
 """
@@ -50,7 +49,7 @@ class Retention:
         flags: RunningFlags,
         lock: RLock,
     ) -> None:
-        """Clean what these own below ``root``."""
+        """Clean the files of these components below ``root``."""
         self._files = files
         self._root = root
         self._config = config
@@ -66,11 +65,14 @@ class Retention:
         self._stopping = Event()
 
     def request_manual(self) -> None:
-        """Let the next rounds delete what is old enough whatever the hour."""
+        """Let the next rounds delete what is old enough, whatever the hour."""
         self._manual_rounds = _MANUAL_ROUNDS
 
     def request_archived(self, archived_offset: int) -> None:
-        """Let segments go that end at or before a physical offset, whatever their age."""
+        """Let segments that end at or before a physical offset be deleted at any hour.
+
+        Anybody may request this, so the age still counts: ``archivedFileReservedTime``.
+        """
         self._archived_offset = max(self._archived_offset, archived_offset)
 
     def stop(self) -> None:
@@ -80,18 +82,18 @@ class Retention:
     def run_once(self) -> int:
         """One round; returns how many segments were deleted.
 
-        An error of the disk ends the round; the next one goes on where this one stopped.
+        A disk error ends the round; the next one continues where this one stopped.
         """
         deleted = 0
         try:
             deleted = self._clean_commit_log()
             self._clean_derived()
         except OSError:
-            log.exception("cleaning stopped half-way, the next round goes on")
+            log.exception("cleaning was interrupted; the next round continues")
         return deleted
 
     def check_disk(self) -> float:
-        """Set or clear the disk-full flag; the used share of the disk in percent."""
+        """Set or clear the disk-full flag; return the used share of the disk in percent."""
         used_percent = self._files.disk_usage(self._root).used_ratio * 100
         if not self._has_blocks() or used_percent > self._config.disk_warning_percent:
             if not self._flags.has(RunningFlag.DISK_FULL):
@@ -103,9 +105,9 @@ class Retention:
                 )
             self._flags.set(RunningFlag.DISK_FULL)
         elif used_percent > self._config.disk_clean_forcibly_percent:
-            pass  # between the two levels it stays as it was, or it would flutter
+            pass  # unchanged between the two levels, or the flag would flap
         elif self._flags.has(RunningFlag.DISK_FULL):
-            log.warning("the disk is %.1f %% full; writes are taken again", used_percent)
+            log.warning("the disk is %.1f %% full; writes are accepted again", used_percent)
             self._flags.clear(RunningFlag.DISK_FULL)
         return used_percent
 
@@ -153,7 +155,7 @@ class Retention:
                 with self._lock:
                     self._log.queue.put_back(oldest)
                 raise
-            # One by one: a crash must not bring the older of two back without the younger.
+            # One by one: a crash must not bring back the older of two without the newer.
             self._files.sync_dir(self._log.queue.root)
             log.info("deleted %s", oldest.path.name)
             deleted += 1
@@ -166,15 +168,16 @@ class Retention:
             return False
         if segment.end_offset > min(self._log.flushed_offset, self._queues.synced_offset):
             return False
-        if forced or segment.end_offset <= self._archived_offset:
+        if forced:
             return True
-        if archived_only:
-            return False
-        age_ms = self._clock.now_ms() - self._files.modified_ms(segment.path)
-        return age_ms >= self._config.file_reserved_hours * _HOUR_MS
+        age_ms = max(self._clock.now_ms() - self._files.modified_ms(segment.path), 0)
+        is_archived = segment.end_offset <= self._archived_offset
+        if is_archived and age_ms >= self._config.archived_reserved_hours * _HOUR_MS:
+            return True
+        return not archived_only and age_ms >= self._config.file_reserved_hours * _HOUR_MS
 
     def _clean_derived(self) -> None:
-        """Let queues and index follow the log once its oldest offset has moved."""
+        """Clean queues and index after the log's oldest offset has moved."""
         min_offset = self._log.min_offset
         if min_offset <= self._cleaned_offset:
             return

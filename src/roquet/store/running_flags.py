@@ -1,4 +1,4 @@
-"""What the store may do at the moment, and why not.
+"""Whether the store may read and write at the moment, and why not.
 
 Owns the reasons for refusing writes or reads. Upstream keeps them as bits; here each reason is a
 named flag, so that a refusal can say which one it was.
@@ -37,35 +37,35 @@ _STOPS_WRITES = (
 
 
 class RunningFlags:
-    """The flags in force."""
+    """The flags that are set."""
 
     def __init__(self) -> None:
         """Start with none."""
         self._bits = 0
 
     def set(self, flag: RunningFlag) -> None:
-        """Put a reason in force."""
+        """Set a flag."""
         self._bits |= flag.value
 
     def clear(self, flag: RunningFlag) -> None:
-        """Take a reason back."""
+        """Clear a flag."""
         if self._bits:
             self._bits &= ~flag.value
 
     def has(self, flag: RunningFlag) -> bool:
-        """Whether a reason is in force."""
+        """Whether a flag is set."""
         return bool(self._bits & flag.value)
 
     @property
     def is_readable(self) -> bool:
-        """Whether reads are served; a full disk or a failed flush leaves them alive."""
+        """Whether reads are served; they are despite a full disk or a failed flush."""
         return not self._bits & _STOPS_READS
 
     @property
     def is_writeable(self) -> bool:
-        """Whether appends are taken."""
+        """Whether appends are accepted."""
         return not self._bits & _STOPS_WRITES
 
     def reasons(self) -> list[str]:
-        """Names of the flags in force."""
+        """Names of the flags that are set."""
         return [flag.name for flag in RunningFlag if flag.value & self._bits and flag.name]

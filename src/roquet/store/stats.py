@@ -1,28 +1,27 @@
 """Counters of the store: puts, gets, sizes and latencies.
 
-Upstream's StoreStatsService. Owns plain integers, moved on the owner's side; a count costs a few
-additions. Once a second :meth:`StoreStatsService.sample` takes a snapshot, from which rates over
-the last 10, 60 and 600 seconds follow, as text ``a b c``; a window that is not yet full gives an
-empty word.
+Upstream's StoreStatsService. Owns plain integers, updated on the owner's side; a count costs a few
+additions. Once a second :meth:`StoreStatsService.sample` takes a snapshot; rates over the last 10,
+60 and 600 seconds come from these, as text ``a b c``, with an empty word for a period that is not
+yet full.
 
 Latencies are counted in whole milliseconds. Upstream prints two views of them, a distribution of
-13 classes and percentiles from 76 finer ones; both are read off one histogram whose limits are
-the limits of either. The views speak of the last full minute, as upstream's do.
+13 classes and percentiles from 76 finer ones; both are derived from one histogram with the limits
+of both. The views cover the last full minute, as upstream's do.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from itertools import accumulate, chain, repeat
-from typing import NamedTuple
 
 from roquet.runtime.clock import Clock
+from roquet.runtime.ring_buffer import RingBuffer
 
 _SECOND_NS = 1_000_000_000
 _SAMPLE_NS = _SECOND_NS * 9 // 10  # a thread that wakes every second may be a little early
 _ROTATE_NS = 60 * _SECOND_NS
-_WINDOWS_SECONDS = (10, 60, 600)
+_PERIODS_SECONDS = (10, 60, 600)
 
 # Names of the classes, each with the first millisecond that no longer belongs to it.
 _CLASSES = (
@@ -49,19 +48,13 @@ _FINE_MS = tuple(
         )
     )
 )
-# First milliseconds of the histogram's classes but the first.
+# First milliseconds of the histogram's classes, except the first.
 _LIMITS_MS = sorted({limit for _, limit in _CLASSES if limit} | {last + 1 for last in _FINE_MS})
 _LIMITS_NS = [limit * 1_000_000 for limit in _LIMITS_MS]
 
 
-class _Snapshot(NamedTuple):
-    """Totals at one moment."""
-
-    at_ns: int
-    put_messages: int
-    get_found: int
-    get_missed: int
-    get_messages: int
+_COLUMNS = ("at_ns", "put_messages", "get_found", "get_missed", "get_messages")
+"""The fields of a snapshot: when it was taken, and the totals at that moment."""
 
 
 class StoreStatsService:
@@ -91,12 +84,12 @@ class StoreStatsService:
         self._latencies = [0] * (len(_LIMITS_NS) + 1)
         self._last_latencies = self._latencies[:]
         self._rotated_ns = self._boot_ns
-        self._snapshots: deque[_Snapshot] = deque(maxlen=_WINDOWS_SECONDS[-1] + 1)
+        self._snapshots = RingBuffer(_PERIODS_SECONDS[-1] + 1, len(_COLUMNS))
 
     # -- counting -----------------------------------------------------------------------------
 
     def count_put(self, *, is_ok: bool, messages: int, size_bytes: int, took_ns: int) -> None:
-        """Count one append, a batch as many messages."""
+        """Count one append; a batch counts as several messages."""
         if not is_ok:
             self.put_failed += 1
             return
@@ -114,16 +107,19 @@ class StoreStatsService:
             self.get_missed += 1
 
     def note_get_latency(self, took_ns: int) -> None:
-        """Take note of how long a get took."""
+        """Record how long a get took."""
         self.get_latency_max_ns = max(self.get_latency_max_ns, took_ns)
 
     def sample(self) -> None:
-        """Take a snapshot; to be called about once a second, more often does no harm."""
+        """Take a snapshot; call this about once a second, more often does no harm."""
         now_ns = self._clock.monotonic_ns()
-        if self._snapshots and now_ns - self._snapshots[-1].at_ns < _SAMPLE_NS:
+        if (
+            self._snapshots
+            and now_ns - self._snapshots.get(0, _COLUMNS.index("at_ns")) < _SAMPLE_NS
+        ):
             return
         self._snapshots.append(
-            _Snapshot(now_ns, self.put_messages, self.get_found, self.get_missed, self.get_messages)
+            now_ns, self.put_messages, self.get_found, self.get_missed, self.get_messages
         )
         if now_ns - self._rotated_ns >= _ROTATE_NS:
             self._rotated_ns = now_ns
@@ -133,41 +129,43 @@ class StoreStatsService:
     # -- views --------------------------------------------------------------------------------
 
     def put_tps(self) -> str:
-        """Messages put a second."""
-        return " ".join(self._rate(window, "put_messages") for window in _WINDOWS_SECONDS)
+        """Messages put per second."""
+        return " ".join(self._rate(period, "put_messages") for period in _PERIODS_SECONDS)
 
     def get_found_tps(self) -> str:
-        """Gets a second that found something."""
-        return " ".join(self._rate(window, "get_found") for window in _WINDOWS_SECONDS)
+        """Gets per second that found something."""
+        return " ".join(self._rate(period, "get_found") for period in _PERIODS_SECONDS)
 
     def get_miss_tps(self) -> str:
-        """Gets a second that found nothing."""
-        return " ".join(self._rate(window, "get_missed") for window in _WINDOWS_SECONDS)
+        """Gets per second that found nothing."""
+        return " ".join(self._rate(period, "get_missed") for period in _PERIODS_SECONDS)
 
     def get_transferred_tps(self) -> str:
-        """Messages got a second."""
-        return " ".join(self._rate(window, "get_messages") for window in _WINDOWS_SECONDS)
+        """Messages returned per second."""
+        return " ".join(self._rate(period, "get_messages") for period in _PERIODS_SECONDS)
 
     def get_total_tps(self) -> str:
-        """Gets a second; a window that is not yet full counts as 0.0 here, as upstream's does."""
+        """Gets per second; a period that is not yet full counts as 0.0 here, as in upstream."""
         return " ".join(
             repr(
-                float(self._rate(window, "get_found") or 0)
-                + float(self._rate(window, "get_missed") or 0)
+                float(self._rate(period, "get_found") or 0)
+                + float(self._rate(period, "get_missed") or 0)
             )
-            for window in _WINDOWS_SECONDS
+            for period in _PERIODS_SECONDS
         )
 
     def _rate(self, window_seconds: int, name: str) -> str:
         snapshots = self._snapshots
         if len(snapshots) <= window_seconds:
             return ""
-        last, before = snapshots[-1], snapshots[-window_seconds - 1]
-        column = _Snapshot._fields.index(name)
-        return repr((last[column] - before[column]) * _SECOND_NS / (last.at_ns - before.at_ns))
+        moved, took_ns = (
+            snapshots.get(0, column) - snapshots.get(window_seconds, column)
+            for column in (_COLUMNS.index(name), _COLUMNS.index("at_ns"))
+        )
+        return repr(moved * _SECOND_NS / took_ns)
 
     def put_latency_distribution(self) -> str:
-        """How many puts of the last full minute took how long."""
+        """Distribution of the put latencies of the last full minute."""
         words = []
         first = 0
         for name, limit in _CLASSES:
@@ -219,5 +217,5 @@ class StoreStatsService:
         }
 
     def __str__(self) -> str:
-        """The same, a name a line."""
+        """The same, one name per line."""
         return "".join(f"\t{name}: {value}\r\n" for name, value in self.runtime_info().items())

@@ -1,8 +1,8 @@
-"""Buffers that stand between appends and the file.
+"""Buffers between appends and the file.
 
 Owns ``transientStorePoolSize`` buffers of one segment each. An append goes to memory that belongs
-to no file; a commit thread writes it out. That keeps appends clear of page-cache write-back, at a
-price named in the promise table: what was not committed is lost when the process is killed.
+to no file; a commit thread writes it out. That keeps appends clear of page-cache write-back, but
+what was not committed is lost when the process is killed, as the promise table says.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from roquet.runtime.files import Files, Mapping
 
 
 class TransientStorePool:
-    """Free buffers; memory is taken only as they are written to."""
+    """Free buffers; memory is allocated only as they are written to."""
 
     def __init__(self, files: Files, *, count: int, size_bytes: int) -> None:
-        """Make ``count`` buffers of ``size_bytes``."""
+        """Create ``count`` buffers of ``size_bytes``."""
         self._free = [files.map_anonymous(size_bytes) for _ in range(count)]
         self._size_bytes = size_bytes
 
@@ -25,7 +25,7 @@ class TransientStorePool:
         return len(self._free)
 
     def borrow(self) -> Mapping | None:
-        """A buffer of zeros, ``None`` when all are in use."""
+        """A zeroed buffer, ``None`` if all are in use."""
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: Mapping) -> None:

@@ -1,12 +1,12 @@
-"""Cutting the end of a store off while it is open, as a slave must that followed another master.
+"""Truncates a store while it is open, as a slave must after following another master.
 
-Owns the order of the steps. The checkpoint goes first: from then on it vouches for nothing behind
-the cut, so that a crash in any later step leads to a recovery that looks at all of it. Then the
-log is erased, on disk, newest segment first; then queue entries and index files that speak of
-erased records go, and what they said of kept ones is put again.
+Owns the order of the steps. The checkpoint goes first: from then on it vouches for nothing after
+the cut, so that recovery after a crash in any later step checks all of it. Then the log is erased,
+on disk, newest segment first; then queue entries and index files of erased records are removed, and
+what the files held of kept records is put again.
 
-Runs under the store's lock while nothing is appended; the threads that sync log, queues and
-index are held still, because they move the marks that this takes back.
+Runs under the store's lock while nothing is appended; the threads that sync log, queues and index
+are paused, because they move the marks that this lowers.
 """
 
 from __future__ import annotations
@@ -16,31 +16,22 @@ from collections.abc import Iterator
 
 from roquet.errors import StoreError
 from roquet.format import commit_log as fmt
-from roquet.store.checkpoint import StoreCheckpoint
-from roquet.store.commit_log import CommitLog
-from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.store.flush import FlushCommitLog
-from roquet.store.index import IndexService
+from roquet.store.log_walk import walk_log
+from roquet.store.store_components import StoreComponents
 
 log = logging.getLogger(__name__)
 
 
 class Truncation:
-    """Cuts one store."""
+    """Truncates one store."""
 
-    def __init__(
-        self,
-        commit_log: CommitLog,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        checkpoint: StoreCheckpoint,
-        flusher: FlushCommitLog,
-    ) -> None:
-        """Cut what these own."""
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
+    def __init__(self, components: StoreComponents, flusher: FlushCommitLog) -> None:
+        """Truncate a store whose log ``flusher`` syncs."""
+        self._log = components.commit_log
+        self._queues = components.queues
+        self._index = components.index
+        self._checkpoint = components.checkpoint
         self._flusher = flusher
 
     def is_aligned(self, physical_offset: int) -> bool:
@@ -61,13 +52,13 @@ class Truncation:
         return position == 0 or not isinstance(found, fmt.RecordFault)
 
     def check(self, physical_offset: int) -> None:
-        """Refuse an offset that the log cannot end at."""
+        """Raise if the log cannot end at an offset."""
         first, end = self._log.min_offset, self._log.wrote_offset
         if not first <= physical_offset <= end:
             raise StoreError(
                 f"the log cannot be truncated to {physical_offset}",
                 detail=f"it reaches from {first} to {end}",
-                hint="what is gone at its head or was never there cannot be its end",
+                hint="choose an offset within the log",
             )
         if not self.is_aligned(physical_offset):
             raise StoreError(
@@ -76,25 +67,41 @@ class Truncation:
                 hint="choose the beginning of a record",
             )
 
-    def run(self, physical_offset: int) -> None:
-        """Erase everything from an offset on; raises ``OSError`` half-way."""
+    def run(self, physical_offset: int) -> int:
+        """Erase everything from an offset on; raises ``OSError`` half-way.
+
+        Returns:
+            Store time of the last remaining record, 0 if there is none. The marks must not
+            continue from a later one: records that follow from another master may be older.
+        """
         log.warning("truncating the log from %d to %d", self._log.wrote_offset, physical_offset)
         self._flusher.flush_all()
         with self._flusher.quiet():
             self._lower_marks(physical_offset)
             self._log.allocator.discard()
             self._log.truncate(physical_offset)
+            kept_ms = self._last_kept_ms(physical_offset)
+            self._log.store_timestamp_ms = kept_ms
+            self._flusher.go_back_to(kept_ms)
             self._log.reserve()
             self._queues.recover(physical_offset, erase=True)
             self._queues.correct_min_offsets(self._log.min_offset)
             self._truncate_index(physical_offset)
             self._queues.sync(least_pages=0)
             self._queues.synced_offset = min(self._queues.synced_offset, physical_offset)
+        return kept_ms
+
+    def _last_kept_ms(self, physical_offset: int) -> int:
+        """Store time of the last record of a log truncated at an offset, 0 if there is none."""
+        segment = self._log.queue.find(physical_offset - 1)
+        if segment is None:
+            return 0
+        return walk_log(self._log, segment.start_offset).last_store_timestamp_ms
 
     def _lower_marks(self, physical_offset: int) -> None:
-        """Let the checkpoint vouch for nothing behind the cut.
+        """Let the checkpoint vouch for nothing after the cut.
 
-        The last kept record is not older than the first of its segment, whose time is at hand.
+        The last kept record is not older than the first of its segment, whose time is known.
         """
         segment = self._log.queue.find(max(physical_offset - 1, self._log.min_offset))
         kept_ms = None
@@ -113,7 +120,7 @@ class Truncation:
         self._checkpoint.flush()
 
     def _truncate_index(self, physical_offset: int) -> None:
-        """Drop index files that know of erased records and put the kept records again."""
+        """Drop index files with erased records and put the kept records again."""
         if self._index is None:
             return
         doubtful = self._index.doubtful_from(physical_offset)
@@ -123,7 +130,7 @@ class Truncation:
             self._index.flush(thorough=True)
 
     def _records(self, begin: int, end: int) -> Iterator[fmt.DispatchRequest]:
-        """Good records from the segment that holds ``begin`` to ``end``."""
+        """Valid records from the segment that holds ``begin`` to ``end``."""
         for segment in self._log.queue.segments:
             if segment.end_offset <= begin or segment.start_offset >= end:
                 continue

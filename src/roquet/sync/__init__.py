@@ -1,19 +1,21 @@
-"""The client and the administration without asyncio: every call waits until it is done.
+"""The client and the admin API without asyncio: every call blocks until it is done.
 
 The classes have the names and methods of ``roquet.client`` and ``roquet.admin``; what is awaited
 there simply returns here, ``async with`` is ``with``, and ``async for`` is ``for``. Messages,
-settings and results are the same. The work is done by one event loop in a thread, which all of a
-process share; the first call starts it, and it ends with the program.
+settings and results are the same. The work runs on one event loop in a thread, shared by the whole
+process; the first call starts it, and it ends with the program.
 """
+
+from typing import TYPE_CHECKING
 
 from roquet.admin import (
     BrokerInfo,
-    Gathered,
     GroupProgress,
     MessagesFound,
     MessageTrack,
     QueueOffsets,
     QueueReset,
+    ServerResults,
     StatsName,
     TopicStats,
     TrackType,
@@ -55,6 +57,7 @@ from roquet.client import (
     select_by_sharding_key,
     split_batch,
 )
+from roquet.runtime.deprecation import deprecated_names
 from roquet.sync.admin import Admin
 from roquet.sync.admin_areas import (
     Clients,
@@ -92,7 +95,6 @@ __all__ = [
     "ConsumeResult",
     "DeadLetters",
     "Expression",
-    "Gathered",
     "GroupProgress",
     "Groups",
     "Handler",
@@ -118,6 +120,7 @@ __all__ = [
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
+    "ServerResults",
     "Settings",
     "SimplePull",
     "Sql",
@@ -136,3 +139,6 @@ __all__ = [
     "select_by_sharding_key",
     "split_batch",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__, {"Gathered": "ServerResults"})

@@ -1,4 +1,4 @@
-"""The administration without asyncio.
+"""The admin API without asyncio.
 
 Owns the blocking :class:`Admin`. Its areas are in ``admin_areas.py``.
 """
@@ -22,36 +22,36 @@ from roquet.sync.admin_areas import (
     Stats,
     Topics,
 )
-from roquet.sync.face import LifetimeFace
+from roquet.sync.blocking_proxy import LifetimeProxy
 
 __all__ = ["Admin"]
 
 
-class Admin(LifetimeFace[aio.Admin]):
+class Admin(LifetimeProxy[aio.Admin]):
     """Administers a cluster.
 
-    A call that goes to several servers asks all of them at once. One that looks gives what was
-    found beside who failed; one that changes something raises
-    :class:`~roquet.errors.BrokersFailed`, which says who did it and who did not.
+    A call to several servers asks all of them at once. A query returns the results and the
+    failures; a change that fails somewhere raises :class:`~roquet.errors.BrokersFailed`, which says
+    which servers succeeded and which failed.
 
-    Topics and groups have the names that they have on the brokers, with their namespace.
+    Topics and groups go by their names on the brokers, including the namespace.
 
     Args:
-        client: The name servers (``host:port``, several with semicolons, or a sequence), or all
-            settings of the client, such as keys, TLS and how long a server may take.
-        clock: The time.
+        client: The name servers (``host:port``, separated by semicolons, or a sequence), or all
+            settings of the client, such as keys, TLS and timeouts.
+        clock: The clock.
 
     Attributes:
         clusters: Clusters and brokers.
         topics: Topics.
         groups: Consumer groups.
-        offsets: How far groups are, and moving them.
+        offsets: The progress of groups, and resetting it.
         clients: Connected producers and consumers.
-        messages: Messages by id, key, time and place.
+        messages: Messages by id, key, time and offset.
         dead_letters: Messages that groups could not consume.
         stats: Counters of brokers.
         settings: Settings of brokers and name servers.
-        kv: Values that name servers keep.
+        kv: The key-value config of name servers.
 
     Raises:
         ConfigError: A setting cannot be used.

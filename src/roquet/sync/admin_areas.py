@@ -1,13 +1,13 @@
-"""The areas of the administration, without asyncio.
+"""The areas of the admin API, without asyncio.
 
-Owns one class for each area of :class:`roquet.sync.Admin`, with the methods of the asyncio class of
-the same name; their parameters and descriptions are its own.
+Owns one class for each area of :class:`roquet.sync.Admin`, with the methods, parameters and
+docstrings of the asyncio class of the same name.
 """
 
 from __future__ import annotations
 
 from roquet import admin as aio
-from roquet.sync.face import Face, blocking
+from roquet.sync.blocking_proxy import BlockingProxy, blocking
 
 __all__ = [
     "Clients",
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 
-class Clusters(Face[aio.Clusters]):
+class Clusters(BlockingProxy[aio.Clusters]):
     """Clusters and brokers; ``admin.clusters``.
 
-    Where ``cluster`` and ``broker`` can be given, the call goes to the masters of that cluster, or
-    to that broker (by its name, or as ``host:port``), and without both to all masters.
+    Calls with ``cluster`` or ``broker`` go to the masters of that cluster, or to that broker (by
+    its name, or as ``host:port``); without both, to all masters.
 
     Example:
         clusters = admin.clusters.names()
@@ -46,11 +46,11 @@ class Clusters(Face[aio.Clusters]):
     delete_expired_log = blocking(aio.Clusters.delete_expired_log)
 
 
-class Topics(Face[aio.Topics]):
+class Topics(BlockingProxy[aio.Topics]):
     """Topics; ``admin.topics``.
 
-    Where ``cluster`` and ``broker`` can be given, the call goes to the masters of that cluster, or
-    to that broker (by its name, or as ``host:port``), and without both to all masters.
+    Calls with ``cluster`` or ``broker`` go to the masters of that cluster, or to that broker (by
+    its name, or as ``host:port``); without both, to all masters.
 
     Example:
         names = admin.topics.names()
@@ -68,11 +68,11 @@ class Topics(Face[aio.Topics]):
     delete = blocking(aio.Topics.delete)
 
 
-class Groups(Face[aio.Groups]):
+class Groups(BlockingProxy[aio.Groups]):
     """Consumer groups; ``admin.groups``.
 
-    Where ``cluster`` and ``broker`` can be given, the call goes to the masters of that cluster, or
-    to that broker (by its name, or as ``host:port``), and without both to all masters.
+    Calls with ``cluster`` or ``broker`` go to the masters of that cluster, or to that broker (by
+    its name, or as ``host:port``); without both, to all masters.
 
     Example:
         names = admin.groups.names()
@@ -90,7 +90,7 @@ class Groups(Face[aio.Groups]):
     set_readable = blocking(aio.Groups.set_readable)
 
 
-class Offsets(Face[aio.Offsets]):
+class Offsets(BlockingProxy[aio.Offsets]):
     """Offsets of queues and groups; ``admin.offsets``.
 
     Example:
@@ -112,7 +112,7 @@ class Offsets(Face[aio.Offsets]):
     clone = blocking(aio.Offsets.clone)
 
 
-class Clients(Face[aio.Clients]):
+class Clients(BlockingProxy[aio.Clients]):
     """Connected clients; ``admin.clients``.
 
     Example:
@@ -127,7 +127,7 @@ class Clients(Face[aio.Clients]):
     consume = blocking(aio.Clients.consume)
 
 
-class Messages(Face[aio.Messages]):
+class Messages(BlockingProxy[aio.Messages]):
     """Messages; ``admin.messages``.
 
     Example:
@@ -144,7 +144,7 @@ class Messages(Face[aio.Messages]):
     resume_check = blocking(aio.Messages.resume_check)
 
 
-class DeadLetters(Face[aio.DeadLetters]):
+class DeadLetters(BlockingProxy[aio.DeadLetters]):
     """Dead letters of groups; ``admin.dead_letters``.
 
     Example:
@@ -157,10 +157,10 @@ class DeadLetters(Face[aio.DeadLetters]):
     redeliver = blocking(aio.DeadLetters.redeliver)
 
 
-class Stats(Face[aio.Stats]):
+class Stats(BlockingProxy[aio.Stats]):
     """Counters of brokers; ``admin.stats``.
 
-    A broker that has not counted anything yet under a name gives an answer without values.
+    A broker that has not counted anything under a name yet returns no values.
 
     Example:
         found = admin.stats.topic_puts("Orders")
@@ -171,7 +171,7 @@ class Stats(Face[aio.Stats]):
     group_gets = blocking(aio.Stats.group_gets)
 
 
-class Settings(Face[aio.Settings]):
+class Settings(BlockingProxy[aio.Settings]):
     """Settings of servers; ``admin.settings``.
 
     Example:
@@ -184,8 +184,8 @@ class Settings(Face[aio.Settings]):
     set_name_servers = blocking(aio.Settings.set_name_servers)
 
 
-class KvValues(Face[aio.KvValues]):
-    """Values that name servers keep; ``admin.kv``.
+class KvValues(BlockingProxy[aio.KvValues]):
+    """The key-value config of name servers; ``admin.kv``.
 
     Example:
         values = admin.kv.items("colours")

@@ -1,4 +1,4 @@
-"""The consumer that is asked for messages, without asyncio.
+"""The consumer that is polled for messages, without asyncio.
 
 Owns the blocking :class:`LitePullConsumer`. One thread at a time polls; any thread may close it,
 commit or seek.
@@ -16,25 +16,25 @@ from roquet.client.message import ReceivedMessage
 from roquet.client.options import ClientOptions
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.client import MessageModel
-from roquet.sync.face import LifetimeFace, blocking, on_loop
+from roquet.sync.blocking_proxy import LifetimeProxy, blocking, on_loop
 
 __all__ = ["LitePullConsumer"]
 
 
-class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
-    """Gives messages to whoever asks.
+class LitePullConsumer(LifetimeProxy[aio.LitePullConsumer]):
+    """Returns messages when it is polled.
 
     Either :meth:`subscribe` to topics, whose queues the clients of the group share, or
     :meth:`assign` queues; both before or after the start.
 
-    What :meth:`poll` or the iteration gave counts as consumed when the caller comes back for more,
-    commits it, or leaves the ``with`` without an error.
+    Messages from :meth:`poll` or the iteration count as consumed when the caller asks for more,
+    commits them, or leaves the ``with`` without an error.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
         group: The group.
-        hooks: What runs when a poll has messages, on the thread of the event loop.
+        hooks: Hooks that run when a poll has messages, on the thread of the event loop.
         settings: The fields of :class:`~roquet.client.LitePullOptions`.
 
     Raises:
@@ -60,7 +60,7 @@ class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
         **settings: Unpack[LitePullSettings],
     ) -> None:
         inner = aio.LitePullConsumer(client, group=group, hooks=hooks, **settings)
-        # Offsets of broadcasting are in a file, which a pool reads and writes.
+        # A broadcasting consumer keeps its offsets in a file, which a pool reads and writes.
         pooled = inner.options.message_model is MessageModel.BROADCASTING
         super().__init__(inner, pooled=pooled)
         self._unseen: list[ReceivedMessage] = []
@@ -112,14 +112,14 @@ class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
     def poll(self, timeout_ms: int = 5_000) -> list[ReceivedMessage]:
         """The next messages, all of one queue; an empty list if none come in time.
 
-        Messages that came when the thread was interrupted, as by control-C, are given by the next
-        call.
+        Messages that arrived while the thread was interrupted, for instance by Ctrl-C, are returned
+        by the next call.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.
             NoRoute: A subscribed topic has no broker.
-            BrokerRefused: A broker refuses to give messages.
-            ProtocolError: A broker gives bytes that are no messages.
+            BrokerRefused: A broker refuses the pull.
+            ProtocolError: A broker's response cannot be decoded.
 
         Example:
             for message in consumer.poll(timeout_ms=1_000):
@@ -138,7 +138,7 @@ class LitePullConsumer(LifetimeFace[aio.LitePullConsumer]):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        """The next message; the one before it counts as consumed. Ends when this is closed."""
+        """Return the next message; the one before it counts as consumed. Ends on close."""
 
         async def one() -> None:
             message = await anext(self._inner, None)

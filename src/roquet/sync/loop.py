@@ -1,16 +1,16 @@
-"""The one event loop that everything blocking of a process shares.
+"""The one event loop that all blocking clients of a process share.
 
-Owns the thread ``roquet-sync``: started by the first that needs it, ended when the program ends.
+Owns the thread ``roquet-sync``, which starts when it is first needed and ends with the program.
 
 Invariants:
 
 * One thread in a process, however many producers, consumers and admins there are.
-* A process that ends closes what is still open first, so that consumers store how far they are.
-  What works with pools of threads, as handlers do, ends with the main thread, because Python ends
-  the pools then; the rest goes on as long as other threads of the program do. For neither it
-  waits longer than :data:`EXIT_TIMEOUT_S`.
-* A forked process starts with no thread. What it makes itself works; what its parent started is
-  refused.
+* A process that ends first closes what is still open, so that consumers store their offsets.
+  Whatever uses thread pools, as handlers do, is closed when the main thread ends, because Python
+  shuts the pools down then; the rest lives as long as the program's other threads. Each of the two
+  takes at most :data:`EXIT_TIMEOUT_S`.
+* A forked process starts without the thread. Clients that it creates work; those that its parent
+  started are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Generic, ParamSpec, TypeVar
 from roquet.client.lifetime import Lifetime
 from roquet.runtime.background_loop import BackgroundLoop
 
-__all__ = ["Runner", "Turns"]
+__all__ = ["CallerThreadCalls", "Runner"]
 
 EXIT_TIMEOUT_S = 10
 
@@ -38,14 +38,14 @@ _Out = TypeVar("_Out")
 
 
 class _Process:
-    """What this process has: the loop, and what is open on it."""
+    """The state of this process: the loop, and what is open on it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: BackgroundLoop | None = None
         self._is_watched = False
         self.open: dict[Lifetime, bool] = {}
-        """What is started, and whether it works with pools of threads."""
+        """What is started, and whether it uses thread pools."""
 
     def loop(self) -> BackgroundLoop:
         with self._lock:
@@ -60,13 +60,13 @@ class _Process:
             return self._loop
 
     def end_pooled(self) -> None:
-        """Close what works with pools of threads."""
+        """Close what uses thread pools."""
         if self._loop is not None and self._loop.is_open:
             what = [each for each, pooled in list(self.open.items()) if pooled]
             self._loop.run(lambda: self._close(what))
 
     def end(self) -> None:
-        """Close what is open, and end the thread."""
+        """Close everything that is open, and end the thread."""
         if self._loop is not None and self._loop.is_open:
             self._loop.run(lambda: self._close(list(self.open)))
             self._loop.close()
@@ -79,16 +79,16 @@ class _Process:
             self.open.pop(each, None)
 
     def forget(self) -> None:
-        """Begin anew, in a forked process: the thread is the parent's, and so is the lock."""
+        """Start over in a forked process: the thread and the lock are the parent's."""
         self._lock = threading.Lock()
         self._loop = None
         self.open = {}
 
 
 def _before_pools_end(end: Callable[[], None]) -> None:
-    # Python ends the pools of threads when the main thread ends, long before it calls what is
-    # registered with atexit. A consumer that went on without them would hand its messages back as
-    # failed. There is no public way to be told in time; without it, `end` does it all.
+    # Python shuts thread pools down when the main thread ends, long before it runs atexit handlers.
+    # A consumer that went on without them would send its messages back as failed. There is no
+    # public hook at that point; without this private one, `end` closes everything.
     register: Callable[[Callable[[], None]], object] | None = getattr(
         threading, "_register_atexit", None
     )
@@ -102,7 +102,7 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 class Runner:
-    """How one object gets its work done: by the loop of the process that first ran something."""
+    """Runs the work of one object, on the loop of the process that first ran something."""
 
     def __init__(self) -> None:
         self._loop: BackgroundLoop | None = None
@@ -124,11 +124,11 @@ class Runner:
         return self._loop.run(work, meanwhile=meanwhile)
 
     def start(self, inner: Lifetime, *, pooled: bool) -> None:
-        """Start something, to be closed at the end of the program at the latest.
+        """Start an object; it is closed at the end of the program at the latest.
 
         Args:
-            inner: What to start.
-            pooled: Whether it works with pools of threads.
+            inner: The object.
+            pooled: Whether it uses thread pools.
         """
 
         async def started() -> None:
@@ -138,7 +138,7 @@ class Runner:
         self.run(started)
 
     def close(self, inner: Lifetime, close: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Close something."""
+        """Close an object."""
 
         async def closed() -> None:
             try:
@@ -149,11 +149,11 @@ class Runner:
         self.run(closed)
 
 
-class Turns(Generic[_P, _T]):
-    """Has the thread that waits for the loop call a function on the loop's behalf.
+class CallerThreadCalls(Generic[_P, _T]):
+    """Lets the loop call a function in the thread that waits for the loop.
 
-    So work of the caller's own runs in the caller's thread, with its transactions and its locals,
-    although a coroutine asks for it.
+    So the caller's own work runs in the caller's thread, with its transactions and thread locals,
+    although a coroutine calls it.
 
     Args:
         function: The function.
@@ -161,13 +161,13 @@ class Turns(Generic[_P, _T]):
 
     def __init__(self, function: Callable[_P, _T]) -> None:
         self._function = function
-        self._turns: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     async def call(self, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Have the function called; on the loop."""
+        """Have the function called, and await its result; runs on the loop."""
         answer: Future[_T] = Future()
 
-        def turn() -> None:
+        def run() -> None:
             try:
                 result = self._function(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - for the coroutine, whatever it is
@@ -176,11 +176,11 @@ class Turns(Generic[_P, _T]):
                 answer.set_result(result)
 
         answer.set_running_or_notify_cancel()
-        self._turns.put(turn)
+        self._calls.put(run)
         return await asyncio.wrap_future(answer)
 
     def serve(self, outcome: Future[_Out]) -> None:
-        """Call the function whenever it is asked for, until the future is done."""
-        outcome.add_done_callback(lambda _: self._turns.put(None))
-        while (turn := self._turns.get()) is not None:
-            turn()
+        """Call the function whenever the loop requests it, until the future is done."""
+        outcome.add_done_callback(lambda _: self._calls.put(None))
+        while (run := self._calls.get()) is not None:
+            run()

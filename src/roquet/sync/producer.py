@@ -3,7 +3,7 @@
 Owns the blocking :class:`Producer` and :class:`TransactionProducer`. Any number of threads may use
 one of them.
 
-Where functions of the caller run:
+Where the caller's functions run:
 
 ============================ =================================================================
 the work of a transaction    in the thread that sends it
@@ -31,22 +31,22 @@ from roquet.client.transaction import (
     TransactionResult,
     TransactionState,
 )
-from roquet.sync.face import LifetimeFace, blocking
-from roquet.sync.loop import Turns
+from roquet.sync.blocking_proxy import LifetimeProxy, blocking
+from roquet.sync.loop import CallerThreadCalls
 
 __all__ = ["Producer", "TransactionProducer"]
 
 
-class Producer(LifetimeFace[aio.Producer]):
-    """Sends messages, and waits for each.
+class Producer(LifetimeProxy[aio.Producer]):
+    """Sends messages, and waits until each is stored.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
-        group: The group. Brokers ask any producer of it after transactions.
-        check: Says what became of a transaction; needed to send in transactions. It runs in a
+        group: The group. Brokers check transactions with any producer of it.
+        check: Returns the state of a transaction; needed to send in transactions. It runs in a
             thread.
-        hooks: What runs around every attempt to send, on the thread of the event loop.
+        hooks: Hooks that run around every attempt to send, on the thread of the event loop.
         settings: The fields of :class:`~roquet.client.ProducerOptions`.
 
     Raises:
@@ -91,7 +91,7 @@ class Producer(LifetimeFace[aio.Producer]):
 
     @property
     def in_flight(self) -> int:
-        """How many sends of other threads are not done.
+        """The number of sends in flight, from other threads.
 
         Example:
             assert producer.in_flight == 0
@@ -109,21 +109,22 @@ class Producer(LifetimeFace[aio.Producer]):
     def send_in_transaction(
         self, message: Message, execute: ExecuteTransaction, *, timeout_ms: int | None = None
     ) -> TransactionResult:
-        """Send a message that consumers see only if some work of the caller's own succeeds.
+        """Send a message that consumers see only if the caller's local work succeeds.
 
-        The message is stored first, unseen; then ``execute`` runs, in this thread; then the broker
-        is told to show or to forget it. When that is lost, or the work raised, the broker asks
-        ``check`` later.
+        The message is first stored as a half message, which consumers do not see; then ``execute``
+        runs, in this thread; then the broker commits it or rolls it back. If that request is lost,
+        or the state is ``UNKNOWN``, the broker calls ``check`` later.
 
         Args:
             message: The message.
-            execute: Does the work: gets the message and the id of the transaction.
+            execute: Does the work, given the message and the transaction id.
             timeout_ms: How long storing may take; by default ``send_timeout_ms``.
 
         Raises:
             ConfigError: The producer has no ``check``.
-            BadMessage: The message is to be delivered later.
-            ClientError: As :meth:`send`; then the work was not begun.
+            BadMessage: The message is delayed.
+            ClientError: As :meth:`send`; the work was not started.
+            Exception: The exception of ``execute``, after the message was rolled back.
 
         Example:
             def book(message: Message, transaction_id: str) -> TransactionState:
@@ -132,7 +133,7 @@ class Producer(LifetimeFace[aio.Producer]):
             result = producer.send_in_transaction(Message("Orders", b"paid"), book)
             assert result.state is TransactionState.COMMIT
         """
-        turns = Turns(execute)
+        turns = CallerThreadCalls(execute)
 
         async def executed(message: Message, transaction_id: str) -> TransactionState:
             state = await turns.call(message, transaction_id)
@@ -150,9 +151,9 @@ class TransactionProducer(Producer):
     Args:
         client: The name servers, or all settings of the client.
         group: The group.
-        listener: Does the work, in the thread that sends, and says later what became of it, in
+        listener: Does the work, in the thread that sends, and is asked for its outcome later, in
             another thread.
-        hooks: What runs around every attempt to send, on the thread of the event loop.
+        hooks: Hooks that run around every attempt to send, on the thread of the event loop.
         settings: The fields of :class:`~roquet.client.ProducerOptions`.
 
     Raises:

@@ -1,7 +1,7 @@
 """The push consumer without asyncio.
 
 Owns the blocking :class:`PushConsumer`. Handlers that are ordinary functions run in threads, and
-may use everything of ``roquet.sync``; a handler that is a coroutine function runs on the thread of
+may use all of ``roquet.sync``; a handler that is a coroutine function runs on the thread of
 the event loop, where blocking calls are refused. Hooks run there as well.
 """
 
@@ -16,25 +16,25 @@ from roquet.client.hooks import ConsumeHook
 from roquet.client.options import ClientOptions
 from roquet.client.push_options import PushOptions, PushSettings
 from roquet.model.message_queue import MessageQueue
-from roquet.sync.face import LifetimeFace, on_loop
+from roquet.sync.blocking_proxy import LifetimeProxy, on_loop
 
 __all__ = ["PushConsumer"]
 
 
-class PushConsumer(LifetimeFace[aio.PushConsumer]):
-    """Consumes messages with a handler, while the program does something else or waits.
+class PushConsumer(LifetimeProxy[aio.PushConsumer]):
+    """Consumes messages with a handler, in the background.
 
-    A handler gets one message, a batch handler a list. When it returns nothing or
-    ``ConsumeResult.SUCCESS`` the messages are consumed; when it raises, or returns another
-    :class:`~roquet.client.ConsumeResult`, they come again.
+    A handler gets one message, a batch handler a list. If it returns nothing or
+    ``ConsumeResult.SUCCESS``, the messages are consumed; if it raises, or returns another
+    :class:`~roquet.client.ConsumeResult`, they are redelivered.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
         group: The group. Its clients share the messages, and all have the same subscriptions.
-        handler: What consumes a message; several of its calls run at once, each in a thread.
-        batch_handler: What consumes several; exactly one of both is given.
-        hooks: What runs around every call of the handler, on the thread of the event loop.
+        handler: Consumes a message; several calls run at once, each in a thread.
+        batch_handler: Consumes several messages; give exactly one of the two.
+        hooks: Hooks that run around every call of the handler, on the thread of the event loop.
         settings: The fields of :class:`~roquet.client.PushOptions`.
 
     Raises:
@@ -102,7 +102,7 @@ class PushConsumer(LifetimeFace[aio.PushConsumer]):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that the consumer has now, sorted, without those of its retries.
+        """The queues assigned to this consumer, sorted, without those of its retry topic.
 
         Raises:
             ClientClosed: The consumer is not started, or closed.

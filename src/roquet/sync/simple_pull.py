@@ -14,16 +14,16 @@ from roquet.client.options import ClientOptions
 from roquet.errors import RoquetError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL
-from roquet.sync.face import LifetimeFace, blocking
+from roquet.sync.blocking_proxy import LifetimeProxy, blocking
 
 __all__ = ["SimplePull"]
 
 
-class SimplePull(LifetimeFace[aio.SimplePull]):
+class SimplePull(LifetimeProxy[aio.SimplePull]):
     """Reads one queue.
 
     Args:
-        client: The name servers, as ``host:port``, several with semicolons or as a sequence; or
+        client: The name servers, as ``host:port``, separated by semicolons or as a sequence; or
             all settings of the client.
         queue: The queue; its topic is without the client's namespace.
         group: The group that reads; brokers check its permission and keep what it commits.
@@ -31,7 +31,7 @@ class SimplePull(LifetimeFace[aio.SimplePull]):
 
     Raises:
         BadName: The topic or group cannot have this name.
-        BadExpression: The expression cannot be read.
+        BadExpression: The expression cannot be parsed.
         ConfigError: A setting cannot be used.
 
     Example:
@@ -78,19 +78,19 @@ class SimplePull(LifetimeFace[aio.SimplePull]):
     def read(
         self, start_offset: int, end_offset: int, *, batch: int = 32, skip_lost: bool = False
     ) -> Iterator[ReceivedMessage]:
-        """All wanted messages of a part of the queue, in order; never fewer in silence.
+        """Yield all matching messages of an offset range, in order; never skips any silently.
 
         Args:
             start_offset: The first offset.
-            end_offset: The offset behind the last one.
+            end_offset: The offset after the last one.
             batch: How many messages to pull at a time.
-            skip_lost: Whether to go on behind messages that the broker has removed.
+            skip_lost: Whether to skip messages that the broker has removed.
 
         Raises:
             OffsetOutOfRange: The broker has removed some of the messages, or does not have all of
                 them yet.
-            ClientError: The broker did not answer, or refused.
-            ProtocolError: An answer cannot be read.
+            ClientError: The broker did not respond, or refused.
+            ProtocolError: A response cannot be decoded.
 
         Example:
             bodies = [message.body for message in reader.read(0, reader.max_offset())]
@@ -108,8 +108,8 @@ class SimplePull(LifetimeFace[aio.SimplePull]):
                 return found, error
             return found, None
 
-        # A visit to the loop for each batch, not for each message; what was read before an error
-        # is given before it is raised.
+        # One call into the loop per batch, not per message; messages read before an error are
+        # yielded before it is raised.
         while True:
             found, error = self._runner.run(some)
             yield from found

@@ -1,12 +1,12 @@
 """The broker of :mod:`roquet.testing.broker` for tests without an event loop.
 
-Owns :func:`background_broker`, which runs it on a loop of its own in a thread, and the blocking
-face of it, :class:`BackgroundBroker`.
+Owns :func:`background_broker`, which runs it on a loop of its own in a thread, and its blocking
+proxy, :class:`BackgroundBroker`.
 
 Invariants:
 
-* Everything of the broker is touched by its thread only; the face hands work over and waits.
-* The thread is gone when the block ends, in whatever way.
+* Only the broker's own thread touches the broker; the proxy hands work over and waits.
+* The thread ends with the block, however the block ends.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _T = TypeVar("_T")
 
 
 class BackgroundBroker:
-    """A broker that runs in a thread; made by :func:`background_broker`.
+    """A broker that runs in a thread; created by :func:`background_broker`.
 
     Attributes:
-        running: The broker as its own thread sees it; to be used by :meth:`call` and :meth:`run`.
-        namesrv: The address that clients are given.
+        running: The broker itself; use it only through :meth:`call` and :meth:`run`.
+        namesrv: The name server's address, for clients.
         address: The broker's address.
         name: The broker's name.
         cluster: The name of its cluster.
-        folder: Where the data lie.
+        folder: The data folder.
 
     Example:
         with background_broker() as background:
@@ -64,7 +64,7 @@ class BackgroundBroker:
         self.run(lambda: self.running.create_topic(name, queues))
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """All messages of a topic that are stored, consumed or not, in the order of the log.
+        """Return all stored messages of a topic, consumed or not, in log order.
 
         Example:
             assert background.messages("Orders") == []
@@ -72,7 +72,7 @@ class BackgroundBroker:
         return self.call(lambda: self.running.messages(topic))
 
     def restart(self) -> None:
-        """Stop the broker in good order and start it again at the same address.
+        """Shut the broker down cleanly and start it again at the same address.
 
         Example:
             background.restart()
@@ -80,7 +80,7 @@ class BackgroundBroker:
         self.run(self.running.restart)
 
     def start_broker(self) -> None:
-        """Start the broker; nothing if it runs.
+        """Start the broker; does nothing if it runs.
 
         Example:
             background.stop_broker()
@@ -89,7 +89,7 @@ class BackgroundBroker:
         self.run(self.running.start_broker)
 
     def stop_broker(self) -> None:
-        """Stop the broker; nothing if it does not run.
+        """Stop the broker; does nothing if it does not run.
 
         Example:
             background.stop_broker()  # what does the program say now?
@@ -98,7 +98,7 @@ class BackgroundBroker:
         self.run(self.running.stop_broker)
 
     def start_namesrv(self) -> None:
-        """Start the name server; nothing if it runs.
+        """Start the name server; does nothing if it runs.
 
         Example:
             background.stop_namesrv()
@@ -107,7 +107,7 @@ class BackgroundBroker:
         self.run(self.running.start_namesrv)
 
     def stop_namesrv(self) -> None:
-        """Stop the name server; nothing if it does not run.
+        """Stop the name server; does nothing if it does not run.
 
         Example:
             background.stop_namesrv()
@@ -116,7 +116,7 @@ class BackgroundBroker:
         self.run(self.running.stop_namesrv)
 
     def run(self, work: Callable[[], Coroutine[object, object, _T]]) -> _T:
-        """Run a coroutine function on the broker's loop, and wait for what it returns.
+        """Run a coroutine function on the broker's loop, and return its result.
 
         Raises:
             WrongThread: This is the broker's own thread.
@@ -128,7 +128,7 @@ class BackgroundBroker:
         return self._running_loop.run(work)
 
     def call(self, work: Callable[[], _T]) -> _T:
-        """Run a function on the broker's loop, and wait for what it returns.
+        """Run a function on the broker's loop, and return its result.
 
         Raises:
             WrongThread: This is the broker's own thread.
@@ -145,7 +145,7 @@ class BackgroundBroker:
     @property
     def _running_loop(self) -> BackgroundLoop:
         if not self._loop.is_open:
-            raise RoquetError("The broker is gone.", hint="Use it inside its block only.")
+            raise RoquetError("The broker has stopped.", hint="Use it only inside its with block.")
         return self._loop
 
 
@@ -161,9 +161,9 @@ def background_broker(
 
     Args:
         options: As for :func:`roquet.testing.broker.broker`, like the others.
-        namesrv: Addresses of name servers that run already.
-        folder: Where the data lie, to be kept.
-        proxied: Whether there is a proxy before the broker.
+        namesrv: Addresses of running name servers.
+        folder: The data folder, which is kept.
+        proxied: Whether clients reach the broker through a proxy.
 
     Raises:
         ConfigError: An option is unknown or its value cannot be used.

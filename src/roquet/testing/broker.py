@@ -1,6 +1,6 @@
-"""A name server and a broker inside a test, on free ports, gone without a trace afterwards.
+"""A name server and a broker inside a test, on free ports, leaving nothing behind.
 
-Owns :func:`broker` and what it gives, :class:`RunningBroker`.
+Owns :func:`broker` and :class:`RunningBroker`, which it yields.
 
 .. code-block:: text
 
@@ -11,11 +11,13 @@ Owns :func:`broker` and what it gives, :class:`RunningBroker`.
 
 Invariants:
 
-* Real sockets and real files with the settings of ``roquet dev``, except that nothing waits for
-  the disk: what a test stores outlives the broker, not a power cut.
-* The ports stay the broker's and the name server's until the end, also while these are stopped,
-  so that they come back where clients look for them.
-* All is on the loop of the caller. Any number of them may run there at once.
+* Real sockets and real files with the settings of ``roquet dev``, except that nothing is synced:
+  what a test stores survives the broker, but not a power cut. Temporary files are shorter.
+* A slow machine does not fail tests: unless the options say so, the broker never refuses a request
+  because earlier ones took long.
+* The ports stay reserved until the end, even while broker or name server are stopped, so that they
+  restart where clients expect them.
+* Everything runs on the caller's loop. Any number of brokers may run there at once.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.settings import BrokerSettings, load_broker_settings
 from roquet.client.message import ReceivedMessage
+from roquet.client.record_reader import decode_messages
 from roquet.errors import ConfigError, RoquetError
-from roquet.format.commit_log import decode_record
+from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import topic_fault
 from roquet.model.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from roquet.namesrv.config import NamesrvConfig
@@ -46,7 +49,7 @@ from roquet.remoting.server import fast_port
 from roquet.runtime.files import Files
 from roquet.runtime.network import advertised_ip, joined, reserve_port
 from roquet.runtime.settings import shown_value
-from roquet.store.config import SMALL_SEGMENTS
+from roquet.store.config import SMALL_SEGMENTS, MessageStoreConfig
 from roquet.store.message_store import MessageStore
 from roquet.testing.fault_proxy import FaultProxy
 from roquet.testing.hooked_files import QuickFiles
@@ -58,7 +61,7 @@ log = logging.getLogger(__name__)
 Options = Mapping[str, object]
 """Settings of a broker by upstream's keys, such as ``{"flushDiskType": "SYNC_FLUSH"}``.
 
-A value is text, a number, a path or a truth value.
+A value is a string, a number, a path or a boolean.
 
 Example:
     options: Options = {"flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": False}
@@ -68,6 +71,11 @@ BROKER_NAME = "dev"
 _LOOPBACK = "127.0.0.1"
 _PROXY_ADDRESS = "127.0.0.2"
 _RESERVE_ATTEMPTS = 64
+_NEVER_MS = 3_600_000
+_SHORT_FILES = MessageStoreConfig(
+    commit_log_file_bytes=8 << 20, index_slots=5_000, index_entries=20_000
+)
+"""Allocating longer files would take most of the time before the first message is stored."""
 
 
 @asynccontextmanager
@@ -82,14 +90,13 @@ async def broker(
     """Run a name server and a broker on free ports of loopback while the block runs.
 
     Args:
-        options: Settings of the broker by upstream's keys. A key that nobody knows is an error.
-        namesrv: Addresses of name servers that run already; then none is started. Brokers of one
-            cluster are made so; each gets a name of its own unless ``brokerName`` is among the
-            options.
-        folder: Where the data lie, to be kept; by default a temporary folder that is removed.
-        files: The door to the file system; by default one that does not wait for the disk.
-        proxied: Whether clients reach the broker through :attr:`RunningBroker.proxy`, which makes
-            faults of the network on demand.
+        options: Settings of the broker by upstream's keys. An unknown key is an error.
+        namesrv: Addresses of running name servers; then none is started. Use this for several
+            brokers in one cluster; each gets its own name unless the options set ``brokerName``.
+        folder: The data folder, which is kept; by default a temporary folder that is removed.
+        files: Access to the file system; by default without syncs.
+        proxied: Whether clients reach the broker through :attr:`RunningBroker.proxy`, which
+            simulates network faults on demand.
 
     Raises:
         ConfigError: An option is unknown or its value cannot be used.
@@ -104,6 +111,7 @@ async def broker(
         ['Orders']
     """
     async with AsyncExitStack() as running:
+        is_kept = folder is not None
         if folder is None:
             temporary = tempfile.TemporaryDirectory(
                 prefix="roquet-testing-", ignore_cleanup_errors=True
@@ -111,11 +119,11 @@ async def broker(
             running.push_async_callback(asyncio.to_thread, temporary.cleanup)
             folder = Path(temporary.name)
         options = options or {}
-        settings = _settings(folder, options, namesrv, proxied=proxied)
-        ports = running.enter_context(_reserved(settings.config))
+        settings = _settings(folder, options, namesrv, is_kept=is_kept, proxied=proxied)
+        ports = running.enter_context(_reserved(settings.config, proxied=proxied))
         config = replace(settings.config, listen_port=ports.main)
         if ports.namesrv is None and "brokerName" not in options:
-            # Brokers of one name would be one broker to the name server that they share.
+            # Brokers with the same name would be one broker to the name server that they share.
             config = replace(config, broker_name=f"{BROKER_NAME}-{ports.main}")
         settings = msgspec.structs.replace(settings, config=config)
         made = RunningBroker(folder, settings, ports.namesrv, files or QuickFiles())
@@ -124,18 +132,19 @@ async def broker(
         if proxied:
             host, port = split_address(made.address)
             proxy = FaultProxy(made.listens_on, host=host, port=port)
+            ports.of_proxy.close()
             made.use_proxy(await running.enter_async_context(proxy))
         yield made
 
 
 class RunningBroker:
-    """A broker for a test, with its name server; made by :func:`broker`.
+    """A broker for a test, with its name server; created by :func:`broker`.
 
     Attributes:
-        folder: Where the data lie.
-        namesrv: The address that clients are given.
-        address: The broker's address, as routes have it.
-        listens_on: Where the broker itself listens, if that is not the same.
+        folder: The data folder.
+        namesrv: The name server's address, for clients.
+        address: The broker's address, as in routes.
+        listens_on: Where the broker itself listens, if that is another address.
 
     Example:
         async with broker(proxied=True) as running:
@@ -195,9 +204,9 @@ class RunningBroker:
 
     @property
     def proxy(self) -> FaultProxy:
-        """What stands between clients and the broker, for faults of the network.
+        """The proxy between clients and the broker, for network faults.
 
-        The fast port, for clients with a VIP channel, is not reached through it.
+        The fast port, for clients with a VIP channel, is not proxied.
 
         Raises:
             RoquetError: There is none.
@@ -208,12 +217,12 @@ class RunningBroker:
         """
         if self._proxy is None:
             raise RoquetError(
-                "There is no proxy before the broker.", hint="Ask for one: broker(proxied=True)."
+                "This broker has no proxy.", hint="Start it with broker(proxied=True)."
             )
         return self._proxy
 
     def use_proxy(self, proxy: FaultProxy) -> None:
-        """Have a proxy that runs, at the address that routes lead to.
+        """Use a running proxy, which listens at the address in the routes.
 
         Example:
             async with FaultProxy(b.listens_on) as proxy:
@@ -223,7 +232,7 @@ class RunningBroker:
 
     @property
     def name(self) -> str:
-        """The broker's name, which routes and queues carry.
+        """The broker's name, as in routes and queues.
 
         Example:
             queue = MessageQueue("Orders", b.name, 0)
@@ -242,7 +251,7 @@ class RunningBroker:
     async def create_topic(
         self, name: str, queues: int = 4, *, perm: int = PERM_READ | PERM_WRITE, order: bool = False
     ) -> None:
-        """Make or alter a topic; the name server knows it when this returns.
+        """Create or update a topic; the name server knows it when this returns.
 
         Args:
             name: The topic.
@@ -261,19 +270,17 @@ class RunningBroker:
             fault = f"A topic has 1 to {QUEUES_MAX} queues, not {queues}."
         if fault is not None:
             raise ConfigError(fault, code="topic")
-        self.broker.topics.update(
-            TopicConfig(
-                topic_name=name,
-                read_queue_nums=queues,
-                write_queue_nums=queues,
-                perm=perm,
-                order=order,
-            )
+        topic = TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, order=order
         )
+        self.broker.topics.stage_all([topic])
+        await self.broker.topics.committed()
         await self.broker.wait_registered()
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """All messages of a topic that are stored, consumed or not, in the order of the log.
+        """Return all stored messages of a topic, consumed or not, in log order.
+
+        Messages of a batch that is stored as one record are returned one by one.
 
         Example:
             >>> async def example() -> list[bytes]:
@@ -284,25 +291,26 @@ class RunningBroker:
         """
         config, store = self.broker.topics.select(topic), self.store
         queues = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
-        physical_offsets = sorted(
-            store.physical_offset_in_queue(topic, queue_id, queue_offset)
+        places = {
+            store.physical_offset_in_queue(topic, queue_id, queue_offset): queue_id
             for queue_id in range(queues)
             for queue_offset in range(
                 max(store.min_offset_in_queue(topic, queue_id), 0),
                 store.max_offset_in_queue(topic, queue_id),
             )
-        )
-        records = (store.select_one(physical_offset) for physical_offset in physical_offsets)
-        return [
-            ReceivedMessage.of(decode_record(record, 0, len(record)), self.name)
-            for record in records
-            if record is not None
-        ]
+        }
+        found: list[ReceivedMessage] = []
+        for physical_offset, queue_id in sorted(places.items()):
+            record = store.select_one(physical_offset)
+            if record is not None:
+                queue = MessageQueue(topic, self.name, queue_id)
+                found += decode_messages(bytes(record), queue)[0]
+        return found
 
     async def restart(self) -> None:
-        """Stop the broker in good order and start it again, at the same address and on its data.
+        """Shut the broker down cleanly and start it again, with the same address and data.
 
-        Clients lose their connections, and find the broker again by themselves.
+        Clients lose their connections, and reconnect on their own.
 
         Example:
             address = b.address
@@ -313,7 +321,7 @@ class RunningBroker:
         await self.start_broker()
 
     async def start_broker(self) -> None:
-        """Start the broker and have it registered; nothing if it runs.
+        """Start and register the broker; does nothing if it runs.
 
         Raises:
             StoreError: The store cannot be opened.
@@ -331,7 +339,7 @@ class RunningBroker:
         await made.wait_registered()
 
     async def stop_broker(self) -> None:
-        """Stop the broker in good order; nothing if it does not run. Clients are refused.
+        """Shut the broker down cleanly; does nothing if it does not run. Clients are refused.
 
         Example:
             await b.stop_broker()  # what does the program say now?
@@ -342,7 +350,7 @@ class RunningBroker:
             await stopped.stop()
 
     async def start_namesrv(self) -> None:
-        """Start the name server; nothing if it runs or is somebody else's.
+        """Start the name server; does nothing if it runs or is an external one.
 
         It knows no routes until the broker registers again, which the broker does within seconds.
 
@@ -352,13 +360,13 @@ class RunningBroker:
         """
         if self._namesrv is not None or self._namesrv_config is None:
             return
-        tls = self._settings.tls.not_enforced()  # the broker itself comes in plain text
+        tls = self._settings.tls.not_enforced()  # the broker itself connects in plain text
         made = Namesrv(self._namesrv_config, tls=tls, files=self._files)
         _report(await made.start())
         self._namesrv = made
 
     async def stop_namesrv(self) -> None:
-        """Stop the name server; nothing if it does not run or is somebody else's.
+        """Stop the name server; does nothing if it does not run or is an external one.
 
         Example:
             await b.stop_namesrv()
@@ -369,7 +377,7 @@ class RunningBroker:
             await stopped.stop()
 
     async def start(self) -> None:
-        """Start what does not run.
+        """Start the broker and the name server, if they do not run.
 
         Example:
             await b.start()  # nothing: all of it runs
@@ -378,7 +386,7 @@ class RunningBroker:
         await self.start_broker()
 
     async def stop(self) -> None:
-        """Stop what runs.
+        """Stop the broker and the name server, if they run.
 
         Example:
             await b.stop()
@@ -394,21 +402,26 @@ class _Ports(NamedTuple):
     """The ports of a broker and its name server.
 
     Attributes:
-        main: The broker's; the fast one is two below, where clients with a VIP channel look.
-        namesrv: The name server's; ``None`` if there is none to be started.
+        main: The broker's; the fast port is two below, where clients with a VIP channel expect it.
+        namesrv: The name server's; ``None`` if none is started.
+        of_proxy: Reserves the main port at the proxy's address until the proxy starts.
     """
 
     main: int
     namesrv: int | None
+    of_proxy: ExitStack
 
 
 @contextmanager
-def _reserved(config: BrokerConfig) -> Iterator[_Ports]:
-    """Free ports, where no certain one is asked for, that nobody else gets while the block runs."""
+def _reserved(config: BrokerConfig, *, proxied: bool) -> Iterator[_Ports]:
+    """Reserve ports while the block runs; free ones, unless the options name a port."""
     host = config.bind_address
     with ExitStack() as held:
+        of_proxy = held.enter_context(ExitStack())
         try:
-            main = config.listen_port or _reserve_pair(host, held)
+            main = config.listen_port or _reserve_pair(
+                host, held, of_proxy, config.broker_ip1 if proxied else ""
+            )
             namesrv = None
             if not config.namesrv_address:
                 namesrv = held.enter_context(reserve_port(host)).getsockname()[1]
@@ -417,39 +430,47 @@ def _reserved(config: BrokerConfig) -> Iterator[_Ports]:
                 f"Cannot listen on {host}.",
                 code="listen",
                 detail=str(error),
-                hint="Leave bindAddress out, or give an address of this machine.",
+                hint="Omit bindAddress, or set an address of this machine.",
             ) from None
-        yield _Ports(main, namesrv)
+        yield _Ports(main, namesrv, of_proxy)
 
 
-def _reserve_pair(host: str, held: ExitStack) -> int:
+def _reserve_pair(host: str, held: ExitStack, of_proxy: ExitStack, proxy_host: str) -> int:
     for _ in range(_RESERVE_ATTEMPTS):
         with ExitStack() as pair:
             main: int = pair.enter_context(reserve_port(host)).getsockname()[1]
             try:
                 pair.enter_context(reserve_port(host, fast_port(main)))
+                if proxy_host:
+                    # Connections of an earlier proxy may still linger at this port.
+                    of_proxy.enter_context(reserve_port(proxy_host, main))
             except OSError:
                 continue
             held.push(pair.pop_all())
             return main
-    raise ConfigError(f"There are no two free ports on {host}.", code="listen")
+    raise ConfigError(f"No two free ports were found on {host}.", code="listen")
 
 
-def _settings(folder: Path, options: Options, namesrv: str, *, proxied: bool) -> BrokerSettings:
+def _settings(
+    folder: Path, options: Options, namesrv: str, *, is_kept: bool, proxied: bool
+) -> BrokerSettings:
     own = {
         "bindAddress": _LOOPBACK,
-        # Routes have the broker's own port, so the proxy takes the same port of another address.
+        # Routes contain the broker's own port, so the proxy uses the same port on another address.
         "brokerIP1": _PROXY_ADDRESS if proxied else "",
         "listenPort": 0,
         "storePathRootDir": folder / "store",
         "namesrvAddr": namesrv,
+        "brokerFastFailureEnable": False,
+        "osPageCacheBusyTimeOutMills": _NEVER_MS,
     }
     settings = load_broker_settings(
         None,
         {key: shown_value(value) for key, value in {**own, **options}.items()},
         origin="the options of the test",
         base=BrokerConfig(broker_name=BROKER_NAME),
-        store_base=SMALL_SEGMENTS,
+        # The folder may hold a store of ``roquet dev``.
+        store_base=SMALL_SEGMENTS if is_kept else _SHORT_FILES,
     )
     unknown = [each for each in settings.warnings if each.code == "config_unknown_key"]
     if unknown:

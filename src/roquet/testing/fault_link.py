@@ -1,6 +1,6 @@
-"""One connection through the proxy for faults, and what happens to its bytes.
+"""One connection through the fault proxy, and what happens to its bytes.
 
-Owns the faults of a :class:`Direction`, and the way of bytes from one end to the other:
+Owns the faults of a :class:`Direction`, and how bytes get from one end to the other:
 
 .. code-block:: text
 
@@ -9,9 +9,9 @@ Owns the faults of a :class:`Direction`, and the way of bytes from one end to th
 
 Invariants:
 
-* A fault reaches a connection from the moment a client has made it, also before the server is
-  connected: what was done to an end that is not there is made up for.
-* Who throws bytes away keeps reading, so that an end is orderly and nobody is stuck.
+* A fault applies from the moment a client has connected, even before the proxy has connected to the
+  server: it is applied to the missing end once that exists.
+* A pump that discards bytes keeps reading, so that closes are orderly and nobody gets stuck.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["HELD_BYTES_MAX", "Direction", "Link", "Signal"]
 _CHUNK_BYTES = 64 << 10
 _CHUNKS_MAX = 16
 HELD_BYTES_MAX = _CHUNK_BYTES * _CHUNKS_MAX
-"""What is held back of a direction of a connection, besides what the sockets themselves hold.
+"""The limit on bytes held back per connection and direction, besides the socket buffers.
 
 Example:
     assert HELD_BYTES_MAX >= 1 << 20
@@ -37,10 +37,10 @@ Example:
 
 
 class Direction:
-    """What happens to the bytes that go one way.
+    """The faults of one direction.
 
     Attributes:
-        passed_bytes: How many went through so far.
+        passed_bytes: How many bytes went through so far.
 
     Example:
         proxy.to_server.delay(20)
@@ -58,7 +58,7 @@ class Direction:
         self._changed = Signal()
 
     def delay(self, delay_ms: float) -> None:
-        """Have every byte arrive so much later; the rate stays.
+        """Delay every byte by this time; the rate stays the same.
 
         Example:
             proxy.to_server.delay(20)
@@ -70,13 +70,13 @@ class Direction:
         """Let through a few bytes at a time, with a pause after each.
 
         Raises:
-            ConfigError: That is no number of bytes.
+            ConfigError: The number of bytes is less than 1.
 
         Example:
             proxy.to_client.dribble(3, every_ms=0.5)
         """
         if size_bytes < 1:
-            raise ConfigError(f"{size_bytes} bytes at a time are none.")
+            raise ConfigError(f"size_bytes is {size_bytes}, but must be 1 or more.")
         self._dribble = _Dribble(size_bytes, every_ms)
         self._changed.tell()
 
@@ -84,14 +84,14 @@ class Direction:
         """Let nothing through until :meth:`release`; the connections stay open.
 
         Example:
-            proxy.to_client.hold()  # answers are late from now on
+            proxy.to_client.hold()  # responses are late from now on
             proxy.to_client.release()
         """
         self._is_held = True
         self._changed.tell()
 
     def release(self) -> None:
-        """Let through what :meth:`hold` held back, and all that follows.
+        """Let through what :meth:`hold` held back, and everything after it.
 
         Example:
             proxy.to_client.hold()
@@ -101,7 +101,7 @@ class Direction:
         self._changed.tell()
 
     def cut(self) -> None:
-        """Tell the receivers that nothing follows; the senders hear nothing of it.
+        """Close the connections towards the receivers; the senders do not notice.
 
         Example:
             proxy.to_client.cut()
@@ -110,9 +110,9 @@ class Direction:
             pump.cut()
 
     def reset(self) -> None:
-        """Reset the connections of the receivers; the senders hear nothing of it.
+        """Reset the connections of the receivers; the senders do not notice.
 
-        To them the connections are open, and swallow what they send.
+        For the senders the connections stay open, and swallow what they send.
 
         Example:
             proxy.to_server.reset()
@@ -121,9 +121,9 @@ class Direction:
             pump.reset()
 
     def cut_after(self, size_bytes: int) -> None:
-        """Let through so many bytes more, then end the connection that carried the last.
+        """Let through this many more bytes, then close the connection that carried the last.
 
-        With 0 the connection ends whose bytes are next. Once only.
+        With 0, closes the connection that sends next. Happens once.
 
         Example:
             proxy.to_client.cut_after(4)  # in the middle of a frame
@@ -131,7 +131,7 @@ class Direction:
         self._trap = _Trap(size_bytes, Link.cut)
 
     def reset_after(self, size_bytes: int) -> None:
-        """As :meth:`cut_after`, by a reset of both ends.
+        """As :meth:`cut_after`, but reset both ends.
 
         Example:
             proxy.to_server.reset_after(0)  # with the next bytes
@@ -139,7 +139,7 @@ class Direction:
         self._trap = _Trap(size_bytes, Link.reset)
 
     def heal(self) -> None:
-        """End all faults of this direction; what was held back comes now.
+        """End all faults of this direction, and release what was held back.
 
         Example:
             proxy.to_server.heal()
@@ -149,10 +149,10 @@ class Direction:
         self._trap = None
         self.release()
 
-    # What follows is for the pumps.
+    # The rest is for the pumps.
 
     def wake(self) -> None:
-        """Have the pumps look again at what they wait for.
+        """Have the pumps check again what they wait for.
 
         Example:
             proxy.to_client.wake()
@@ -160,7 +160,7 @@ class Direction:
         self._changed.tell()
 
     def take(self, data: memoryview) -> tuple[memoryview, Callable[[Link], None] | None]:
-        """What of some bytes goes through next, and what then happens to the connection.
+        """Return the part of the data to pass on next, and what to do to the connection after it.
 
         Example:
             data, then = proxy.to_server.take(memoryview(b"hello"))
@@ -177,7 +177,7 @@ class Direction:
         return data, None if left_bytes else trap.action
 
     async def wait_due(self, pump: _Pump, arrived_s: float) -> None:
-        """Wait until bytes that came at a time may go on, or there is nobody to get them.
+        """Wait until bytes that arrived at this time are due, or nobody is left to get them.
 
         Example:
             for pump in proxy.to_client.pumps:
@@ -194,7 +194,7 @@ class Direction:
             await self._changed.wait(left_s)
 
     async def pause(self) -> None:
-        """Wait between two pieces, if bytes are to dribble.
+        """Wait between two pieces, if bytes dribble.
 
         Example:
             await proxy.to_client.pause()
@@ -214,11 +214,11 @@ class _Trap(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """What was read.
+    """A piece of data that was read.
 
     Attributes:
         arrived_s: When, by the loop's clock.
-        data: The bytes; none at the end; ``None`` for a reset.
+        data: The bytes; empty at the end of the stream; ``None`` for a reset.
     """
 
     arrived_s: float
@@ -226,27 +226,27 @@ class _Chunk(NamedTuple):
 
 
 class Signal:
-    """Wakes all who wait."""
+    """Wakes all waiters."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def tell(self) -> None:
-        """Wake them."""
+        """Wake all waiters."""
         told, self._event = self._event, asyncio.Event()
         told.set()
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the next call of :meth:`tell`, or for a time."""
+        """Wait for the next call of :meth:`tell`, or for the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
 
 
 class _End:
-    """One end of a connection, which may still have to be made.
+    """One end of a connection, which may not be connected yet.
 
-    What is done to it before is made up for when it is there.
+    Whatever is done to it before that is applied once it is connected.
     """
 
     def __init__(self) -> None:
@@ -254,15 +254,15 @@ class _End:
         self._fate: Callable[[], None] | None = None
 
     def attach(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take the streams of the connection, which is there now."""
-        # To drain is then to wait until all is in the hands of the kernel.
+        """Set the streams of the connection, once it is open."""
+        # Then draining waits until the kernel has everything.
         writer.transport.set_write_buffer_limits(high=0)
         self._streams = reader, writer
         if self._fate is not None:
             self._fate()
 
     async def read(self) -> bytes:
-        """Some bytes; none at the end."""
+        """Read some bytes; empty at the end of the stream."""
         reader, _ = self._opened()
         return await reader.read(_CHUNK_BYTES)
 
@@ -273,7 +273,7 @@ class _End:
         await writer.drain()
 
     def finish(self) -> None:
-        """Say that nothing follows."""
+        """Send the end of the stream."""
         if self._streams is None:
             self._fate = self._fate or self.finish
         elif not self._streams[1].is_closing():
@@ -281,7 +281,7 @@ class _End:
                 self._streams[1].write_eof()
 
     def reset(self) -> None:
-        """End the connection by a reset."""
+        """Reset the connection."""
         if self._streams is None:
             self._fate = self.reset
         elif not self._streams[1].is_closing():
@@ -289,31 +289,31 @@ class _End:
             self._streams[1].transport.abort()
 
     async def close(self) -> None:
-        """Close once what was written is sent."""
+        """Close once all written bytes are sent."""
         _, writer = self._opened()
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
 
     def drop(self) -> None:
-        """Close now."""
+        """Close at once."""
         if self._streams is not None:
             self._streams[1].transport.abort()
 
     def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        assert self._streams is not None, "bytes are carried once both ends are there"
+        assert self._streams is not None, "bytes are carried once both ends are connected"
         return self._streams
 
 
 class Link:
-    """A connection of a client, and the one to the server that stands for it.
+    """A client's connection, and the matching connection to the server.
 
     Args:
-        to_server: What happens to the bytes of the client.
-        to_client: What happens to those of the server.
+        to_server: The faults of the client's bytes.
+        to_client: The faults of the server's bytes.
 
     Attributes:
-        client: The end of the client.
+        client: The client's end.
     """
 
     def __init__(self, to_server: Direction, to_client: Direction) -> None:
@@ -325,7 +325,7 @@ class Link:
         self._pumps = (there, back)
 
     async def run(self, host: str, port: int) -> None:
-        """Connect to the server, and pass on until both ends are done."""
+        """Connect to the server, and pass bytes on until both ends are done."""
         try:
             self._server.attach(*await asyncio.open_connection(host, port))
         except OSError:
@@ -338,7 +338,7 @@ class Link:
         await self._server.close()
 
     def cut(self) -> None:
-        """End it in good order."""
+        """Close both ends in an orderly way."""
         for pump in self._pumps:
             pump.cut()
 
@@ -360,8 +360,8 @@ class _Pump:
 
     Attributes:
         opposite: The pump of the other direction.
-        is_cut: Whether what comes is thrown away.
-        is_silent: Whether the end of the source is kept from the destination.
+        is_cut: Whether further bytes are discarded.
+        is_silent: Whether the end of the source is hidden from the destination.
     """
 
     def __init__(self, link: Link, direction: Direction, source: _End, destination: _End) -> None:
@@ -376,31 +376,31 @@ class _Pump:
         direction.pumps.add(self)
 
     async def run(self) -> None:
-        """Carry until the source ends."""
+        """Carry bytes until the source ends."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
             tasks.create_task(self._write())
 
     def forget(self) -> None:
-        """Be out of the reach of faults."""
+        """Exclude this pump from further faults."""
         self._direction.pumps.discard(self)
 
     def cut(self) -> None:
-        """Let the destination know of an end, and throw away what follows."""
+        """Close towards the destination, and discard what follows."""
         if not self.is_cut:
             self.is_cut = True
             self._destination.finish()
             self._direction.wake()
 
     def reset(self) -> None:
-        """Reset the destination, and keep that from the source."""
+        """Reset the destination, and hide that from the source."""
         self.is_cut = True
         self.opposite.mute()
         self._destination.reset()
         self._direction.wake()
 
     def mute(self) -> None:
-        """Throw away what follows, and the news of the end too."""
+        """Discard what follows, and the end of the stream too."""
         self.is_cut = self.is_silent = True
         self._direction.wake()
 
@@ -444,7 +444,7 @@ class _Pump:
             try:
                 await self._destination.write(piece)
             except OSError:
-                # Its own end says how the connection ended, in the other direction.
+                # How the connection ended shows at its own end, in the other direction.
                 self.is_cut = True
                 return
             if action is not None:

@@ -1,8 +1,7 @@
-"""A TCP proxy that makes a network bad while a test runs.
+"""A TCP proxy that simulates a bad network while a test runs.
 
-Owns :class:`FaultProxy`, its port and its connections; how bytes fare on them is the business of
-:mod:`roquet.testing.fault_link`. Bytes are passed on as they are, so it serves any protocol, with
-TLS or without.
+Owns :class:`FaultProxy`, its port and its connections; :mod:`roquet.testing.fault_link` handles
+their bytes. Bytes are passed on unchanged, so it works for any protocol, with or without TLS.
 
 .. code-block:: text
 
@@ -15,11 +14,11 @@ TLS or without.
 
 Invariants:
 
-* A fault that lasts holds for open connections and for new ones, until it is healed.
-* Without a fault nothing is changed, also not the way in which a connection ends: an end of one
-  direction is passed on as that, a reset as a reset.
-* The proxy holds back at most :data:`HELD_BYTES_MAX` bytes of a direction of a connection; then it
-  reads no more, as a slow network.
+* A lasting fault applies to open and new connections until it is healed.
+* Without a fault nothing is changed, not even how a connection ends: a half-close is passed on as a
+  half-close, a reset as a reset.
+* The proxy holds back at most :data:`HELD_BYTES_MAX` bytes per connection and direction; then it
+  stops reading, like a slow network.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = ["HELD_BYTES_MAX", "Direction", "FaultProxy"]
 
 
 class FaultProxy:
-    """Stands between clients and a server, and does to their connections what a test asks.
+    """Sits between clients and a server, and applies faults to their connections.
 
     Args:
         target: The server's address, ``host:port``.
@@ -46,8 +45,8 @@ class FaultProxy:
         port: The port; 0 for any free one.
 
     Attributes:
-        to_server: What happens to the bytes of clients.
-        to_client: What happens to the bytes of the server.
+        to_server: The faults of the clients' bytes.
+        to_client: The faults of the server's bytes.
 
     Example:
         >>> async def example() -> bytes:
@@ -79,17 +78,17 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        """The address to give to clients.
+        """The address for clients.
 
         Example:
             async with Producer(proxy.address, group="billing") as producer:
-                pass  # its questions to the name server go through the proxy
+                pass  # its requests to the name server go through the proxy
         """
         return joined(self.host, self.port)
 
     @property
     def connection_count(self) -> int:
-        """How many connections of clients there are.
+        """The number of client connections.
 
         Example:
             assert proxy.connection_count == 0
@@ -97,7 +96,7 @@ class FaultProxy:
         return len(self._links)
 
     async def wait_connections(self, count: int) -> None:
-        """Wait until there are so many connections.
+        """Wait until there are exactly this many connections.
 
         Example:
             await proxy.wait_connections(0)
@@ -108,10 +107,10 @@ class FaultProxy:
     # ---------------------------------------------------------------------- start and stop
 
     async def start(self) -> None:
-        """Begin to take connections.
+        """Start accepting connections.
 
         Raises:
-            ConfigError: The address cannot be had.
+            ConfigError: The proxy cannot listen at the address.
 
         Example:
             other = FaultProxy(namesrv)
@@ -129,7 +128,7 @@ class FaultProxy:
             ) from None
 
     async def stop(self) -> None:
-        """Take no more connections, and drop those that there are.
+        """Stop accepting connections, and drop the open ones.
 
         Example:
             await proxy.stop()
@@ -156,7 +155,7 @@ class FaultProxy:
     # ------------------------------------------------------------------------------ faults
 
     def cut(self) -> None:
-        """End all connections in good order; what is held back is lost.
+        """Close all connections in an orderly way; what is held back is lost.
 
         Example:
             proxy.cut()
@@ -165,7 +164,7 @@ class FaultProxy:
             link.cut()
 
     def reset(self) -> None:
-        """End all connections by a reset of both ends.
+        """Reset both ends of all connections.
 
         Example:
             proxy.reset()
@@ -174,7 +173,7 @@ class FaultProxy:
             link.reset()
 
     async def refuse(self) -> None:
-        """Have new connections refused, as if no program listened; open ones go on.
+        """Refuse new connections, as if no program listened; open ones stay.
 
         Example:
             await proxy.refuse()
@@ -185,7 +184,7 @@ class FaultProxy:
             server.close()
 
     async def accept(self) -> None:
-        """Take new connections again.
+        """Accept new connections again.
 
         Example:
             await proxy.refuse()
@@ -197,7 +196,7 @@ class FaultProxy:
             )
 
     async def heal(self) -> None:
-        """End all faults; what was held back comes now.
+        """End all faults, and release what was held back.
 
         Example:
             proxy.to_client.hold()

@@ -1,10 +1,10 @@
-"""File systems that fail, and file systems that remember what a power cut would leave.
+"""File systems that fail, and file systems that record what a power cut would leave.
 
 Owns stand-ins for :class:`roquet.runtime.files.Files`:
 
-* :class:`FaultyFiles` counts the calls and lets one of them, or all from one on, fail.
-* :class:`RecordingFiles` knows for every file which bytes, and for every directory which names,
-  are surely on disk, and builds directories as a power cut could leave them.
+* :class:`FaultyFiles` counts the calls and fails one of them, or all from one on.
+* :class:`RecordingFiles` tracks which bytes of every file and which names in every directory are
+  certain to be on disk, and builds directories as a power cut could leave them.
 
 What a power cut may do, as modelled here:
 
@@ -16,8 +16,8 @@ names               sure after ``sync_dir`` on their directory; of the later cha
                     unlink, rename, mkdir, rmdir) any subset, or any leading part, has happened
 =================== =======================================================================
 
-The content is read through the file itself, so that writes through a mapping are seen. What a
-sync makes sure is what was there when it began: appends go on while a thread syncs.
+The content is read through the file itself, so writes through a mapping are seen. A sync makes
+durable what the file held when the sync began: appends continue while a thread syncs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from roquet.runtime.exhaustion import SyncFailed
 from roquet.runtime.files import Buffer, Files
 from roquet.testing.hooked_files import HookedFiles, QuickFiles
 
@@ -54,38 +55,52 @@ ENOSPC_CALLS = frozenset(
 )
 """Calls that a full disk can fail."""
 
+EMFILE_CALLS = frozenset({"create", "open", "list_dir", "sync_dir", "map"})
+"""Calls that need a descriptor, and fail when the process or machine has none left."""
+
+ENOMEM_CALLS = ENOSPC_CALLS - {"data_sync"} | {"map"}
+"""Calls that may fail for lack of memory; a sync that does is a failed sync like any other."""
+
+_CALLS_BY_ERROR = {
+    errno.ENOSPC: ENOSPC_CALLS,
+    errno.EMFILE: EMFILE_CALLS,
+    errno.ENFILE: EMFILE_CALLS,
+    errno.ENOMEM: ENOMEM_CALLS,
+}
+
 
 class Rng(Protocol):
-    """The part of ``random.Random`` that images are drawn with."""
+    """The part of ``random.Random`` that images need."""
 
     def random(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
         ...
 
     def randrange(self, stop: int, /) -> int:
-        """An integer in [0, stop)."""
+        """Return an integer in [0, stop)."""
         ...
 
 
 class Call(NamedTuple):
-    """One call: the method and the name of the file it went to."""
+    """One call: the method and the file name."""
 
     name: str
     subject: str
 
 
 class FaultyFiles(HookedFiles):
-    """Fails one call, or all from one on; a write that fails has written half its sectors.
+    """Fails one call, or all from one on; a failing write first writes half its sectors.
 
     Args:
         fail_at: Number of the first call to fail, counted from 1; 0 for none.
-        error: The ``errno``. ENOSPC counts only calls that a full disk can fail.
+        error: The ``errno``. With ENOSPC, EMFILE, ENFILE and ENOMEM, only calls that can fail so
+            count.
         and_after: Whether all later calls fail too.
-        only: Names of the calls that count; all that ``error`` can hit without.
+        only: Names of the calls that count; by default all that ``error`` can hit.
 
     Attributes:
         calls: The calls counted so far.
-        failed: The call that failed first, if one has.
+        failed: The first call that failed, if any.
 
     Example:
         files = FaultyFiles(fail_at=1, only=frozenset({"make_dir"}))
@@ -103,23 +118,21 @@ class FaultyFiles(HookedFiles):
         and_after: bool = False,
         only: frozenset[str] | None = None,
     ) -> None:
-        """Count from the first call on."""
+        """Start with no calls counted."""
         super().__init__()
         self.fail_at = fail_at
         self._error = error
         self._and_after = and_after
-        self._only = only if only is not None else self._can_hit(error)
+        self._only = only if only is not None else _CALLS_BY_ERROR.get(error)
         self._lock = threading.Lock()
         self.calls: list[Call] = []
         self.failed: Call | None = None
 
-    @staticmethod
-    def _can_hit(error: int) -> frozenset[str] | None:
-        return ENOSPC_CALLS if error == errno.ENOSPC else None
-
     def before(self, name: str, path: Path) -> None:
         """Count a call and fail it if it is its turn."""
         if self._fails(name, path):
+            if name == "data_sync":
+                raise SyncFailed(self._error, os.strerror(self._error))
             raise self._refusal(path)
 
     def _fails(self, name: str, path: Path) -> bool:
@@ -146,15 +159,14 @@ class FaultyFiles(HookedFiles):
         """
         self.fail_at = 0
 
-    def write_at(self, fd: int, data: Buffer, position: int) -> None:
-        """As :meth:`Files.write_at`; half the sectors are written before it fails."""
+    def before_write(self, fd: int, data: Buffer, position: int) -> None:
+        """Fail a write if it is its turn, after half its sectors."""
         path = self._paths.get(fd, Path("?"))
         if self._fails("write_at", path):
             half = position + len(data) // 2
             done = max(half - half % SECTOR_BYTES - position, 0)
             Files.write_at(self, fd, memoryview(data)[:done], position)
             raise self._refusal(path)
-        Files.write_at(self, fd, data, position)
 
     def zero_range(self, fd: int, start: int, end: int) -> None:
         """As :meth:`Files.zero_range`; half the range is zeroed before it fails."""
@@ -175,9 +187,9 @@ class _Inode:
 
 
 class _Change(NamedTuple):
-    """A change of names: ``inode`` appears at ``path`` (``None``: a directory), or goes.
+    """A change of names: ``inode`` appears at ``path`` (``None``: a directory), or is removed.
 
-    ``gone`` is a name that goes in the same step, as in a rename.
+    ``gone`` is a name that is removed in the same step, as in a rename.
     """
 
     path: Path
@@ -187,14 +199,14 @@ class _Change(NamedTuple):
 
 
 class RecordingFiles(HookedFiles):
-    """Remembers what is sure to survive a power cut, and builds what one could leave.
+    """Records what is certain to survive a power cut, and builds what one could leave.
 
     Args:
-        root: Everything below it is recorded; what is there already counts as sure.
-        on_call: Told of every call that changes something, before it is made, with its number
-            from 1 on; the moment to build an image.
+        root: Everything below it is recorded; what already exists counts as durable.
+        on_call: Called before every call that changes something, with its number from 1 on; the
+            moment to build an image.
 
-    Images come from the record, so the disk is not waited for.
+    Images are built from the record, so nothing is really synced.
 
     Example:
         files = RecordingFiles(folder)
@@ -233,7 +245,7 @@ class RecordingFiles(HookedFiles):
         return Files.read_at(self, inode.fd, Files.length(self, inode.fd), 0)
 
     def release(self) -> None:
-        """Close what the record keeps open.
+        """Close the files that the record keeps open.
 
         Example:
             files = RecordingFiles(folder)
@@ -244,7 +256,7 @@ class RecordingFiles(HookedFiles):
                 Files.close(self, self._all.pop().fd)
 
     def before(self, name: str, path: Path) -> None:
-        """Tell the listener of calls that change something."""
+        """Notify the listener of calls that change something."""
         if name in _CHANGES and self.on_call is not None:
             self.changes += 1
             self.on_call(self.changes, name, path)
@@ -304,7 +316,7 @@ class RecordingFiles(HookedFiles):
                 lengths.append(length)
 
     def data_sync(self, fd: int) -> None:
-        """Take what the file holds now for sure."""
+        """Record what the file holds now as durable."""
         self._before("data_sync", fd)
         with self._lock:
             inode = self._inodes[fd]
@@ -312,7 +324,7 @@ class RecordingFiles(HookedFiles):
             inode.lengths = []
 
     def sync_dir(self, path: Path) -> None:
-        """Take the names in a directory for sure."""
+        """Record the names in a directory as durable."""
         self.before("sync_dir", path)
         with self._lock:
             for change in self._pending.pop(path, []):
@@ -327,7 +339,7 @@ class RecordingFiles(HookedFiles):
             self._renamed(_Change(target, appears=True, inode=inode, gone=source))
 
     def exchange(self, first: Path, second: Path) -> None:
-        """Refused, as by file systems that cannot: what a power cut leaves is not modelled."""
+        """Refuse, like a file system without support: what a power cut leaves is not modelled."""
         self.before("exchange", first)
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(first), None, str(second))
 
@@ -349,7 +361,7 @@ class RecordingFiles(HookedFiles):
         """Build in ``target`` one state that a power cut at this moment could leave.
 
         Args:
-            rng: Decides page by page and name by name.
+            rng: Decides for each page and each name.
             target: A directory that does not exist yet; it stands for the root.
             by_sector: Decide sector by sector instead of page by page.
 
@@ -367,7 +379,7 @@ class RecordingFiles(HookedFiles):
             self._build(names, target, lambda inode: self._torn(rng, inode, by_sector=by_sector))
 
     def killed(self, target: Path) -> None:
-        """Build in ``target`` what a process killed at this moment leaves: all it has written.
+        """Build in ``target`` what a process killed at this moment leaves: everything written.
 
         Example:
             files = RecordingFiles(folder)
@@ -397,7 +409,7 @@ class RecordingFiles(HookedFiles):
                 copy.write_bytes(content(inode))
 
     def _torn(self, rng: Rng, inode: _Inode, *, by_sector: bool) -> bytes:
-        """One mix of what a file surely holds and what was written to it since."""
+        """Return a random mix of a file's durable content and what was written since."""
         old, new = inode.sure, self._content(inode)
         if old == new and not inode.lengths:
             return old
@@ -425,7 +437,7 @@ _CHANGES = ENOSPC_CALLS | {"unlink", "remove_dir", "close"}
 
 def _apply(change: _Change, names: dict[Path, _Inode | None]) -> None:
     if change.gone is not None and change.gone not in names:
-        return  # what would be renamed never came to be
+        return  # the file to be renamed was never created
     if change.appears:
         names[change.path] = change.inode
     else:
@@ -435,7 +447,7 @@ def _apply(change: _Change, names: dict[Path, _Inode | None]) -> None:
 
 
 def _survivors(rng: Rng, changes: list[_Change]) -> list[_Change]:
-    """Which changes of names reached the disk: a leading part of them, or any."""
+    """Choose which changes of names reached the disk: a leading part of them, or any subset."""
     if rng.random() < 0.5:
         return changes[: rng.randrange(len(changes) + 1)]
     return [change for change in changes if rng.random() < 0.5]

@@ -1,4 +1,4 @@
-"""A checker of histories: what clients sent and read, against what a queue may do.
+"""A history checker: compares what clients sent and read with what a queue may do.
 
 Owns the record of operations and the rules below, named after Jepsen's Kafka workload. Every value
 must be unique; then a queue is checked in O(n log n) without searching for an order.
@@ -16,10 +16,10 @@ order                two sends of one producer to one queue, the second begun af
                      another offset than the one the value has
 poll-skip            a reader was led past a value, or back, within one session
 gap                  offsets of the final read are not dense
-resurrection         an offset answers another value after a restart than before it
+resurrection         an offset has another value after a restart than before it
 ==================== ======================================================================
 
-A send that got no answer, or one that leaves it open, is *maybe*: it may be there or not.
+A send without a response, or with an inconclusive one, is *maybe*: it may be stored or not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Example:
 
 
 class Outcome(Enum):
-    """What a producer knows of a send.
+    """What a producer knows about a send.
 
     Example:
         assert Outcome("maybe") is Outcome.MAYBE
@@ -57,8 +57,8 @@ class Outcome(Enum):
 class Send:
     """One send of one value.
 
-    ``invoked`` and ``completed`` are places in the order of events; a send that was never
-    answered has no ``completed``.
+    ``invoked`` and ``completed`` are positions in the order of events; a send without a response
+    has no ``completed``.
 
     Example:
         send = Send("shop", ("Orders", 0), "order-17", invoked=1)
@@ -116,7 +116,7 @@ class Anomaly:
 
 @dataclass
 class History:
-    """Everything that clients did, in the order they knew of it.
+    """Everything that clients did, in the order in which they saw it.
 
     Example:
         history = History()
@@ -130,7 +130,7 @@ class History:
     _events: int = 0
 
     def invoke(self, producer: str, queue: QueueKey, value: str) -> Send:
-        """A send begins; the same value again is a producer's retry.
+        """Record the start of a send; the same value again is a producer's retry.
 
         Example:
             history = History()
@@ -145,7 +145,7 @@ class History:
         return send
 
     def complete(self, value: str, outcome: Outcome, queue_offset: int | None = None) -> None:
-        """A send is answered.
+        """Record the outcome of a send.
 
         Example:
             history = History()
@@ -159,7 +159,7 @@ class History:
         send.queue_offset = queue_offset
 
     def poll(self, poll: Poll) -> None:
-        """A read happened.
+        """Record a read.
 
         Example:
             history = History()
@@ -174,16 +174,16 @@ def check(
     *,
     first_offsets: Mapping[QueueKey, int] | None = None,
 ) -> list[Anomaly]:
-    """All anomalies of a history.
+    """Return all anomalies of a history.
 
     Args:
         history: What the clients did.
         final: Every queue read from its first offset to its last, after all faults have ended.
-        first_offsets: Where the final reads begin because older messages have expired; without,
+        first_offsets: Where the final reads begin because older messages have expired; by default
             at 0.
 
     Returns:
-        What is wrong; nothing if the history is one that a queue may have.
+        The anomalies; empty if a queue may have this history.
 
     Example:
         history = History()
@@ -203,7 +203,7 @@ def check(
 
 
 def _offsets(history: History, final: Mapping[QueueKey, Sequence[Seen]]) -> Iterator[Anomaly]:
-    """One value an offset: within one life of the broker, and from life to life."""
+    """Check that an offset has one value: within one run of the broker, and across runs."""
     values: dict[tuple[QueueKey, int], tuple[str, int | None]] = {}
     reads: list[tuple[QueueKey, Iterable[Seen], int | None]] = [
         (poll.queue, poll.seen, poll.life) for poll in history.polls
@@ -235,7 +235,7 @@ def _writes(
         if any(place != send.queue for place, _ in found):
             yield Anomaly("duplicate", queue, f"{value!r} was sent to {send.queue}")
         if send.outcome is Outcome.FAIL:
-            yield Anomaly("aborted-read", queue, f"{value!r} was refused and is there")
+            yield Anomaly("aborted-read", queue, f"{value!r} was refused but is stored")
     for send in history.sends.values():
         if send.outcome is not Outcome.OK or send.value in places:
             continue
@@ -255,13 +255,13 @@ def _order(history: History, final: Mapping[QueueKey, Sequence[Seen]]) -> Iterat
                 yield Anomaly(
                     "order",
                     queue,
-                    f"{value!r} was acknowledged at {send.queue_offset}, is {offset}",
+                    f"{value!r} was acknowledged at {send.queue_offset}, but is at {offset}",
                 )
             before = newest.get(send.producer)
             if before is None or send.invoked > before.invoked:
                 newest[send.producer] = send
             elif send.completed is not None and send.completed < before.invoked:
-                yield Anomaly("order", queue, f"{value!r} lies behind {before.value!r}")
+                yield Anomaly("order", queue, f"{value!r} is stored after {before.value!r}")
 
 
 def _polls(history: History) -> Iterator[Anomaly]:
@@ -270,7 +270,7 @@ def _polls(history: History) -> Iterator[Anomaly]:
         session = (poll.session, poll.queue)
         expected = following.get(session, poll.from_offset)
         if poll.from_offset != expected:
-            yield Anomaly("poll-skip", poll.queue, f"went on at {poll.from_offset}, not {expected}")
+            yield Anomaly("poll-skip", poll.queue, f"resumed at {poll.from_offset}, not {expected}")
         expected = poll.from_offset
         for offset, _ in poll.seen:
             if offset != expected:

@@ -1,18 +1,18 @@
-"""Files with a hook before every call, the ground that other stand-ins are built on.
+"""Files with a hook before every call, the base class of the other fakes.
 
-Owns :class:`QuickFiles`, which leaves syncs out, and :class:`HookedFiles`, which in addition tells
-of each call before it is made.
+Owns :class:`QuickFiles`, which skips syncs, and :class:`HookedFiles`, which also calls a hook
+before each call.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from roquet.runtime.files import Buffer, DiskUsage, Files, Mapping
+from roquet.runtime.files import Buffer, DiskUsage, Files, Mapping, ReadHook, WriteHook
 
 
 class QuickFiles(Files):
-    """Real files that never wait for the disk: for tests after which nobody cuts the power.
+    """Real files without syncs, for tests that need not survive a power cut.
 
     Example:
         async with broker(files=QuickFiles()) as quick:
@@ -20,14 +20,17 @@ class QuickFiles(Files):
     """
 
     def data_sync(self, fd: int) -> None:
-        """Leave the bytes to the kernel."""
+        """Do nothing: the kernel writes the bytes when it likes."""
 
     def sync_dir(self, path: Path) -> None:
-        """Leave the names to the kernel."""
+        """Do nothing: the kernel writes the names when it likes."""
 
 
 class HookedFiles(QuickFiles):
     """Quick files; :meth:`before` sees every call that the operating system could refuse.
+
+    Reads and writes by compiled code are seen too; a subclass that needs the written bytes
+    overrides :meth:`before_write`.
 
     Example:
         class Count(HookedFiles):
@@ -47,7 +50,7 @@ class HookedFiles(QuickFiles):
         self._paths: dict[int, Path] = {}
 
     def before(self, name: str, path: Path) -> None:
-        """Told of a call before it is made; may raise in its place.
+        """Runs before a call; may raise instead of it.
 
         Example:
             class Forbid(HookedFiles):
@@ -56,8 +59,34 @@ class HookedFiles(QuickFiles):
                         raise PermissionError(path)
         """
 
+    def before_write(self, fd: int, data: Buffer, position: int) -> None:  # noqa: ARG002
+        """Runs before a write, also by compiled code; may raise instead of it.
+
+        Example:
+            class Sum(HookedFiles):
+                written_bytes = 0
+
+                def before_write(self, fd: int, data: bytes, position: int) -> None:
+                    super().before_write(fd, data, position)
+                    self.written_bytes += len(data)
+        """
+        self._before("write_at", fd)
+
+    def _before_read(self, fd: int, size_bytes: int, position: int) -> None:  # noqa: ARG002
+        self._before("read_cached_at", fd)
+
     def _before(self, name: str, fd: int) -> None:
         self.before(name, self._paths.get(fd, Path("?")))
+
+    @property
+    def write_hook(self) -> WriteHook:
+        """As :attr:`Files.write_hook`."""
+        return self.before_write
+
+    @property
+    def read_hook(self) -> ReadHook:
+        """As :attr:`Files.read_hook`."""
+        return self._before_read
 
     def exists(self, path: Path) -> bool:
         """As :meth:`Files.exists`."""
@@ -139,12 +168,12 @@ class HookedFiles(QuickFiles):
 
     def read_cached_at(self, fd: int, size_bytes: int, position: int) -> bytes | None:
         """As :meth:`Files.read_cached_at`."""
-        self._before("read_cached_at", fd)
+        self._before_read(fd, size_bytes, position)
         return super().read_cached_at(fd, size_bytes, position)
 
     def write_at(self, fd: int, data: Buffer, position: int) -> None:
         """As :meth:`Files.write_at`."""
-        self._before("write_at", fd)
+        self.before_write(fd, data, position)
         super().write_at(fd, data, position)
 
     def data_sync(self, fd: int) -> None:

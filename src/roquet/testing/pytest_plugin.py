@@ -1,6 +1,6 @@
-"""Fixtures for pytest: a broker for every test that asks for one.
+"""Fixtures for pytest: a broker for every test that requests one.
 
-Owns the names that are there wherever Roquet is installed:
+Owns the names that are available wherever Roquet is installed:
 
 .. code-block:: text
 
@@ -11,9 +11,9 @@ Owns the names that are there wherever Roquet is installed:
 
 Invariants:
 
-* A run of pytest that uses none of them pays for the import of this file only, which imports
-  nothing but pytest: the broker is imported when it is asked for.
-* No plug-in for asyncio is needed: the broker runs in a thread of its own. Tests with an event
+* A run of pytest that uses none of them only pays for the import of this file, which imports
+  nothing but pytest: the broker is imported on demand.
+* No asyncio plug-in is needed: the broker runs in a thread of its own. Tests with an event
   loop may use the fixtures as well.
 """
 
@@ -35,7 +35,7 @@ _Scope = Literal["function", "class", "module", "package", "session"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Make the setting known."""
+    """Register the setting."""
     parser.addini(
         _SCOPE_SETTING,
         f"How long the broker of the fixture roquet_broker lives: {', '.join(_SCOPES)}.",
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a scope that is none, before pytest stumbles over it."""
+    """Refuse an invalid scope with a clear error, before pytest fails on it."""
     scope = config.getini(_SCOPE_SETTING)
     if scope not in _SCOPES:
         raise pytest.UsageError(
@@ -59,7 +59,7 @@ def _scope(fixture_name: str, config: pytest.Config) -> _Scope:
 
 @pytest.fixture(scope=_scope)
 def roquet_broker_options() -> Mapping[str, object]:
-    """Settings of the broker by upstream's keys; override this fixture to give others.
+    """Settings of the broker by upstream's keys; override this fixture to set others.
 
     Example:
         @pytest.fixture

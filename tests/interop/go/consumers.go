@@ -118,13 +118,18 @@ func startLite(r *request) (object, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if len(r.Seek) > 0 {
-		go pullAll(ctx, made, r)
-	} else {
-		go pollAll(ctx, made, r.Handle)
-	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if len(r.Seek) > 0 {
+			pullAll(ctx, made, r)
+		} else {
+			pollAll(ctx, made, r.Handle)
+		}
+	}()
 	consumers.Store(r.Handle, func() error {
 		cancel()
+		<-ended // What was printed is acknowledged before the consumer commits for the last time.
 		return made.Shutdown()
 	})
 	return nil, nil

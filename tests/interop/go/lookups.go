@@ -8,7 +8,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
-const adminTimeout = 5 * time.Second
+const adminTimeout = 30 * time.Second
 
 func withAdmin(r *request, ask func(context.Context, admin.Admin) (object, error)) (object, error) {
 	made, err := admin.NewAdmin(

@@ -84,7 +84,7 @@ type item struct {
 
 func (r *request) timeout() time.Duration {
 	if r.TimeoutMs == 0 {
-		return 5 * time.Second
+		return 30 * time.Second
 	}
 	return time.Duration(r.TimeoutMs) * time.Millisecond
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-const answerTimeout = 20 * time.Second
+const answerTimeout = 60 * time.Second
 
 var (
 	producers sync.Map // handle to rocketmq.Producer
@@ -239,7 +239,7 @@ func stopLoad(r *request) (object, error) {
 	select {
 	case <-done:
 		return nil, nil
-	case <-time.After(2 * answerTimeout):
+	case <-time.After(answerTimeout):
 		return nil, fmt.Errorf("not acknowledged, the last failure was %v", l.failure.Load())
 	}
 }

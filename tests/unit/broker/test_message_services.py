@@ -2,20 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.delay_offset import DelayOffsetManager
-from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.manager.transaction_metrics import TransactionMetrics
-from roquet.broker.message_services import MessageServices
-from roquet.broker.service.transaction_op import TransactionSettings
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquet.remoting.codes import RequestCode
-from roquet.remoting.processor import ProcessorRegistry
-from roquet.runtime.files import Files
-from roquet.runtime.randomness import seeded
+from roquet.remoting.processor import Port, ProcessorRegistry
 from roquet.store.config import BrokerRole, replace
-from tests.unit.broker.processor.send_kit import SMALL, STORE_HOST, SendBroker, broker
+from tests.unit.broker.processor.send_kit import SMALL, broker
 from tests.unit.broker.service.manual_timers import ManualTimers
+from tests.unit.broker.services_kit import services
 
 CODES = [
     RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -24,31 +17,11 @@ CODES = [
 ]
 
 
-def services(made: SendBroker, timers: ManualTimers) -> MessageServices:
-    config, clock = made.config, made.clock
-    return MessageServices(
-        config,
-        TransactionSettings(),
-        store=made.store,
-        topics=made.topics,
-        groups=made.groups,
-        offsets=ConsumerOffsetManager.at(config, Files(), clock),
-        producers=ProducerManager(config, clock),
-        delay_offsets=DelayOffsetManager.at(config, Files(), clock, flush=made.store.flush),
-        metrics=TransactionMetrics.at(config, Files(), clock),
-        flow=made.flow,
-        clock=clock,
-        timers=timers,
-        store_host=STORE_HOST,
-        random=seeded(5),
-    )
-
-
 def test_all_of_it_works_together(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         timers = ManualTimers(made.clock)
         service = services(made, timers)
-        assert ProcessorRegistry(*service.processors).codes() == sorted(CODES)
+        assert set(ProcessorRegistry(*service.processors).table(Port.MAIN)) == set(CODES)
         made.send("DELAY\x011\x02")
         made.send("TRAN_MSG\x01true\x02PGROUP\x01P\x02")
         service.start()

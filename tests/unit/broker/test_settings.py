@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from roquet.broker.config import BrokerConfig
@@ -16,10 +17,11 @@ from roquet.broker.settings import (
 from roquet.broker.settings_table import IMPORTANT_KEYS, UNSUPPORTED, WITHOUT_EFFECT
 from roquet.errors import ConfigError
 from roquet.model.properties_text import format_properties, parse_properties
+from roquet.namesrv.config import NamesrvConfig
 from roquet.remoting.tls import ClientAuth, TlsMode
 from roquet.remoting.tls_settings import TlsSettings
 from roquet.runtime.network import host_name
-from roquet.runtime.settings import keys_of
+from roquet.runtime.settings import Setting, changed, keys_of
 from roquet.store.config import FlushDiskType, MessageStoreConfig
 from tests.unit.broker import upstream_keys
 
@@ -119,8 +121,11 @@ def test_a_bad_value_is_told_with_its_place(tmp_path: Path) -> None:
     [
         ("flushDiskType=ASYNC", "one of ASYNC_FLUSH, SYNC_FLUSH"),
         ("autoCreateTopicEnable=yes", "true or false"),
-        ("maxMessageSize=4MB", "a whole number, 1 or more"),
-        ("brokerId=-1", "a whole number, 0 or more"),
+        ("maxMessageSize=4MB", "a whole number from 1 to 2147483647"),
+        ("maxMessageSize=2147483648", "a whole number from 1 to 2147483647"),
+        ("brokerId=-1", "a whole number from 0 to 9223372036854775807"),
+        ("brokerPermission=16", "a whole number from 0 to 7"),
+        ("transactionTimeOut=9223372036854775807", "a whole number from 1 to 3153600000000"),
         ("tls.server.mode=strict", "one of disabled, permissive, enforcing"),
     ],
 )
@@ -128,10 +133,48 @@ def test_what_is_expected_is_said(tmp_path: Path, line: str, expected: str) -> N
     assert (refusal(tmp_path, line).detail or "").endswith(f"expected {expected}")
 
 
+NUMBERS = [
+    (kind, each.encode_name)
+    for kind in (BrokerConfig, MessageStoreConfig, NamesrvConfig)
+    for each in msgspec.structs.fields(kind)
+    if isinstance(msgspec.inspect.type_info(each.type), msgspec.inspect.IntType)
+]
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5_000])
+def test_every_number_has_a_range(digits: int) -> None:
+    for kind, key in NUMBERS:
+        with pytest.raises(ConfigError) as caught:
+            changed(kind(), [Setting(key, "9" * digits)])
+        error = caught.value
+        assert key in error.message
+        assert "9" * 20 in (error.detail or "")
+        assert "expected a whole number from" in (error.detail or "")
+        assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("deleteWhen=" + "9" * 5_000, "holds '999"),
+        ("deleteWhen=004", "holds '004'"),
+        ("messageDelayLevel=1s " + "9" * 5_000 + "d", "the whole value is '1s 999"),
+        ("messageDelayLevel=1s 5x", "the whole value is '1s 5x'"),
+        ("maxIndexNum=2000000000", "2000000000 entries are 40020000040 bytes"),
+    ],
+)
+def test_numbers_inside_of_texts_have_ranges(tmp_path: Path, line: str, expected: str) -> None:
+    error = refusal(tmp_path, line)
+    assert line.partition("=")[0] in error.message
+    assert "line 1" in (error.detail or "")
+    assert expected in (error.detail or "")
+    assert len(str(error)) < 500
+
+
 def test_the_store_s_own_check_is_told_with_its_place(tmp_path: Path) -> None:
     error = refusal(tmp_path, "\n\nmappedFileSizeConsumeQueue=30\n")
     assert "line 3" in (error.detail or "")
-    assert "no multiple of 20" in (error.detail or "")
+    assert "not a multiple of 20" in (error.detail or "")
 
 
 def test_an_unknown_key_is_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
@@ -144,33 +187,66 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "feature"),
     [
-        "enableDLegerCommitLog=true",
-        "enableControllerMode=true",
-        "aclEnable=true",
-        "authenticationEnabled=TRUE",
-        "authorizationEnabled=true",
-        "storeType=defaultRocksDB",
-        "useTLS=true",
-        "tls.enable=true",
-        "brokerRole=SYNC_MASTER",
-        "brokerRole=SLAVE\nbrokerId=1",
-        "storePathCommitLog=elsewhere",
-        "readOnlyCommitLogStorePaths=a,b",
+        ("enableDLegerCommitLog=true", "replication"),
+        ("enableControllerMode=true", "replication"),
+        ("inSyncReplicas=2", "replication"),
+        ("totalReplicas=3", "replication"),
+        ("allAckInSyncStateSet=true", "replication"),
+        ("haMasterAddress=10.0.0.1:10912", "replication"),
+        ("brokerRole=SYNC_MASTER", "replica"),
+        ("brokerRole=SLAVE\nbrokerId=1", "replica"),
+        ("isInBrokerContainer=true", "containers"),
+        ("aclEnable=true", "access control"),
+        ("authenticationEnabled=TRUE", "access control"),
+        ("authorizationEnabled=true", "access control"),
+        ("timerWheelEnable=true", "timed messages"),
+        ("recallMessageEnable=true", "timed messages"),
+        ("timerInterceptDelayLevel=true", "timed messages"),
+        ("defaultMessageRequestMode=POP", "POP"),
+        ("popConsumerKVServiceEnable=true", "POP"),
+        ("metricsExporterType=PROM", "metrics"),
+        ("enableLmq=true", "light message queue"),
+        ("storeType=defaultRocksDB", "RocksDB"),
+        ("transRocksDBEnable=true", "RocksDB"),
+        ("useTLS=true", "plain text"),
+        ("tls.enable=true", "plain text"),
+        ("storePathCommitLog=elsewhere", "commitlog"),
+        ("readOnlyCommitLogStorePaths=a,b", "stored there"),
     ],
 )
-def test_what_would_break_a_promise_is_refused(tmp_path: Path, line: str) -> None:
+def test_what_asks_for_a_missing_feature_is_refused(
+    tmp_path: Path, line: str, feature: str
+) -> None:
     error = refusal(tmp_path, line)
     assert error.code == "config_unsupported"
     assert "line 1" in (error.detail or "")
+    assert feature in f"{error.detail} {error.hint}"
     assert error.hint
 
 
 def test_what_asks_for_nothing_is_accepted(tmp_path: Path) -> None:
-    text = "aclEnable=false\nenableControllerMode=False\nstoreType=default\nuseTLS=false\n"
-    settings = load(tmp_path, text)
+    lines = [f"{each.key}={text}" for each in UNSUPPORTED for text in each.accepted]
+    settings = load(tmp_path, "\n".join([*lines, "aclEnable=False", "useTLS=false"]))
     assert (settings.warnings, settings.without_effect) == ([], [])
+
+
+def test_what_tunes_a_missing_feature_is_a_warning_that_names_it(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path, "timerMaxDelaySec=60\nhaListenPort=10912\ntimerPrecisionMs=100\nuseABSLock=true\n"
+    )
+    told = [(each.message, each.detail) for each in settings.warnings]
+    place = tmp_path / "broker.conf"
+    assert told == [
+        (
+            "This version has no timed messages: "
+            "timerMaxDelaySec, timerPrecisionMs have no effect.",
+            f"{place}, line 1; {place}, line 3",
+        ),
+        ("This version has no replication: haListenPort has no effect.", f"{place}, line 2"),
+    ]
+    assert settings.without_effect == ["useABSLock"]
 
 
 def test_the_log_may_be_named_where_it_lies(tmp_path: Path) -> None:
@@ -282,14 +358,14 @@ def test_the_fast_port_needs_room(tmp_path: Path, port: str) -> None:
     [
         ("a/b", "contains illegal characters"),
         ("", "The specified topic is blank."),
-        ("SCHEDULE_TOPIC_XXXX", "is a topic of the broker with another purpose"),
-        ("rmq_sys_traces", "is a topic of the broker with another purpose"),
-        ("DefaultCluster", "is a topic of the broker with another purpose"),
+        ("SCHEDULE_TOPIC_XXXX", "is a system topic with another purpose"),
+        ("rmq_sys_traces", "is a system topic with another purpose"),
+        ("DefaultCluster", "is a system topic with another purpose"),
     ],
 )
 def test_the_topic_of_traces_is_a_topic_of_its_own(tmp_path: Path, name: str, words: str) -> None:
     error = refusal(tmp_path, f"traceTopicEnable=true\nmsgTraceTopicName={name}")
-    assert error.message == f"msgTraceTopicName={name} cannot be the topic of traces."
+    assert error.message == f"msgTraceTopicName={name} cannot be the trace topic."
     assert words in (error.detail or "")
     assert "broker.conf, line 2" in (error.detail or "")
     assert load(tmp_path, f"msgTraceTopicName={name}").config.trace_topic_name == name, "not used"

@@ -22,7 +22,7 @@ from roquet.cli.message import ShownMessage, TrackFacts, message
 from roquet.cli.message_format import MARKS
 from roquet.cli.message_line import MessageLine
 from roquet.cli.offset import GroupLag, QueueProgress, offset
-from roquet.cli.offset_reset import Move, ResetFacts
+from roquet.cli.offset_reset import OffsetMove, ResetFacts
 from roquet.cli.send import SentLine, send
 from roquet.cli.tail import tail
 from roquet.cli.topic import QueueFacts, TopicFacts, topic
@@ -99,7 +99,7 @@ def test_every_field_is_listed() -> None:
         "group clients": (GroupClients, ClientFacts, Subscription),
         "offset ls": (GroupLag,),
         "offset show": (QueueProgress,),
-        "offset reset": (ResetFacts, Move),
+        "offset reset": (ResetFacts, OffsetMove),
         "message show": (ShownMessage, TrackFacts),
         "cluster ls": (ClusterFacts,),
         "broker ls": (BrokerState,),

@@ -11,17 +11,15 @@ from typing import Any
 
 import click
 import pytest
-import trustme
 from click.testing import CliRunner, Result
 
 from roquet.cli import connection as connections
 from roquet.cli.connection import Connection, connection_options, global_connection_options
-from roquet.cli.contexts import ClusterSettings, contexts_path, nearest, secret_of
+from roquet.cli.context_file import ClusterSettings, contexts_path, nearest, secret_of
 from roquet.cli.main import roquet
 from roquet.client.acl import signature
 from roquet.errors import ConfigError, ConnectFailed, NotFound
-from roquet.testing.background import background_broker
-from tests.unit.cli.client_kit import error_of
+from tests.unit.cli.output_kit import error_of
 from tests.unit.client.client_kit import fake_server
 
 SECRET = "very-secret"
@@ -144,7 +142,7 @@ def test_another_access_key_does_not_go_with_the_secret_of_the_context() -> None
 
 
 def test_where_the_addresses_are_from_is_told() -> None:
-    failure = ConnectFailed("No name server answers", code="no_name_server", hint="Is it running?")
+    failure = ConnectFailed("No name server responds", code="no_name_server", hint="Is it running?")
     assert "roquet dev" in str(seen("look").explained(failure))
     assert "--namesrv" in str(seen("look", "-n", "a:1").explained(failure))
     done("add", "prod", "-n", "p:1")
@@ -249,7 +247,7 @@ def test_a_context_from_its_making_to_its_end() -> None:
     assert done("ls").startswith("2 contexts\n")
     assert call("delete", "test", input="n\n").exit_code == 1
     assert shown()["name"] == "test"
-    assert done("delete", "test", "--yes") == "Forgot test: there is no current context\n"
+    assert done("delete", "test", "--yes") == "Deleted test: there is no current context\n"
     assert call("show").exit_code == 2
     assert call("use", "test").exit_code == 1
 
@@ -304,7 +302,7 @@ def test_only_the_owner_can_read_the_file(no_contexts: Path) -> None:
 
 
 def test_many_at_once_lose_nothing() -> None:
-    from roquet.cli.contexts import Contexts, change_contexts, load_contexts
+    from roquet.cli.context_file import Contexts, change_contexts, load_contexts
 
     def add(number: int) -> None:
         def change(contexts: Contexts) -> None:
@@ -353,30 +351,7 @@ def test_nearest() -> None:
     assert nearest("Zebra", ["Orders", "Bills"]) is None
 
 
-# -- TLS ----------------------------------------------------------------------------------------
-
-
-def test_a_cluster_that_speaks_tls(tmp_path: Path) -> None:
-    ca = trustme.CA(key_type=trustme.KeyType.ECDSA)
-    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    issued = ca.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA)
-    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "key.pem")
-    options = {
-        "tls.server.mode": "enforcing",
-        "tls.server.certPath": tmp_path / "key.pem",
-        "tls.server.keyPath": tmp_path / "key.pem",
-    }
-    with background_broker(options) as running:
-        done("add", "safe", "-n", running.namesrv, "--tls-ca", str(tmp_path / "ca.pem"))
-
-        def exit_code(*flags: str) -> int:
-            command = ["topic", "create", f"Safe-{len(flags)}", *flags]
-            return CliRunner().invoke(roquet, command).exit_code
-
-        assert exit_code() == 0
-        assert exit_code("-n", running.namesrv, "--tls-no-verify") == 0
-        assert exit_code("-n", running.namesrv, "--tls") == 3
-        assert exit_code("-n", running.namesrv) == 3
+# -- signatures ---------------------------------------------------------------------------------
 
 
 async def test_requests_are_signed_and_secrets_stay_here(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_store_in_use_is_refused_with_its_holder(tmp_path: Path) -> None:
 
 
 async def test_a_signal_ends_the_wait() -> None:
-    stop = StopSignals()
+    stop = StopSignals(has_terminal=False)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await stop.wait(asyncio.Event().wait()) is None
 
@@ -124,7 +124,7 @@ async def test_a_signal_ends_the_wait() -> None:
 async def test_a_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     monkeypatch.setattr(server, "exit_at_once", ended.set_result)
-    stop = StopSignals()
+    stop = StopSignals(has_terminal=False)
     os.kill(os.getpid(), signal.SIGINT)
     await stop.wait()
     os.kill(os.getpid(), signal.SIGINT)
@@ -135,7 +135,7 @@ async def test_a_failure_ends_the_wait() -> None:
     async def fail() -> str:
         return "no disk"
 
-    assert await StopSignals().wait(fail()) == "no disk"
+    assert await StopSignals(has_terminal=False).wait(fail()) == "no disk"
 
 
 @pytest.mark.parametrize(("address", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from roquet.cli import facts
+from roquet.cli import startup_banner
 from roquet.cli.broker import broker
 from roquet.cli.dev import dev
 from roquet.cli.namesrv import namesrv
@@ -40,8 +40,10 @@ def test_exit_codes_are_listed() -> None:
     assert codes >= {0, 2, FlushFailed.exit_code, StoreLocked.exit_code, 130, 143}
 
 
-@pytest.mark.parametrize("kind", [facts.NamesrvFacts, facts.BrokerFacts, facts.DevFacts])
-def test_every_fact_is_listed(kind: type[facts.BrokerFacts]) -> None:
+@pytest.mark.parametrize(
+    "kind", [startup_banner.NamesrvBanner, startup_banner.BrokerBanner, startup_banner.DevBanner]
+)
+def test_every_fact_is_listed(kind: type[startup_banner.BrokerBanner]) -> None:
     text = PAGE.partition("## For programs")[2]
     missing = [
         name for name in kind.__struct_encode_fields__ if not re.search(rf"[\"`]{name}", text)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,3 +155,58 @@ def test_java_is_missed_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
 def test_help_lists_the_jobs() -> None:
     result = CliRunner().invoke(roquet, ["spark", "--help"])
     assert all(name in result.output for name in JOBS)
+
+
+WITHOUT_EXTRA = """
+import sys
+
+MISSING = set(sys.argv[1].split(","))
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+
+import click
+from click.testing import CliRunner
+from roquet.cli.main import roquet
+from roquet.cli.spark import JOBS, spark
+
+def leaves(command, words):
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from leaves(command.get_command(context, name), [*words, name])
+    else:
+        for each in command.params:
+            if each.required:
+                words = [*words, *([each.opts[0]] if isinstance(each, click.Option) else []), "x"]
+        yield words
+
+runs = list(leaves(spark, ["spark"]))
+assert len({words[1] for words in runs}) == len(JOBS)
+for words in runs:
+    result = CliRunner().invoke(roquet, words)
+    print(result.exit_code, " ".join(result.output.splitlines()))
+help_ = CliRunner().invoke(roquet, ["spark", "stats", "--help"])
+assert (help_.exit_code, "Summarize a log" in help_.output) == (0, True), help_.output
+"""
+
+
+@pytest.mark.parametrize("missing", [("pyspark", "pyarrow", "numpy"), ("pyarrow",)])
+def test_every_command_says_that_the_extra_is_missing(missing: tuple[str, ...]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRA, ",".join(missing)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    are = "this package is" if len(missing) == 1 else "these packages are"
+    assert set(ran.stdout.splitlines()) == {
+        f"1 Error: This needs Spark, and {are} not installed: {', '.join(missing)}. "
+        "HINT: Install it with: pip install 'roquet[spark]'"
+    }
+    assert len(ran.stdout.splitlines()) >= len(JOBS)

@@ -18,7 +18,6 @@ from roquet.errors import ConnectFailed, PermissionRefused
 from roquet.spark.jobs import (
     archive,
     archive_plan,
-    audit_findings,
     capacity,
     compact,
     dlq,
@@ -29,6 +28,7 @@ from roquet.spark.jobs import (
     verify,
 )
 from roquet.spark.report import Finding, Report, Table
+from roquet.storefiles import faults
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "cli-spark.md").read_text("utf-8")
@@ -152,7 +152,7 @@ def test_every_number_is_listed() -> None:
 
 KINDS = {
     "archive": [archive_plan.LOST, archive.DAMAGED],
-    "audit": list(audit_findings.KINDS),
+    "audit": list(faults.KINDS),
     "capacity": [capacity.FULL],
     "compact": [compact.DAMAGED],
     "dlq list": [dlq.TOO_MANY],

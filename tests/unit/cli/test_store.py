@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from roquet.cli.main import roquet
 from roquet.runtime.clock import ManualClock
+from tests.unit.store.lock_holder import lock_held
 from tests.unit.store.synthetic import NOW_MS, SyntheticStore, flip_bit
-from tests.unit.store.test_inspect import lock_held
 
 SEGMENT_BYTES = 2048
 COMMANDS = ("info", "dump", "verify")
@@ -330,7 +330,7 @@ def test_a_store_that_may_not_be_read(store: SyntheticStore) -> None:
     (store.root / "commitlog" / f"{0:020d}").chmod(0)
     result = run("info", store.root)
     assert result.exit_code == 1
-    assert "check the rights" in result.stderr
+    assert "check its permissions" in result.stderr
 
 
 def test_what_the_file_system_refuses(
@@ -448,7 +448,7 @@ def run_on_terminal(*arguments: object, results: bool, errors: bool) -> tuple[by
 
 def test_progress_is_drawn_on_a_terminal_only(store: SyntheticStore) -> None:
     drawn, output = run_on_terminal("verify", store.root, results=False, errors=True)
-    assert b"verify" in drawn
+    assert b"Verifying" in drawn
     assert b"No fault found." in output
     assert b"\x1b" not in output
 

@@ -1,21 +1,17 @@
-"""A name server and a broker in this process, and faces that remember what they were asked."""
+"""Callbacks that remember what they were asked, and a server that says what a test wants."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
+from roquet.client import ClientInstance, ClientOptions
 from roquet.client.message import ReceivedMessage
 from roquet.format.commit_log import decode_record, encode_record
 from roquet.model.message import BrokerMessage
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
-from roquet.namesrv.config import NamesrvConfig
-from roquet.namesrv.namesrv import Namesrv
 from roquet.remoting.bodies.client import (
     CMResult,
     ConsumeFromWhere,
@@ -33,53 +29,10 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.headers.client import UnregisterClientRequestHeader
 from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from roquet.remoting.headers.send import CheckTransactionStateRequestHeader
-from roquet.remoting.processor import (
-    PUBLIC,
-    Answer,
-    ProcessorRegistry,
-    RequestContext,
-    processor,
-)
+from roquet.remoting.processor import PUBLIC, ProcessorRegistry, RequestContext, Response, processor
 from roquet.remoting.server import RemotingServer, ServerConfig
-from roquet.store.config import MessageStoreConfig
-from roquet.testing.broker import RunningBroker
-from roquet.testing.hooked_files import QuickFiles
 
 LOOPBACK = "127.0.0.1"
-
-STORE = MessageStoreConfig(
-    commit_log_file_bytes=1 << 20,
-    consume_queue_file_bytes=20_000,
-    index_slots=100,
-    index_entries=400,
-)
-
-
-@asynccontextmanager
-async def name_server(folder: Path, *, port: int = 0) -> AsyncIterator[Namesrv]:
-    settings = NamesrvConfig(
-        bind_address=LOOPBACK,
-        listen_port=port,
-        kv_config_path=str(folder / "kvConfig.json"),
-        config_store_path=str(folder / "namesrv.properties"),
-    )
-    async with Namesrv(settings) as running:
-        yield running
-
-
-@asynccontextmanager
-async def broker(
-    folder: Path, namesrv: str, *, name: str = "broker-a", port: int = 0
-) -> AsyncIterator[Broker]:
-    settings = BrokerConfig(
-        broker_name=name,
-        bind_address=LOOPBACK,
-        listen_port=port,
-        store_root=str(folder / name),
-        namesrv_address=namesrv,
-    )
-    async with Broker(settings, STORE, files=QuickFiles()) as running:
-        yield running
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -192,7 +145,7 @@ class FakeServer:
     @processor(
         RequestCode.GET_ROUTEINFO_BY_TOPIC, header=GetRouteInfoRequestHeader, permission=PUBLIC
     )
-    async def route(self, context: RequestContext, header: GetRouteInfoRequestHeader) -> Answer:
+    async def route(self, context: RequestContext, header: GetRouteInfoRequestHeader) -> Response:
         self.asked.append(header.topic)
         self.fields.append(dict(context.request.ext_fields or {}))
         if self.gate is not None:
@@ -207,7 +160,7 @@ class FakeServer:
         )
 
     @processor(RequestCode.HEART_BEAT, permission=PUBLIC)
-    async def heart_beat(self, context: RequestContext) -> Answer:
+    async def heart_beat(self, context: RequestContext) -> Response:
         if self.gate is not None:
             await self.gate.wait()
         self.heartbeats.append(decode_body(HeartbeatData, context.request.body))
@@ -217,7 +170,9 @@ class FakeServer:
     @processor(
         RequestCode.UNREGISTER_CLIENT, header=UnregisterClientRequestHeader, permission=PUBLIC
     )
-    def unregister(self, context: RequestContext, header: UnregisterClientRequestHeader) -> Answer:
+    def unregister(
+        self, context: RequestContext, header: UnregisterClientRequestHeader
+    ) -> Response:
         self.left.append(header)
         self.events.append("unregister")
         return context.response(ResponseCode.SUCCESS)
@@ -281,14 +236,12 @@ def received(message: BrokerMessage) -> ReceivedMessage:
     return ReceivedMessage.of(decode_record(data, 0, len(data)), "broker-a")
 
 
-def stored(running: RunningBroker, topic: str, queue_id: int = 0) -> list[ReceivedMessage]:
-    """What a queue holds, from its beginning."""
-    return [each for each in running.messages(topic) if each.queue_id == queue_id]
+def options_of(namesrv: str, **changes: object) -> ClientOptions:
+    settings: dict[str, object] = {"client_ip": "127.0.0.1"} | changes
+    return ClientOptions(namesrv=namesrv, **settings)  # type: ignore[arg-type]
 
 
-async def stored_soon(
-    running: RunningBroker, topic: str, count: int, queue_id: int = 0
-) -> list[ReceivedMessage]:
-    """What a queue holds, as soon as it is this many."""
-    await until(lambda: len(stored(running, topic, queue_id)) >= count)
-    return stored(running, topic, queue_id)
+@asynccontextmanager
+async def opened(namesrv: str, **changes: object) -> AsyncIterator[ClientInstance]:
+    async with await ClientInstance.open(options_of(namesrv, **changes)) as client:
+        yield client

@@ -20,14 +20,14 @@ from roquet.remoting.headers.send import (
 )
 from roquet.remoting.processor import (
     PUBLIC,
-    Answer,
     ProcessorRegistry,
     RequestContext,
+    Response,
     processor,
 )
 from roquet.remoting.server import RemotingServer
 
-Script = Callable[[RequestContext], Awaitable[Answer | None]]
+Script = Callable[[RequestContext], Awaitable[Response | None]]
 """Gives the answer to a send; ``None`` for the usual one."""
 
 
@@ -44,7 +44,7 @@ class FakeBroker:
         self.script: Script | None = None
         self.heartbeats = 0
 
-    async def _send(self, context: RequestContext, header: SendMessageRequestHeaderV2) -> Answer:
+    async def _send(self, context: RequestContext, header: SendMessageRequestHeaderV2) -> Response:
         self.sends.append((header, context.request))
         if self.script is not None:
             answer = await self.script(context)
@@ -59,24 +59,26 @@ class FakeBroker:
         return context.response(self.code, stored, remark=self.remark)
 
     @processor(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, permission=PUBLIC)
-    async def send_v2(self, context: RequestContext, header: SendMessageRequestHeaderV2) -> Answer:
+    async def send_v2(
+        self, context: RequestContext, header: SendMessageRequestHeaderV2
+    ) -> Response:
         return await self._send(context, header)
 
     @processor(RequestCode.SEND_BATCH_MESSAGE, header=SendMessageRequestHeaderV2, permission=PUBLIC)
     async def send_batch(
         self, context: RequestContext, header: SendMessageRequestHeaderV2
-    ) -> Answer:
+    ) -> Response:
         return await self._send(context, header)
 
     @processor(RequestCode.END_TRANSACTION, header=EndTransactionRequestHeader, permission=PUBLIC)
     def end_transaction(
         self, context: RequestContext, header: EndTransactionRequestHeader
-    ) -> Answer:
+    ) -> Response:
         self.ends.append(header)
         return context.response(ResponseCode.SUCCESS)
 
     @processor(RequestCode.HEART_BEAT, header=HeartbeatRequestHeader, permission=PUBLIC)
-    def heartbeat(self, context: RequestContext, header: HeartbeatRequestHeader) -> Answer:
+    def heartbeat(self, context: RequestContext, header: HeartbeatRequestHeader) -> Response:
         del header
         self.heartbeats += 1
         return context.response(ResponseCode.SUCCESS)
@@ -84,7 +86,9 @@ class FakeBroker:
     @processor(
         RequestCode.UNREGISTER_CLIENT, header=UnregisterClientRequestHeader, permission=PUBLIC
     )
-    def unregister(self, context: RequestContext, header: UnregisterClientRequestHeader) -> Answer:
+    def unregister(
+        self, context: RequestContext, header: UnregisterClientRequestHeader
+    ) -> Response:
         del header
         return context.response(ResponseCode.SUCCESS)
 
@@ -110,7 +114,7 @@ class FakeCluster:
     @processor(
         RequestCode.GET_ROUTEINFO_BY_TOPIC, header=GetRouteInfoRequestHeader, permission=PUBLIC
     )
-    async def route(self, context: RequestContext, header: GetRouteInfoRequestHeader) -> Answer:
+    async def route(self, context: RequestContext, header: GetRouteInfoRequestHeader) -> Response:
         self.asked.append(header.topic)
         if self.hangs:
             await asyncio.Event().wait()

@@ -46,7 +46,7 @@ async def test_plain_text_and_unknown_authorities_get_nowhere(
         server.routes["T"] = route_of(("a", {0: server.address}))
         options = ClientOptions(namesrv=server.address, tls=tls)
         async with await ClientInstance.open(options) as client:
-            with pytest.raises(ConnectFailed, match="No name server answers"):
+            with pytest.raises(ConnectFailed, match="No name server responds"):
                 await client.routes.route("T")
         assert server.asked == []
 

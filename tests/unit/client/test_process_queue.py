@@ -57,7 +57,7 @@ def test_counts_follow_what_is_put_and_finished(queue: ProcessQueue) -> None:
     assert batch[0] not in queue
     queue.finish(batch)
     assert (queue.cached_messages, queue.cached_bytes, queue.span) == (0, 0, 0)
-    assert not queue.has_messages
+    assert queue.min_offset is None
 
 
 def test_the_span_is_that_of_what_is_left(queue: ProcessQueue) -> None:
@@ -115,7 +115,7 @@ def test_taken_messages_count_until_they_are_committed(queue: ProcessQueue) -> N
     assert queue.commit() == 3
     assert (queue.cached_messages, queue.cached_bytes) == (1, 5)
     assert queue.commit() is None
-    assert queue.has_messages
+    assert queue.min_offset == 3
 
 
 def test_a_rollback_gives_the_same_messages_again(queue: ProcessQueue) -> None:

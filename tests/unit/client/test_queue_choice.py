@@ -6,7 +6,7 @@ import pytest
 
 from roquet.client import Message, MessageQueue, select_by_random, select_by_sharding_key
 from roquet.client.fault import LatencyFaults, avoided_ms
-from roquet.client.queue_choice import QueueRound, select_by_hash
+from roquet.client.queue_choice import RoundRobinQueues, select_by_hash
 from roquet.errors import BadMessage
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.randomness import seeded
@@ -17,21 +17,21 @@ MESSAGE = Message("T", b"x")
 
 
 def test_each_queue_has_its_turn() -> None:
-    turn = QueueRound(seeded(SEED))
+    turn = RoundRobinQueues(seeded(SEED))
     chosen = [turn.choose("T", QUEUES) for _ in range(12)]
     start = QUEUES.index(chosen[0])
     assert chosen == [QUEUES[(start + step) % 6] for step in range(12)]
 
 
 def test_topics_take_turns_apart() -> None:
-    turn = QueueRound(seeded(SEED))
+    turn = RoundRobinQueues(seeded(SEED))
     first = turn.choose("T", QUEUES)
     turn.choose("Other", QUEUES)
     assert turn.choose("T", QUEUES) == QUEUES[(QUEUES.index(first) + 1) % 6]
 
 
 def test_the_broker_that_failed_is_passed_over() -> None:
-    turn = QueueRound(seeded(SEED))
+    turn = RoundRobinQueues(seeded(SEED))
     for _ in range(20):
         assert turn.choose("T", QUEUES, after_broker="b").broker_name != "b"
     only = QUEUES[:2]
@@ -39,7 +39,7 @@ def test_the_broker_that_failed_is_passed_over() -> None:
 
 
 def test_rounds_go_on_after_the_largest_number() -> None:
-    turn = QueueRound(seeded(SEED))
+    turn = RoundRobinQueues(seeded(SEED))
     turn.indexes["T"] = 0x7FFFFFFF
     assert turn.choose("T", QUEUES) == QUEUES[0]
 
@@ -88,7 +88,7 @@ def test_a_quick_answer_does_not_shorten_the_time() -> None:
 def test_faults_decide_as_long_as_they_can() -> None:
     clock = ManualClock()
     faults = LatencyFaults(clock)
-    turn = QueueRound(seeded(SEED), faults)
+    turn = RoundRobinQueues(seeded(SEED), faults)
     faults.failed("a", is_reachable=False)
     faults.failed("b", is_reachable=True)
     assert {turn.choose("T", QUEUES).broker_name for _ in range(20)} == {"c"}

@@ -8,14 +8,10 @@ import pytest
 
 from roquet.client import ClientOptions, Producer
 from roquet.client.recall import RecallHandle
-from roquet.errors import BadMessage, BadName, ClientClosed, NoRoute, PermissionRefused
+from roquet.errors import BadMessage, BadName, ClientClosed, NoRoute
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.headers.send import (
-    RecallMessageRequestHeader,
-    RecallMessageResponseHeader,
-)
-from roquet.remoting.processor import PUBLIC, Answer, RequestContext, processor
-from roquet.testing.broker import broker
+from roquet.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
+from roquet.remoting.processor import PUBLIC, RequestContext, Response, processor
 from tests.unit.client.fake_cluster import FakeBroker, fake_cluster
 
 TOPIC = "Orders"
@@ -58,7 +54,7 @@ class Recalling(FakeBroker):
         self.recalls: list[RecallMessageRequestHeader] = []
 
     @processor(RequestCode.RECALL_MESSAGE, header=RecallMessageRequestHeader, permission=PUBLIC)
-    def recall(self, context: RequestContext, header: RecallMessageRequestHeader) -> Answer:
+    def recall(self, context: RequestContext, header: RecallMessageRequestHeader) -> Response:
         self.recalls.append(header)
         found = RecallMessageResponseHeader(msg_id="AC11")
         return context.response(ResponseCode.SUCCESS, found)
@@ -94,14 +90,3 @@ async def test_what_cannot_be_called_back() -> None:
             assert caught.value.hint
             with pytest.raises(NoRoute, match="Missing"):
                 await producer.recall_message("Missing", text)
-
-
-async def test_a_broker_without_a_timer_says_what_upstream_s_says() -> None:
-    async with broker() as running:
-        await running.create_topic(TOPIC)
-        async with Producer(running.namesrv, group="billing") as producer:
-            text = RecallHandle(TOPIC, running.name, "1700000000000", "AC11").text()
-            with pytest.raises(PermissionRefused) as caught:
-                await producer.recall_message(TOPIC, text)
-    assert caught.value.response_code == ResponseCode.NO_PERMISSION
-    assert caught.value.remark == "recall failed, operation is forbidden"

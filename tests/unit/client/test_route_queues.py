@@ -13,12 +13,8 @@ from roquet.client.route_queues import (
 )
 from roquet.errors import ProtocolError
 from roquet.model.message_queue import MessageQueue
-from roquet.remoting.bodies.route import (
-    BrokerData,
-    QueueData,
-    TopicQueueMappingInfo,
-    TopicRouteData,
-)
+from roquet.model.topic_queue_mapping import TopicQueueMappingInfo
+from roquet.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from tests.unit.client.client_kit import route_of
 
 

@@ -7,28 +7,27 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from roquet.client import ClientOptions, Message, MessageQueue, Producer, SendStatus
-from roquet.client.answers import RETRY_RESPONSE_CODES
-from roquet.client.sender import Deadline
+from roquet.client import ClientOptions, Message, MessageQueue, Producer, SendStatus, sender
+from roquet.client.deadline import Deadline
+from roquet.client.response_errors import RETRY_RESPONSE_CODES
 from roquet.errors import (
     BrokerBusy,
     BrokerRefused,
-    ClientError,
-    ConnectFailed,
     NoRoute,
     PartlySent,
     PermissionRefused,
     RequestTimeout,
-    SendFailed,
 )
 from roquet.model.properties import decode_properties
 from roquet.remoting.codes import RequestCode, ResponseCode
-from roquet.remoting.processor import Answer, RequestContext
+from roquet.remoting.endpoint import LogLimiter
+from roquet.remoting.processor import RequestContext, Response
 from roquet.runtime.clock import ManualClock
+from tests.patience import TIMEOUT_MS
 from tests.unit.client.client_kit import until
 from tests.unit.client.fake_cluster import FakeCluster, fake_cluster
+from tests.unit.client.sender_kit import TOPIC, never, refuse_at
 
-TOPIC = "Orders"
 UNTRIED_CODES = [
     ResponseCode.MESSAGE_ILLEGAL,
     ResponseCode.FLOW_CONTROL,
@@ -45,26 +44,9 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.fixture
 async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
-    async with Producer(cluster.namesrv, group="g") as running:
+    options = ClientOptions(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS)
+    async with Producer(options, group="g", send_timeout_ms=TIMEOUT_MS + 3_000) as running:
         yield running
-
-
-async def never(context: RequestContext) -> Answer | None:
-    """Answer nothing, for ever."""
-    del context
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-async def hang_up(context: RequestContext) -> Answer | None:
-    """Close the connection instead of an answer."""
-    context.connection.abort()
-    return None
-
-
-def refuse_at(cluster: FakeCluster, code: ResponseCode, remark: str = "no") -> None:
-    for each in cluster.brokers:
-        each.code, each.remark = code, remark
 
 
 @pytest.mark.parametrize("code", sorted(RETRY_RESPONSE_CODES))
@@ -134,7 +116,9 @@ async def test_a_chosen_queue_is_tried_once(cluster: FakeCluster, producer: Prod
 @pytest.mark.parametrize("retry_times", [0, 1, 4])
 async def test_how_often_is_tried(cluster: FakeCluster, retry_times: int) -> None:
     refuse_at(cluster, ResponseCode.SYSTEM_ERROR)
-    async with Producer(cluster.namesrv, group="g", retry_times=retry_times) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", retry_times=retry_times, send_timeout_ms=TIMEOUT_MS + 3_000
+    ) as producer:
         with pytest.raises(BrokerRefused):
             await producer.send(Message(TOPIC, b"x"))
     assert len(cluster.sent_to) == 1 + retry_times
@@ -175,64 +159,35 @@ async def test_stored_less_safely_is_better_than_refused(cluster: FakeCluster) -
     assert SendStatus.FLUSH_DISK_TIMEOUT in statuses
 
 
-async def test_a_broker_that_hangs_up(cluster: FakeCluster, producer: Producer) -> None:
-    cluster[0].script = hang_up
-    for _ in range(4):
-        assert (await producer.send(Message(TOPIC, b"x"))).queue.broker_name == "broker-b"
-    cluster[1].script = hang_up
-    with pytest.raises(SendFailed) as caught:
-        await producer.send(Message(TOPIC, b"x"))
-    assert caught.value.retriable
-
-
-async def test_a_broker_that_is_not_there(cluster: FakeCluster, producer: Producer) -> None:
-    cluster[0].address = "127.0.0.1:1"
-    for _ in range(4):
-        assert (await producer.send(Message(TOPIC, b"x"))).queue.broker_name == "broker-b"
-    with pytest.raises(ConnectFailed):
-        await producer.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "broker-a", 0))
-    with pytest.raises(NoRoute, match="broker-z"):
-        await producer.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "broker-z", 0))
-
-
-async def test_a_broker_that_does_not_answer(cluster: FakeCluster) -> None:
-    cluster[0].script = cluster[1].script = never
-    async with Producer(cluster.namesrv, group="g", send_timeout_ms=60) as producer:
-        with pytest.raises(RequestTimeout) as caught:
+async def test_failed_attempts_do_not_fill_the_log(
+    cluster: FakeCluster, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    producer._started.sender._log_limiter = LogLimiter(clock)
+    refuse_at(cluster, ResponseCode.SYSTEM_BUSY)
+    for _ in range(20):
+        with pytest.raises(BrokerBusy):
             await producer.send(Message(TOPIC, b"x"))
-        assert caught.value.retriable
-        assert producer.in_flight == 0
-        with pytest.raises(RequestTimeout):
-            await producer.send(Message(TOPIC, b"x"), timeout_ms=1)
+    clock.advance(1_000)
+    with pytest.raises(BrokerBusy):
+        await producer.send(Message(TOPIC, b"x"))
+    told = [each.getMessage() for each in caplog.records if each.name == sender.__name__]
+    assert len(told) == 2
+    assert told[1].endswith(" (59 more like this)")
 
 
-async def test_a_limit_for_each_attempt_leaves_time_for_others(cluster: FakeCluster) -> None:
-    cluster[0].script = never
-    async with Producer(
-        cluster.namesrv, group="g", attempt_timeout_ms=50, send_timeout_ms=60_000
-    ) as producer:
+async def test_a_topic_whose_queues_cannot_be_written(cluster: FakeCluster) -> None:
+    cluster.queues = 0
+    async with Producer(cluster.namesrv, group="g") as producer:
         for _ in range(2):
-            assert (await producer.send(Message(TOPIC, b"x"))).queue.broker_name == "broker-b"
+            with pytest.raises(NoRoute, match="No queue of Orders can be written"):
+                await producer.send(Message(TOPIC, b"x"))
 
 
 async def test_no_route(cluster: FakeCluster, producer: Producer) -> None:
     with pytest.raises(NoRoute):
         await producer.send(Message("Missing", b"x"))
     assert cluster.asked == ["Missing", "TBW102"]
-
-
-async def test_no_name_server() -> None:
-    async with Producer("127.0.0.1:1", group="g") as producer:
-        with pytest.raises(ClientError) as caught:
-            await producer.send(Message(TOPIC, b"x"))
-        assert isinstance(caught.value, ConnectFailed)
-
-
-async def test_a_name_server_that_does_not_answer(cluster: FakeCluster) -> None:
-    cluster.hangs = True
-    async with Producer(cluster.namesrv, group="g", send_timeout_ms=50) as producer:
-        with pytest.raises(RequestTimeout, match="route of Orders"):
-            await producer.send(Message(TOPIC, b"x"))
 
 
 async def test_a_failure_has_the_route_asked_for_again(
@@ -250,7 +205,7 @@ async def test_sends_wait_for_room(cluster: FakeCluster) -> None:
     go = asyncio.Event()
     most = 0
 
-    async def later(context: RequestContext) -> Answer | None:
+    async def later(context: RequestContext) -> Response | None:
         del context
         nonlocal most
         most = max(most, running.in_flight)
@@ -258,7 +213,7 @@ async def test_sends_wait_for_room(cluster: FakeCluster) -> None:
         return None
 
     cluster[0].script = cluster[1].script = later
-    running = Producer(cluster.namesrv, group="g", max_in_flight=3, send_timeout_ms=60_000)
+    running = Producer(cluster.namesrv, group="g", max_in_flight=3, send_timeout_ms=TIMEOUT_MS)
     async with running:
         sends = [asyncio.ensure_future(running.send(Message(TOPIC, b"x"))) for _ in range(10)]
         await until(lambda: len(cluster.sent_to) == 3)
@@ -273,14 +228,14 @@ async def test_sends_wait_for_room(cluster: FakeCluster) -> None:
 async def test_bytes_in_flight_are_bounded(cluster: FakeCluster) -> None:
     go = asyncio.Event()
 
-    async def later(context: RequestContext) -> Answer | None:
+    async def later(context: RequestContext) -> Response | None:
         del context
         await go.wait()
         return None
 
     cluster[0].script = cluster[1].script = later
     async with Producer(
-        cluster.namesrv, group="g", max_in_flight_bytes=250, send_timeout_ms=60_000
+        cluster.namesrv, group="g", max_in_flight_bytes=250, send_timeout_ms=TIMEOUT_MS
     ) as producer:
         sends = [asyncio.ensure_future(producer.send(Message(TOPIC, b"x" * 100))) for _ in range(5)]
         await until(lambda: len(cluster.sent_to) == 2)
@@ -330,7 +285,7 @@ async def test_brokers_with_faults_are_avoided(cluster: FakeCluster) -> None:
 async def test_a_cancelled_send_gives_its_room_back(cluster: FakeCluster) -> None:
     cluster[0].script = cluster[1].script = never
     async with Producer(
-        cluster.namesrv, group="g", max_in_flight=1, send_timeout_ms=60_000
+        cluster.namesrv, group="g", max_in_flight=1, send_timeout_ms=TIMEOUT_MS
     ) as producer:
         first = asyncio.ensure_future(producer.send(Message(TOPIC, b"x")))
         second = asyncio.ensure_future(producer.send(Message(TOPIC, b"y")))
@@ -357,7 +312,7 @@ async def test_a_batch_that_is_partly_stored(cluster: FakeCluster) -> None:
         queue = MessageQueue(TOPIC, "broker-a", 0)
         messages = [Message(TOPIC, b"x" * 50) for _ in range(5)]
 
-        async def second_is_bad(context: RequestContext) -> Answer | None:
+        async def second_is_bad(context: RequestContext) -> Response | None:
             if len(cluster[0].sends) < 2:
                 return None
             return context.response(ResponseCode.MESSAGE_ILLEGAL, remark="no")

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from roquet.errors import ProtocolError
-from roquet.format.batch import ENTRY_BYTES_MIN, decode_batch, encode_batch
+from roquet.format.batch import BATCH_ENTRY_BYTES_MIN, decode_batch, encode_batch
 
 ENTRIES = [(0, b"first", b"a\x01b\x02"), (-1, b"", b""), (7, b"x" * 1000, b"k\x01v")]
 
 
 def test_round_trip() -> None:
     data = encode_batch(ENTRIES)
-    assert len(data) == 3 * ENTRY_BYTES_MIN + 5 + 4 + 1000 + 3
+    assert len(data) == 3 * BATCH_ENTRY_BYTES_MIN + 5 + 4 + 1000 + 3
     found = [(e.flag, bytes(e.body), bytes(e.properties)) for e in decode_batch(data)]
     assert found == ENTRIES
     assert [bytes(e.body) for e in decode_batch(memoryview(data))] == [b for _, b, _ in ENTRIES]
@@ -28,7 +28,7 @@ def test_total_size_magic_and_crc_are_not_looked_at() -> None:
 
 def test_every_cut_is_refused_but_between_messages() -> None:
     data = encode_batch(ENTRIES)
-    whole = {0, ENTRY_BYTES_MIN + 9, 2 * ENTRY_BYTES_MIN + 9, len(data)}
+    whole = {0, BATCH_ENTRY_BYTES_MIN + 9, 2 * BATCH_ENTRY_BYTES_MIN + 9, len(data)}
     for length in range(len(data) + 1):
         if length in whole:
             list(decode_batch(data[:length]))

@@ -11,6 +11,7 @@ import pytest
 from roquet.errors import CorruptRecord
 from roquet.format import commit_log as fmt
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault, RecordRules
+from roquet.format.record_layout import CRC_PROPERTY_BYTES
 from roquet.model import sys_flag as flags
 from roquet.model.delay_level import DelayLevels
 from roquet.model.host import Host
@@ -240,7 +241,7 @@ class TestPropertyCrc:
 
     def test_every_flipped_bit_before_it_is_seen(self) -> None:
         data = record(append_crc=True)
-        for position in range(len(data) - fmt.CRC_PROPERTY_BYTES):
+        for position in range(len(data) - CRC_PROPERTY_BYTES):
             flipped = patched(data, position, bytes([data[position] ^ 1]))
             assert not isinstance(check(flipped), DispatchRequest), position
 

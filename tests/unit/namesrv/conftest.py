@@ -1,10 +1,5 @@
 """The name server's network tests run on both event loops."""
 
-import asyncio
-from collections.abc import Callable, Mapping
+from tests.event_loops import pytest_asyncio_loop_factories
 
-import uvloop
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+__all__ = ["pytest_asyncio_loop_factories"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Coroutine
 from typing import cast
 
 from roquet.errors import RoquetError
 from roquet.model.data_version import DataVersion
 from roquet.model.topic_config import TopicConfig
 from roquet.namesrv.config import Configuration, NamesrvConfig
+from roquet.namesrv.config_processor import ConfigProcessor
 from roquet.namesrv.kv_config import KVConfigManager
 from roquet.namesrv.processor import NamesrvProcessor
 from roquet.namesrv.registration import MinBrokerIdChange
@@ -97,7 +100,8 @@ class Server:
                 configuration=self.configuration,
                 clock=self.clock,
                 notify=self.told.append,
-            )
+            ),
+            ConfigProcessor(self.kv_config, self.configuration),
         )
 
     def handle(self, request: RemotingCommand, connection: object) -> RemotingCommand:
@@ -108,6 +112,8 @@ class Server:
         context = RequestContext(cast("Connection", connection), request, registration.permission)
         try:
             answer = registration.handle(context)
+            if isinstance(answer, Coroutine):
+                answer = asyncio.run(answer)
         except RequestRefused as error:
             return create_response(request, error.response_code, remark=error.message)
         except RoquetError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import msgspec
@@ -35,13 +37,13 @@ def test_keys_have_an_effect_or_none() -> None:
     assert FIELDS.keys() & KEYS_WITHOUT_EFFECT == set()
 
 
-def test_changes_outlive_a_restart(tmp_path: Path) -> None:
+async def test_changes_outlive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.properties"
     base = NamesrvConfig(listen_port=1)
     first = Configuration(base, config_file(path))
     first.load()
-    first.update("orderMessageEnable=true\nwaitSecondsForService = 7")
-    first.update("orderMessageEnable=false")
+    await first.update("orderMessageEnable=true\nwaitSecondsForService = 7")
+    await first.update("orderMessageEnable=false")
     assert path.read_text("utf-8") == "orderMessageEnable=false\nwaitSecondsForService=7\n"
     second = Configuration(base, config_file(path))
     second.load()
@@ -58,19 +60,37 @@ def test_a_file_of_upstream_s_changes_no_path(tmp_path: Path) -> None:
     assert configuration.current == NamesrvConfig(topic_list=False)
 
 
-def test_a_change_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+async def test_a_change_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
     configuration = Configuration(NamesrvConfig(), config_file(tmp_path / "p", FullDisk()))
     with pytest.raises(DiskFull):
-        configuration.update("orderMessageEnable=true")
+        await configuration.update("orderMessageEnable=true")
     assert configuration.current == NamesrvConfig()
 
 
-def test_the_operator_may_forbid_more() -> None:
+async def test_changes_are_written_off_the_loop_and_made_in_order(tmp_path: Path) -> None:
+    writers: set[int] = set()
+
+    class Noting(Files):
+        def data_sync(self, fd: int) -> None:
+            writers.add(threading.get_ident())
+            super().data_sync(fd)
+
+    path = tmp_path / "namesrv.properties"
+    configuration = Configuration(NamesrvConfig(), config_file(path, Noting()))
+    texts = ["waitSecondsForService=7", "orderMessageEnable=true", "waitSecondsForService=8"]
+    await asyncio.gather(*map(configuration.update, texts))
+    assert configuration.current == NamesrvConfig(order_message=True, wait_seconds_for_service=8)
+    assert path.read_text("utf-8") == "orderMessageEnable=true\nwaitSecondsForService=8\n"
+    assert writers
+    assert threading.get_ident() not in writers
+
+
+async def test_the_operator_may_forbid_more() -> None:
     base = NamesrvConfig(config_black_list="enableTopicList;x")
     configuration = Configuration(base)
     with pytest.raises(ConfigError, match="black list"):
-        configuration.update("enableTopicList=false")
-    configuration.update("enableAllTopicList=false")
+        await configuration.update("enableTopicList=false")
+    await configuration.update("enableAllTopicList=false")
 
 
 def test_all_settings_are_shown_in_order() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,18 +12,22 @@ import pytest
 from roquet.errors import ConfigError, StoreError
 from roquet.namesrv import kv_config as module
 from roquet.namesrv.kv_config import KVConfigManager
-from roquet.runtime.files import Files
+from roquet.runtime.files import Buffer, Files
 from tests.unit.namesrv.kit import FullDisk
 
 
-def test_values_outlive_a_restart(tmp_path: Path) -> None:
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_values_outlive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "namesrv" / "kvConfig.json"
     first = KVConfigManager.at(path, Files())
     assert first.load() is None
-    first.put("ORDER_TOPIC_CONFIG", "T", "a:4;b:4")
-    first.put("ns", "k", 'v "quoted"\n主题')
-    first.put("ns", "gone", "x")
-    first.delete("ns", "gone")
+    await first.put("ORDER_TOPIC_CONFIG", "T", "a:4;b:4")
+    await first.put("ns", "k", 'v "quoted"\n主题')
+    await first.put("ns", "gone", "x")
+    await first.delete("ns", "gone")
     second = KVConfigManager.at(path, Files())
     assert second.load() is None
     assert second.get("ORDER_TOPIC_CONFIG", "T") == "a:4;b:4"
@@ -28,12 +35,12 @@ def test_values_outlive_a_restart(tmp_path: Path) -> None:
     assert second.get("ns", "gone") is None
 
 
-def test_the_file_is_the_line_that_upstream_writes(tmp_path: Path) -> None:
+async def test_the_file_is_the_line_that_upstream_writes(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     values = KVConfigManager.at(path, Files())
-    values.put("ns", "k", "v")
+    await values.put("ns", "k", "v")
     assert path.read_text("utf-8") == '{"configTable":{"ns":{"k":"v"}}}'
-    values.delete("ns", "k")
+    await values.delete("ns", "k")
     assert path.read_text("utf-8") == '{"configTable":{"ns":{}}}'
     assert values.namespace("ns") == {}
     assert values.namespace("other") is None
@@ -47,11 +54,11 @@ def test_a_file_that_people_formatted_is_read(tmp_path: Path) -> None:
     assert values.get("ns", "k") == "v"
 
 
-def test_a_damaged_file_falls_back_to_its_backup_or_stops(tmp_path: Path) -> None:
+async def test_a_damaged_file_falls_back_to_its_backup_or_stops(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     values = KVConfigManager.at(path, Files())
-    values.put("ns", "k", "1")
-    values.put("ns", "k", "2")
+    await values.put("ns", "k", "1")
+    await values.put("ns", "k", "2")
     path.write_text('{"configTable":{"ns":{"k"', "utf-8")
     again = KVConfigManager.at(path, Files())
     problem = again.load()
@@ -63,28 +70,74 @@ def test_a_damaged_file_falls_back_to_its_backup_or_stops(tmp_path: Path) -> Non
         KVConfigManager.at(path, Files()).load()
 
 
-def test_a_value_that_cannot_be_kept_is_not_there(tmp_path: Path) -> None:
+async def test_a_value_that_cannot_be_kept_is_not_there(tmp_path: Path) -> None:
     values = KVConfigManager.at(tmp_path / "kvConfig.json", FullDisk())
     with pytest.raises(StoreError):
-        values.put("ns", "k", "v")
+        await values.put("ns", "k", "v")
     assert values.get("ns", "k") is None
 
 
-def test_dropping_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
+async def test_dropping_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
     values = KVConfigManager.at(tmp_path / "kvConfig.json", Files())
-    values.delete("ns", "k")
-    assert list(tmp_path.iterdir()) == []
-    values.put("ns", "k", "v")
-    values.delete("ns", "other")
-    assert [path.name for path in tmp_path.iterdir()] == ["kvConfig.json"]
+    await values.delete("ns", "k")
+    assert names_in(tmp_path) == []
+    await values.put("ns", "k", "v")
+    await values.delete("ns", "other")
+    assert names_in(tmp_path) == ["kvConfig.json"]
 
 
-def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KV_CONFIG_BYTES_MAX", 100)
     values = KVConfigManager()
-    values.put("ns", "k", "v")
+    await values.put("ns", "k", "v")
     with pytest.raises(ConfigError, match="too many values"):
-        values.put("ns", "l", "ü" * 40)
+        await values.put("ns", "l", "ü" * 40)
     assert values.get("ns", "l") is None
-    values.delete("ns", "k")
-    values.put("ns", "l", "ü" * 30)
+    await values.delete("ns", "k")
+    await values.put("ns", "l", "ü" * 30)
+
+
+class CountingDisk(Files):
+    """A disk that counts files, writes them beside the loop only, and may be full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.is_full = False
+
+    def write_at(self, fd: int, data: Buffer, position: int) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.writes += 1
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write_at(fd, data, position)
+
+
+async def test_many_changes_share_a_write(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    values = KVConfigManager.at(tmp_path / "kvConfig.json", disk)
+    await asyncio.gather(*(values.put("ns", f"k{number}", "v") for number in range(1_000)))
+    assert disk.writes == 2, "the first alone, and all others"
+    await asyncio.gather(values.put("ns", "k0", "w"), values.delete("ns", "k0"))
+    assert values.get("ns", "k0") is None
+    again = KVConfigManager.at(tmp_path / "kvConfig.json", Files())
+    again.load()
+    assert again.namespace("ns") == values.namespace("ns")
+    assert again._size_bytes == values._size_bytes
+
+
+async def test_changes_of_a_write_that_fails_are_dropped_together(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    values = KVConfigManager.at(tmp_path / "kvConfig.json", disk)
+    await values.put("ns", "k", "1")
+    size_bytes = values._size_bytes
+    disk.is_full = True
+    failed = await asyncio.gather(
+        *(values.put("other", f"k{number}", "2") for number in range(3)), return_exceptions=True
+    )
+    assert all(isinstance(each, StoreError) for each in failed)
+    assert values.namespace("other") is None
+    assert values._size_bytes == size_bytes
+    disk.is_full = False
+    await values.put("other", "k", "3")
+    assert values.get("other", "k") == "3"

@@ -25,6 +25,7 @@ from roquet.remoting.headers.namesrv import (
     RegisterBrokerRequestHeader,
     RegisterTopicRequestHeader,
 )
+from roquet.remoting.processor import Port
 from tests.unit.namesrv.kit import Server, register_body
 
 
@@ -65,7 +66,7 @@ def route_text(
 
 def test_every_code_of_the_name_server_has_a_processor() -> None:
     ours = {code for code in RequestCode if Handler.NAMESRV in code.handlers}
-    assert ours == set(Server().registry.codes())
+    assert ours == set(Server().registry.table(Port.MAIN))
 
 
 def test_unknown_codes_and_missing_fields() -> None:
@@ -315,7 +316,7 @@ def test_values_are_set_shown_and_dropped() -> None:
             "listenPort=1",
             16,
             "listenPort cannot be changed by a request. "
-            "Change it in the file of settings and start the name server again.",
+            "Change it in the configuration file and restart the name server.",
         ),
         ("clusterTest=true", 16, "clusterTest has no effect here."),
         (

@@ -6,14 +6,9 @@ import msgspec
 import pytest
 
 from roquet.model.topic_config import TopicConfig
+from roquet.model.topic_queue_mapping import TopicQueueMappingInfo
 from roquet.namesrv.config import NamesrvConfig
-from roquet.remoting.bodies.route import (
-    BrokerData,
-    ClusterInfo,
-    QueueData,
-    TopicQueueMappingInfo,
-    TopicRouteData,
-)
+from roquet.remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.namesrv import (

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from roquet.namesrv.config import NamesrvConfig
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from tests.campaign import examples
 from tests.unit.namesrv.kit import FakeConnection, Server, register_body
 
 NAMES = st.sampled_from(["a", "b"])
@@ -101,12 +102,16 @@ class RouteMachine(RuleBasedStateMachine):
             for name, data in brokers.items()
             for address in data.broker_addrs.values()
         }
-        alive = {(live.broker_name, key.address) for key, live in routes._live.items()}
+        alive = {(live.broker_name, key.address) for key, live in routes._live.table.items()}
         assert here == alive
-        assert routes._filter_servers.keys() <= routes._live.keys()
+        assert routes._live.filter_servers.keys() <= routes._live.table.keys()
         assert {name for names in routes._clusters.values() for name in names} == brokers.keys()
         assert all(routes._clusters.values())
-        for queues in routes._queues.values():
+        table = routes._topics
+        assert table.is_swept
+        assert table.size == sum(map(len, table.queues.values()))
+        for topic, queues in table.queues.items():
+            assert all(table.has(topic, name) for name in queues)
             assert queues
             assert queues.keys() <= brokers.keys()
         for data in brokers.values():
@@ -126,4 +131,4 @@ class RouteMachine(RuleBasedStateMachine):
 
 
 TestRouteMachine = RouteMachine.TestCase
-TestRouteMachine.settings = settings(max_examples=60, stateful_step_count=30)
+TestRouteMachine.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from roquet.model.topic_config import TopicConfig
+from roquet.model.topic_queue_mapping import TopicQueueMappingInfo
 from roquet.remoting.bodies.codec import decode_body
-from roquet.remoting.bodies.route import (
-    ClusterInfo,
-    GetBrokerMemberGroupResponseBody,
-    TopicQueueMappingInfo,
-)
+from roquet.remoting.bodies.route import ClusterInfo, GetBrokerMemberGroupResponseBody
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.namesrv import (
     BrokerNameRequestHeader,

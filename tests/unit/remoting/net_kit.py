@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from roquet.errors import ProtocolError
-from roquet.remoting.client import ClientConfig
 from roquet.remoting.codec import decode_command, encode_command
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request
@@ -18,21 +17,24 @@ from roquet.remoting.hooks import RequestRefused, RpcHook
 from roquet.remoting.processor import (
     PUBLIC,
     Action,
-    Answer,
-    AnswerInParts,
     Permission,
     Port,
     ProcessorRegistry,
     RequestContext,
     Resource,
+    Response,
+    SlicedResponse,
     processor,
 )
 from roquet.remoting.server import RemotingServer, ServerConfig
+from roquet.remoting.turn_scheduler import RequestClass
 from roquet.runtime.clock import Clock
+from roquet.runtime.open_files import DescriptorBudget
+from tests.patience import PATIENCE_S
 
 LOOPBACK = "127.0.0.1"
+CLIENT = RequestClass.CLIENT
 
-PATIENT = ClientConfig(connect_timeout_ms=60_000, request_timeout_ms=60_000)
 """For clients whose time-outs are not what is tested, so that a busy machine fails no test."""
 
 ECHO = 9001
@@ -47,6 +49,8 @@ OVERSIZED = 9008
 BROKEN_LATER = 9009
 NOT_AN_ANSWER = 9010
 BY_HAND = 9011
+ADMIN = 9012
+READ = 9013
 NOBODY = 9999
 
 
@@ -65,60 +69,72 @@ class Processors:
     def registry(self) -> ProcessorRegistry:
         return ProcessorRegistry(self)
 
-    @processor(ECHO, permission=PUBLIC)
-    def echo(self, context: RequestContext) -> Answer:
+    @processor(ECHO, permission=PUBLIC, request_class=CLIENT)
+    def echo(self, context: RequestContext) -> Response:
         self.seen.append(ECHO)
         return context.response(ResponseCode.SUCCESS, body=context.request.body)
 
-    @processor(SLOW, permission=PUBLIC)
-    async def slow(self, context: RequestContext) -> Answer:
+    @processor(SLOW, permission=PUBLIC, request_class=CLIENT)
+    async def slow(self, context: RequestContext) -> Response:
         self.seen.append(SLOW)
         await self.gate.wait()
         return context.response(ResponseCode.SUCCESS, body=context.request.body)
 
-    @processor(LATER, permission=PUBLIC)
+    @processor(ADMIN, permission=PUBLIC)
+    async def admin(self, context: RequestContext) -> Response:
+        self.seen.append(ADMIN)
+        await self.gate.wait()
+        return context.response(ResponseCode.SUCCESS, body=context.request.body)
+
+    @processor(READ, permission=PUBLIC, request_class=RequestClass.PULL)
+    async def read(self, context: RequestContext) -> Response:
+        await self.gate.wait()
+        self.seen.append(READ)
+        return context.response(ResponseCode.SUCCESS)
+
+    @processor(LATER, permission=PUBLIC, request_class=CLIENT)
     def later(self, context: RequestContext) -> None:
         self.contexts.append(context)
 
-    @processor(BROKEN, permission=PUBLIC)
-    def broken(self, context: RequestContext) -> Answer:
+    @processor(BROKEN, permission=PUBLIC, request_class=CLIENT)
+    def broken(self, context: RequestContext) -> Response:
         raise KeyError(f"/secret/path {context.request.code}")
 
-    @processor(BROKEN_LATER, permission=PUBLIC)
-    async def broken_later(self, context: RequestContext) -> Answer:
+    @processor(BROKEN_LATER, permission=PUBLIC, request_class=CLIENT)
+    async def broken_later(self, context: RequestContext) -> Response:
         await asyncio.sleep(0)
         raise ProtocolError(f"cannot do {context.request.code}", detail="not for peers")
 
-    @processor(TYPED, header=SizeHeader, permission=PUBLIC)
-    def typed(self, context: RequestContext, header: SizeHeader) -> Answer:
+    @processor(TYPED, header=SizeHeader, permission=PUBLIC, request_class=CLIENT)
+    def typed(self, context: RequestContext, header: SizeHeader) -> Response:
         return context.response(ResponseCode.SUCCESS, remark=str(header.size))
 
-    @processor(REFUSED, permission=PUBLIC)
-    def refused(self, context: RequestContext) -> Answer:
+    @processor(REFUSED, permission=PUBLIC, request_class=CLIENT)
+    def refused(self, context: RequestContext) -> Response:
         raise RequestRefused(
             f"[REJECTREQUEST]{context.request.code}", response_code=ResponseCode.SYSTEM_BUSY
         )
 
-    @processor(BIG, header=SizeHeader, permission=PUBLIC)
-    def big(self, context: RequestContext, header: SizeHeader) -> Answer:
+    @processor(BIG, header=SizeHeader, permission=PUBLIC, request_class=CLIENT)
+    def big(self, context: RequestContext, header: SizeHeader) -> Response:
         self.seen.append(BIG)
         part = memoryview(b"x" * header.size)
-        return AnswerInParts(context.response(ResponseCode.SUCCESS), (part, b"!"))
+        return SlicedResponse(context.response(ResponseCode.SUCCESS), (part, b"!"))
 
-    @processor(OVERSIZED, permission=PUBLIC)
-    def oversized(self, context: RequestContext) -> Answer:
+    @processor(OVERSIZED, permission=PUBLIC, request_class=CLIENT)
+    def oversized(self, context: RequestContext) -> Response:
         return context.response(ResponseCode.SUCCESS, body=bytes(17 << 20))
 
-    @processor(NOT_AN_ANSWER, permission=PUBLIC)
+    @processor(NOT_AN_ANSWER, permission=PUBLIC, request_class=CLIENT)
     def not_an_answer(self, context: RequestContext) -> object:
         return context.request.code
 
-    @processor(BY_HAND, permission=PUBLIC)
-    def by_hand(self, context: RequestContext) -> Answer:
+    @processor(BY_HAND, permission=PUBLIC, request_class=CLIENT)
+    def by_hand(self, context: RequestContext) -> Response:
         return RemotingCommand(code=0, opaque=-1, remark=context.request.code_name)
 
     @processor(PULL, permission=Permission(Action.SUB, Resource.TOPIC), ports={Port.MAIN})
-    def pull(self, context: RequestContext) -> Answer:
+    def pull(self, context: RequestContext) -> Response:
         return context.response(ResponseCode.PULL_NOT_FOUND)
 
 
@@ -131,6 +147,10 @@ class Serving:
         self.port = port
         self.address = f"{LOOPBACK}:{port}"
 
+    def close_idle(self) -> None:
+        """Do what the timer does."""
+        self.server._endpoint.watch_over(self.server.connections)
+
 
 @asynccontextmanager
 async def serving(
@@ -139,10 +159,11 @@ async def serving(
     config: ServerConfig | None = None,
     hooks: tuple[RpcHook, ...] = (),
     clock: Clock | None = None,
+    budget: DescriptorBudget | None = None,
 ) -> AsyncIterator[Serving]:
     processors = Processors()
     config = config or ServerConfig(limits=limits or RemotingLimits())
-    server = RemotingServer(processors.registry(), config, hooks=hooks, clock=clock)
+    server = RemotingServer(processors.registry(), config, hooks=hooks, clock=clock, budget=budget)
     port = await server.start(LOOPBACK, 0)
     try:
         yield Serving(server, processors, port)
@@ -186,7 +207,7 @@ class Peer:
 
     async def answer(self) -> RemotingCommand:
         """The next answer."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while (frame := self._decoder.next_frame()) is None:
                 data = await self.reader.read(1 << 16)
                 if not data:
@@ -202,7 +223,7 @@ class Peer:
 
     async def closed_by_server(self) -> bool:
         """Wait until the server closed the connection; nothing may come before."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 return not await self.reader.read(1)
             except ConnectionError:
@@ -225,7 +246,7 @@ async def peer_of(serving_: Serving, *, limit: int = 1 << 16) -> AsyncIterator[P
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something is so; a test that waits in vain fails."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - what is watched knows no events
             await asyncio.sleep(0.001)
 
@@ -234,3 +255,18 @@ async def turns(count: int = 20) -> None:
     """Let the loop turn a few times, for what must not happen."""
     for _ in range(count):
         await asyncio.sleep(0.001)
+
+
+class Recorder:
+    """A transport that remembers what was written."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)

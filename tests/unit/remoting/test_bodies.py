@@ -14,6 +14,7 @@ from roquet.model.data_version import DataVersion
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SubscriptionData
 from roquet.model.topic_config import TopicConfig
+from roquet.model.topic_queue_mapping import TopicQueueMappingInfo
 from roquet.remoting.bodies import codec, register
 from roquet.remoting.bodies.broker import KVTable, UserInfo
 from roquet.remoting.bodies.client import (
@@ -31,7 +32,7 @@ from roquet.remoting.bodies.register import (
     decode_register_body,
     encode_register_body,
 )
-from roquet.remoting.bodies.route import BrokerData, TopicQueueMappingInfo, TopicRouteData
+from roquet.remoting.bodies.route import BrokerData, TopicRouteData
 from roquet.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper
 
 
@@ -259,3 +260,19 @@ def test_not_compressed_at_all() -> None:
 def test_model_values_are_written_with_upstream_s_names() -> None:
     names = {field.encode_name for field in msgspec.structs.fields(TopicConfig)}
     assert {"topicName", "readQueueNums", "topicSysFlag"} <= names
+
+
+@pytest.mark.parametrize("keys", [b"{0:1,-3 : 2}", b'{"0":1, -3:2}', b'{0:1,"-3":2}'])
+def test_numbers_as_keys_are_read_at_any_length(keys: bytes) -> None:
+    text = b'{"currIdMap":%b,"topic":"a,1:{2:"}' % keys
+    found = decode_body(TopicQueueMappingInfo, text, dialect_bytes_max=0)
+    assert found.current_ids == {0: 1, -3: 2}
+    assert found.topic == "a,1:{2:"
+
+
+@pytest.mark.parametrize(
+    "text", [b"{topic:'x'}", b"{\"topic\":'x'}", b'{"currIdMap":{0:1,}}', b'{"topic":"x', b"{", b""]
+)
+def test_other_dialect_has_a_limit(text: bytes) -> None:
+    with pytest.raises(ProtocolError, match="Body that is no TopicQueueMappingInfo"):
+        decode_body(TopicQueueMappingInfo, text, dialect_bytes_max=0)

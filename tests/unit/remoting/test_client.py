@@ -1,10 +1,18 @@
 import asyncio
+import errno
 import socket
 
 import pytest
 from msgspec import structs
 
-from roquet.errors import ClientError, ConfigError, ConnectFailed, RequestTimeout, SendFailed
+from roquet.errors import (
+    AnswerLost,
+    ClientError,
+    ConfigError,
+    ConnectFailed,
+    RequestTimeout,
+    SendFailed,
+)
 from roquet.remoting.client import ClientConfig, RemotingClient, split_address
 from roquet.remoting.codes import LanguageCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -13,20 +21,20 @@ from roquet.remoting.frame import SerializeType
 from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
 from roquet.remoting.processor import (
     PUBLIC,
-    Answer,
     ProcessorRegistry,
     RequestContext,
+    Response,
     processor,
 )
 from roquet.remoting.server import RemotingServer, ServerConfig
 from roquet.runtime.clock import ManualClock
+from tests.patience import PATIENT
 from tests.unit.remoting.net_kit import (
     BIG,
     ECHO,
     LATER,
     LOOPBACK,
     NOBODY,
-    PATIENT,
     SLOW,
     TYPED,
     SizeHeader,
@@ -53,6 +61,19 @@ async def test_response_codes_are_no_errors() -> None:
     async with serving() as up, RemotingClient(config=PATIENT) as client:
         response = await client.invoke(up.address, NOBODY)
         assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_client_without_descriptors_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_descriptor(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", no_descriptor)
+    async with RemotingClient(config=PATIENT) as client:
+        with pytest.raises(ConnectFailed) as caught:
+            await client.invoke(f"{LOOPBACK}:1", ECHO)
+    assert "Too many open files" in (caught.value.detail or "")
+    assert "ulimit -n" in (caught.value.hint or "")
+    assert caught.value.retriable
 
 
 async def test_oneway() -> None:
@@ -181,7 +202,7 @@ class Leaving:
         self.connections = connections
 
     @processor(ECHO, permission=PUBLIC)
-    def echo(self, context: RequestContext) -> Answer:
+    def echo(self, context: RequestContext) -> Response:
         is_sent_away = context.connection.id <= self.connections
         code = ResponseCode.GO_AWAY if is_sent_away else ResponseCode.SUCCESS
         return context.response(code, body=context.request.body)
@@ -217,7 +238,7 @@ async def test_idle_connections_are_closed() -> None:
     async with serving() as up, RemotingClient(config=PATIENT, clock=clock) as client:
         await client.invoke(up.address, ECHO)
         clock.advance(120_000)
-        client.close_idle_connections()
+        client._endpoint.watch_over(client.connections)
         await until(lambda: not client.connections)
         await until(lambda: not client._connections)
         assert (await client.invoke(up.address, ECHO)).code == 0
@@ -267,8 +288,9 @@ class Failing(RpcHook):
 @pytest.mark.parametrize("at", ["before", "after"])
 async def test_a_hook_that_fails_is_a_send_that_fails(at: str) -> None:
     async with serving() as up, RemotingClient(config=PATIENT, hooks=[Failing(at)]) as client:
-        with pytest.raises(SendFailed, match="closed to it by a hook"):
+        with pytest.raises(SendFailed, match="blocked by a hook") as caught:
             await client.invoke(up.address, ECHO)
+        assert isinstance(caught.value, AnswerLost) is (at == "after")
         assert len(client.connections) == 1, "the connection is good for others"
 
 

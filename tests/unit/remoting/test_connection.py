@@ -1,6 +1,7 @@
 """What a server's connection can do besides answering: ask, tell, remember, end."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -9,17 +10,23 @@ from roquet.remoting.client import RemotingClient
 from roquet.remoting.codec import encode_command
 from roquet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from roquet.remoting.command import create_response
-from roquet.remoting.connection import TURN_NS, Connection
+from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import READ_BUFFER_BYTES, RemotingLimits
-from roquet.remoting.server import RemotingServer
+from roquet.remoting.frame import FrameDecoder
+from roquet.remoting.input import LONG_READ_NS
+from roquet.remoting.server import RemotingServer, ServerConfig
+from roquet.remoting.turn_scheduler import TURN_REQUESTS, ClassLimits, RequestClass
 from roquet.runtime.clock import ManualClock
+from tests.patience import PATIENT, TIMEOUT_MS
 from tests.unit.remoting.net_kit import (
+    ADMIN,
     BIG,
     ECHO,
-    PATIENT,
+    READ,
     SLOW,
     Peer,
     Processors,
+    Recorder,
     SizeHeader,
     peer_of,
     serving,
@@ -53,10 +60,10 @@ async def test_the_server_asks_and_the_client_answers() -> None:
     async with serving() as up, RemotingClient(processors.registry(), PATIENT) as client:
         await client.connect(up.address)
         connection = await only_connection(up.server)
-        response = await connection.send_request(ECHO, body=b"you?", timeout_ms=10_000)
+        response = await connection.send_request(ECHO, body=b"you?", timeout_ms=TIMEOUT_MS)
         assert (response.code, response.body) == (0, b"you?")
         assert response.language is LanguageCode.JAVA
-        response = await connection.send_request(NOTIFY, timeout_ms=10_000)
+        response = await connection.send_request(NOTIFY, timeout_ms=TIMEOUT_MS)
         assert response.remark == " request type 40 not supported: NOTIFY_CONSUMER_IDS_CHANGED"
 
 
@@ -75,7 +82,7 @@ async def test_answers_are_paired_by_opaque_whatever_their_order() -> None:
         connection = await only_connection(up.server)
         asked = [
             asyncio.ensure_future(
-                connection.send_request(NOTIFY, body=b"%d" % n, timeout_ms=30_000)
+                connection.send_request(NOTIFY, body=b"%d" % n, timeout_ms=TIMEOUT_MS)
             )
             for n in range(3)
         ]
@@ -104,13 +111,13 @@ async def test_requests_end_with_the_connection() -> None:
     async with serving() as up:
         peer = await Peer.connect(up)
         connection = await only_connection(up.server)
-        asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=30_000))
+        asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=TIMEOUT_MS))
         await peer.answer()
         await peer.close()
-        with pytest.raises(SendFailed, match="lost before the answer came"):
+        with pytest.raises(SendFailed, match="lost before the response arrived"):
             await asked
         with pytest.raises(SendFailed, match="is closed"):
-            await connection.send_request(NOTIFY, timeout_ms=30_000)
+            await connection.send_request(NOTIFY, timeout_ms=TIMEOUT_MS)
         with pytest.raises(SendFailed, match="is closed"):
             connection.send_oneway(NOTIFY)
 
@@ -139,10 +146,10 @@ async def test_nothing_is_sent_to_a_peer_that_does_not_read() -> None:
 async def test_open_requests_to_a_peer_are_bounded() -> None:
     async with serving(limits=RemotingLimits(max_outgoing=1)) as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
-        asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=30_000))
+        asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=TIMEOUT_MS))
         request = await peer.answer()
         with pytest.raises(SendFailed, match="too many requests"):
-            await connection.send_request(NOTIFY, timeout_ms=30_000)
+            await connection.send_request(NOTIFY, timeout_ms=TIMEOUT_MS)
         peer.writer.write(encode_command(create_response(request, ResponseCode.SUCCESS)))
         assert (await asked).code == 0
 
@@ -151,7 +158,7 @@ async def test_opaques_wrap_and_skip_those_in_use() -> None:
     async with serving() as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
         connection.outgoing.next_opaque = 0x7FFFFFFF
-        asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=30_000))
+        asked = asyncio.ensure_future(connection.send_request(NOTIFY, timeout_ms=TIMEOUT_MS))
         first = await peer.answer()
         connection.outgoing.next_opaque = 0x7FFFFFFF
         connection.send_oneway(NOTIFY)
@@ -184,18 +191,18 @@ async def test_answers_that_get_ready_together_share_a_write(
         peer.writer.write(b"".join(peer.frame(SLOW) for _ in range(50)))
         await until(lambda: up.server.in_flight == 50)
         connection = await only_connection(up.server)
-        flushed: list[int] = []
-        flush = connection._flush
-
-        def counted() -> None:
-            flushed.append(len(connection._output))
-            flush()
-
-        monkeypatch.setattr(connection, "_flush", counted)
+        assert connection._transport is not None
+        recorder = Recorder(connection._transport)
+        monkeypatch.setattr(connection._output, "_transport", recorder)
         up.processors.gate.set()
         for _ in range(50):
             await peer.answer()
-    assert max(flushed) == 50
+    decoder = FrameDecoder()
+    frames_a_write: list[int] = []
+    for written in recorder.written:
+        decoder.feed(written)
+        frames_a_write.append(len(list(decoder)))
+    assert max(frames_a_write) == 50
 
 
 async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
@@ -217,7 +224,7 @@ async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
 
         def burst_ended() -> None:
             seen.append(turn)
-            clock.advance(TURN_NS // 1_000_000)
+            clock.advance(LONG_READ_NS // 1_000_000)
 
         up.server.add_burst_listener(burst_ended)
         request = peer.frame(ECHO, body=bytes(300_000))
@@ -228,3 +235,107 @@ async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
     large_reads = 20 * len(request) // READ_BUFFER_BYTES
     assert len(set(seen)) >= large_reads
     assert up.server.statistics.reading_paused == 0
+
+
+async def test_a_flood_of_requests_is_handled_in_turns() -> None:
+    """With a clock that stands still, turns are bounded by the number of requests."""
+    bursts: list[int] = []
+    async with serving(clock=ManualClock()) as up, peer_of(up) as peer, peer_of(up) as other:
+        seen = up.processors.seen
+        up.server.add_burst_listener(lambda: bursts.append(len(seen)))
+        peer.writer.write(b"".join(peer.frame(ECHO, body=b"%d" % n) for n in range(1_000)))
+        assert (await other.ask(ECHO, body=b"other")).body == b"other"
+        bodies = [(await peer.answer()).body for _ in range(1_000)]
+    assert bodies == [b"%d" % n for n in range(1_000)]
+    steps = [after - before for before, after in pairwise([0, *bursts])]
+    assert max(steps) <= TURN_REQUESTS
+    assert up.server.statistics.reading_paused == 0
+
+
+async def test_what_a_peer_sent_before_it_stopped_sending_is_handled() -> None:
+    async with serving(clock=ManualClock()) as up, peer_of(up) as peer:
+        peer.writer.write(b"".join(peer.frame(ECHO) for _ in range(1_000)))
+        peer.writer.write_eof()
+        for _ in range(1_000):
+            await peer.answer()
+        assert await peer.closed_by_server()
+    assert len(up.processors.seen) == 1_000
+
+
+async def test_requests_of_a_connection_that_is_lost_are_not_handled() -> None:
+    async with serving(clock=ManualClock()) as up, peer_of(up) as peer:
+        connection = await only_connection(up.server)
+        up.server.add_burst_listener(connection.abort)
+        peer.writer.write(b"".join(peer.frame(ECHO) for _ in range(1_000)))
+        await connection.wait_closed()
+        await turns()
+        assert 0 < len(up.processors.seen) <= TURN_REQUESTS
+
+
+async def test_administrators_requests_wait_for_each_other() -> None:
+    limits = {RequestClass.ADMIN: ClassLimits(workers=2, capacity=3, wait_ms=None)}
+    config = ServerConfig(class_limits=limits)
+    async with serving(config=config) as up, peer_of(up) as peer, peer_of(up) as other:
+        peer.writer.write(b"".join(peer.frame(ADMIN, body=b"%d" % n) for n in range(6)))
+        refused = await peer.answer()
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert refused.remark == "[OVERLOAD]system busy, start flow control for a while"
+        assert up.processors.seen == [ADMIN, ADMIN]
+        assert up.server.in_flight == 5
+        assert up.server.turns._queues[RequestClass.ADMIN].size == 3
+        assert (await other.ask(ECHO)).code == 0
+        up.processors.gate.set()
+        assert [(await peer.answer()).body for _ in range(5)] == [b"%d" % n for n in range(5)]
+        await until(lambda: up.server.in_flight == 0)
+
+
+async def test_waiting_requests_of_a_lost_connection_are_dropped() -> None:
+    limits = {RequestClass.ADMIN: ClassLimits(workers=1, capacity=100, wait_ms=None)}
+    async with serving(config=ServerConfig(class_limits=limits)) as up, peer_of(up) as other:
+        peer = await Peer.connect(up)
+        peer.writer.write(b"".join(peer.frame(ADMIN) for _ in range(6)))
+        await until(lambda: up.server.in_flight == 6)
+        peer.writer.transport.abort()
+        await until(lambda: up.server.in_flight == 1)
+        up.processors.gate.set()
+        assert (await other.ask(ADMIN, body=b"next")).body == b"next"
+        assert up.processors.seen == [ADMIN, ADMIN]
+
+
+async def test_reads_of_a_lost_connection_end_and_changes_go_on() -> None:
+    async with serving() as up:
+        peer = await Peer.connect(up)
+        peer.writer.write(b"".join(peer.frame(code) for code in (READ, SLOW, READ, READ)))
+        await until(lambda: up.server.in_flight == 4)
+        peer.writer.transport.abort()
+        await until(lambda: up.server.in_flight == 1)
+        up.processors.gate.set()
+        await until(lambda: up.server.in_flight == 0)
+        assert up.processors.seen == [SLOW]
+
+
+async def test_waiting_requests_are_answered_before_the_server_stops() -> None:
+    limits = {RequestClass.ADMIN: ClassLimits(workers=1, capacity=100, wait_ms=None)}
+    async with serving(config=ServerConfig(class_limits=limits)) as up, peer_of(up) as peer:
+        peer.writer.write(b"".join(peer.frame(ADMIN) for _ in range(4)))
+        await until(lambda: up.server.in_flight == 4)
+        stopping = asyncio.ensure_future(up.server.stop(grace_ms=60_000))
+        await turns(3)
+        up.processors.gate.set()
+        assert [(await peer.answer()).code for _ in range(4)] == [0] * 4
+        await stopping
+
+
+async def test_a_frame_that_trickles_in_is_not_copied_each_time() -> None:
+    """A long frame in short reads is appended to, not put together anew with each of them."""
+    async with serving() as up, peer_of(up) as peer:
+        connection = await only_connection(up.server)
+        frame = peer.frame(ECHO, body=bytes(100_000))
+        peer.writer.write(frame[:90_000])
+        await until(lambda: connection.held_bytes == 90_000)
+        for at in range(90_000, 90_010):
+            peer.writer.write(frame[at : at + 1])
+            await until(lambda wanted=at + 1: connection.held_bytes == wanted)  # type: ignore[misc]
+            assert connection.input._read_at == 0 or at == 90_000
+        peer.writer.write(frame[90_010:])
+        assert (await peer.answer()).body == bytes(100_000)

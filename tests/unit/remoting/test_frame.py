@@ -10,8 +10,10 @@ from roquet.errors import ProtocolError
 from roquet.remoting.frame import (
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
+    PART_BYTES,
     Frame,
     FrameDecoder,
+    Received,
     SerializeType,
     encode_frame,
     encode_frame_head,
@@ -27,6 +29,9 @@ def refused(data: bytes) -> ProtocolError:
     with pytest.raises(ProtocolError) as caught:
         decoder.next_frame()
     return caught.value
+
+
+MIB = 1 << 20
 
 
 def test_layout() -> None:
@@ -213,3 +218,81 @@ def test_frames_too_long_are_not_written() -> None:
         encode_frame_head(SerializeType.JSON, header_bytes=100, body_bytes=MAX_FRAME_BYTES - 107)
     with pytest.raises(ProtocolError, match="is too long"):
         encode_frame_head(SerializeType.JSON, header_bytes=MAX_HEADER_BYTES + 1, body_bytes=0)
+
+
+def test_nobody_looks_at_a_frame_before_it_is_whole() -> None:
+    decoder = FrameDecoder()
+    frame = encode_frame(SerializeType.JSON, b"{}", bytes(100))
+    looked: list[int] = []
+
+    def take(data: Received, position: int) -> int:
+        looked.append(len(data) - position)
+        return len(data)
+
+    decoder.feed(frame[:50])
+    assert decoder.next_frame() is None
+    decoder.feed(frame[50:-1])
+    decoder.take_with(take)
+    assert not looked
+    decoder.feed(frame[-1:])
+    decoder.feed(frame[:20])
+    decoder.take_with(take)
+    assert looked == [len(frame) + 20]
+    decoder.feed(frame[:20])
+    decoder.take_with(take)
+    assert looked == [len(frame) + 20, 20]
+
+
+def test_a_cleared_decoder_holds_nothing() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(encode_frame(SerializeType.JSON, b"{}", bytes(100))[:60])
+    assert decoder.next_frame() is None
+    decoder.clear()
+    assert decoder.buffered_bytes == 0
+    assert decoder.next_frame() is None
+
+
+@pytest.mark.parametrize("step", [1_000, PART_BYTES // 3, PART_BYTES, 5 * PART_BYTES])
+def test_long_frames_come_whole_from_their_parts(step: int) -> None:
+    bodies = [bytes([number]) * size for number, size in enumerate((3_000_000, 10, 700_000), 1)]
+    data = b"".join(encode_frame(SerializeType.JSON, b"{}", body) for body in bodies)
+    decoder = FrameDecoder()
+    frames: list[Frame] = []
+    for start in range(0, len(data), step):
+        decoder.feed(memoryview(data)[start : start + step])
+        frames += decoder
+        assert decoder.buffered_bytes == min(start + step, len(data)) - sum(
+            8 + len(frame.header) + len(frame.body) for frame in frames
+        )
+    assert [frame.body for frame in frames] == bodies
+
+
+def test_a_long_frame_can_be_lent_on_after_its_parts() -> None:
+    data = encode_frame(SerializeType.JSON, b"{}", bytes(range(256)) * 8_192)
+    decoder = FrameDecoder()
+    for start in range(0, 2 * MIB, PART_BYTES):
+        decoder.feed(data[start : start + PART_BYTES])
+        assert decoder.next_frame() is None
+    assert decoder.waiting == data[: 2 * MIB]
+    decoder.lend(memoryview(data))
+    seen: list[int] = []
+
+    def look(buffer: Received, position: int) -> int:
+        seen.append(len(buffer))
+        return position
+
+    decoder.take_with(look)
+    assert seen == [len(data)]
+    assert [frame.body for frame in decoder] == [bytes(range(256)) * 8_192]
+
+
+def test_a_cleared_decoder_forgets_the_parts_of_a_long_frame() -> None:
+    data = encode_frame(SerializeType.JSON, b"{}", bytes(MIB))
+    decoder = FrameDecoder()
+    for start in range(0, 3 * PART_BYTES, PART_BYTES):
+        decoder.feed(data[start : start + PART_BYTES])
+        assert decoder.next_frame() is None
+    decoder.clear()
+    assert decoder.buffered_bytes == 0
+    decoder.feed(encode_frame(SerializeType.JSON, b"{}", b"next"))
+    assert [frame.body for frame in decoder] == [b"next"]

@@ -6,12 +6,12 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.processor import (
     PUBLIC,
     Action,
-    Answer,
     Permission,
     Port,
     ProcessorRegistry,
     RequestContext,
     Resource,
+    Response,
     processor,
     unknown_code_response,
 )
@@ -20,11 +20,11 @@ from tests.unit.remoting.net_kit import SizeHeader
 
 class Some:
     @processor(1, 2, permission=Permission(Action.PUB, Resource.TOPIC))
-    def both(self, context: RequestContext) -> Answer:
+    def both(self, context: RequestContext) -> Response:
         return context.response(ResponseCode.SUCCESS)
 
     @processor(3, header=SizeHeader, permission=PUBLIC, ports={Port.MAIN})
-    def main_only(self, context: RequestContext, header: SizeHeader) -> Answer:
+    def main_only(self, context: RequestContext, header: SizeHeader) -> Response:
         return context.response(header.size)
 
     def no_processor(self) -> None: ...
@@ -32,9 +32,9 @@ class Some:
 
 def test_registry_collects_the_declared_methods() -> None:
     registry = ProcessorRegistry(Some())
-    assert registry.codes() == [1, 2, 3]
-    assert registry.codes(Port.FAST) == [1, 2]
-    assert [(each.code, each.name) for each in registry.registrations()] == [
+    assert list(registry.table(Port.FAST)) == [1, 2]
+    table = registry.table(Port.MAIN)
+    assert [(code, each.name) for code, each in table.items()] == [
         (1, "Some.both"),
         (2, "Some.both"),
         (3, "Some.main_only"),
@@ -48,19 +48,19 @@ def test_registry_collects_the_declared_methods() -> None:
 
 def test_registry_takes_functions() -> None:
     @processor(5, permission=PUBLIC)
-    def five(context: RequestContext) -> Answer:
+    def five(context: RequestContext) -> Response:
         return context.response(ResponseCode.SUCCESS)
 
-    assert ProcessorRegistry(five).codes() == [5]
+    assert list(ProcessorRegistry(five).table(Port.MAIN)) == [5]
 
 
 def test_methods_of_base_classes_are_collected() -> None:
     class More(Some):
         @processor(4, permission=PUBLIC)
-        def four(self, context: RequestContext) -> Answer:
+        def four(self, context: RequestContext) -> Response:
             return context.response(ResponseCode.SUCCESS)
 
-    assert ProcessorRegistry(More()).codes() == [1, 2, 3, 4]
+    assert sorted(ProcessorRegistry(More()).table(Port.MAIN)) == [1, 2, 3, 4]
 
 
 def test_without_a_permission_nothing_is_declared() -> None:
@@ -78,7 +78,7 @@ def test_bad_declarations_are_refused() -> None:
     with pytest.raises(TypeError, match="is no function"):
         processor(1, permission=PUBLIC)(7)
 
-    def without_header(context: RequestContext) -> Answer:
+    def without_header(context: RequestContext) -> Response:
         return context.response(ResponseCode.SUCCESS)
 
     with pytest.raises(TypeError, match=r"must take \(context, header\)"):

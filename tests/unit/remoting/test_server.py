@@ -1,19 +1,17 @@
+"""What a server answers to requests, to bad bytes and by its hooks."""
+
 import asyncio
-import errno
 import logging
-import socket
 
 import pytest
 
-from roquet.errors import ConfigError
-from roquet.remoting import listener as listener_module
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
-from roquet.remoting.endpoint import READ_BUFFER_BYTES, LogLimiter, RemotingLimits
+from roquet.remoting.endpoint import READ_BUFFER_BYTES, LogLimiter
 from roquet.remoting.frame import SerializeType
 from roquet.remoting.hooks import RequestRefused, RpcCall, RpcHook
-from roquet.remoting.processor import PUBLIC, Port, ProcessorRegistry
-from roquet.remoting.server import RemotingServer, ServerConfig, fast_port
+from roquet.remoting.processor import PUBLIC
+from roquet.remoting.server import ServerConfig
 from roquet.runtime.clock import ManualClock
 from tests.unit.remoting.net_kit import (
     BIG,
@@ -22,7 +20,6 @@ from tests.unit.remoting.net_kit import (
     BY_HAND,
     ECHO,
     LATER,
-    LOOPBACK,
     NOBODY,
     NOT_AN_ANSWER,
     OVERSIZED,
@@ -30,11 +27,10 @@ from tests.unit.remoting.net_kit import (
     REFUSED,
     SLOW,
     TYPED,
-    Peer,
+    Recorder,
     SizeHeader,
     peer_of,
     serving,
-    turns,
     until,
 )
 
@@ -74,33 +70,18 @@ async def test_oneway_gets_no_answer_even_when_it_fails() -> None:
         assert (await peer.ask(ECHO, body=b"after")).body == b"after"
 
 
-class Recorder:
-    """A transport that remembers what was written."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-        self._transport.write(data)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._transport, name)
-
-
 async def test_one_burst_is_answered_in_order_with_one_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bursts: list[int] = []
-    async with serving() as up, peer_of(up) as peer:
+    async with serving(clock=ManualClock()) as up, peer_of(up) as peer:
         up.server.add_burst_listener(lambda: bursts.append(len(up.processors.seen)))
         await peer.ask(ECHO)
         bursts.clear()
         (connection,) = up.server.connections
         assert connection._transport is not None
         recorder = Recorder(connection._transport)
-        monkeypatch.setattr(connection, "_transport", recorder)
+        monkeypatch.setattr(connection._output, "_transport", recorder)
         frames = [peer.frame(ECHO, body=b"%d" % number) for number in range(100)]
         peer.writer.write(b"".join(frames))
         bodies = [(await peer.answer()).body for _ in frames]
@@ -266,277 +247,6 @@ def test_suppressed_messages_are_counted() -> None:
     assert limiter.allow("a") == " (1 more like this)"
     clock.advance(1_000)
     assert limiter.allow("a") == ""
-
-
-# --------------------------------------------------------------------------- back-pressure
-
-
-async def test_a_client_that_never_reads_cannot_make_memory_grow() -> None:
-    limits = RemotingLimits(write_high_bytes=1 << 16)
-    async with serving(limits=limits) as up, peer_of(up, limit=1 << 10) as peer:
-        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        frames = [peer.frame(BIG, SizeHeader(size=50_000)) for _ in range(2_000)]
-        peer.writer.write(b"".join(frames))
-        await until(lambda: up.server.statistics.reading_paused > 0)
-        await turns()
-        (connection,) = up.server.connections
-        assert connection.held_bytes < (1 << 16) + (1 << 18) + 4 * 50_000
-        assert len(up.processors.seen) < 1_500, "requests wait as well"
-        peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        for opaque in range(1, len(frames) + 1):
-            response = await peer.answer()
-            assert (response.opaque, len(response.body)) == (opaque, 50_001)
-
-
-async def test_a_peer_for_which_too_much_piles_up_is_cut_off() -> None:
-    limits = RemotingLimits(write_high_bytes=1 << 16, write_max_bytes=1 << 20)
-    async with serving(limits=limits) as up, peer_of(up, limit=1 << 10) as peer:
-        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        peer.writer.write(b"".join(peer.frame(LATER) for _ in range(100)))
-        await until(lambda: len(up.processors.contexts) == 100)
-        for context in up.processors.contexts:
-            context.reply(context.response(ResponseCode.SUCCESS, body=bytes(1 << 18)))
-        await until(lambda: not up.server.connections)
-        assert up.server.statistics.overload_closed == 1
-
-
-async def test_half_frames_of_all_connections_are_bounded() -> None:
-    limits = RemotingLimits(max_held_bytes=5 << 20)
-    async with serving(limits=limits) as up, peer_of(up) as good:
-        bad = [await Peer.connect(up) for _ in range(4)]
-        for peer in bad:
-            half = peer.frame(ECHO, body=bytes(4 << 20))[: 2 << 20]
-            peer.writer.write(half)
-        await until(lambda: up.server.statistics.overload_closed >= 1)
-        await turns()
-        assert sum(each.held_bytes for each in up.server.connections) <= limits.max_held_bytes
-        assert (await good.ask(ECHO, body=b"still")).body == b"still"
-        for peer in bad:
-            await peer.close()
-
-
-async def test_requests_in_flight_of_a_connection_are_bounded() -> None:
-    async with serving(limits=RemotingLimits(max_in_flight=3)) as up, peer_of(up) as peer:
-        frames = [peer.frame(SLOW, body=b"%d" % number) for number in range(10)]
-        peer.writer.write(b"".join(frames))
-        await until(lambda: up.server.in_flight == 3)
-        await turns()
-        assert len(up.processors.seen) == 3
-        async with peer_of(up) as other:
-            assert (await other.ask(ECHO, body=b"other")).body == b"other"
-        up.processors.gate.set()
-        assert {(await peer.answer()).body for _ in frames} == {b"%d" % n for n in range(10)}
-        assert (await peer.ask(ECHO, body=b"on")).body == b"on"
-
-
-async def test_bytes_in_flight_of_a_connection_are_bounded() -> None:
-    limits = RemotingLimits(max_in_flight_bytes=1_000)
-    async with serving(limits=limits) as up, peer_of(up) as peer:
-        peer.writer.write(b"".join(peer.frame(SLOW, body=bytes(900)) for _ in range(5)))
-        await until(lambda: up.server.in_flight == 1)
-        await turns()
-        assert up.server.in_flight == 1
-        up.processors.gate.set()
-        for _ in range(5):
-            assert len((await peer.answer()).body) == 900
-
-
-async def test_bytes_in_flight_in_all_are_bounded() -> None:
-    limits = RemotingLimits(max_in_flight_bytes_in_all=1_000)
-    async with serving(limits=limits) as up, peer_of(up) as first, peer_of(up) as second:
-        first.writer.write(first.frame(SLOW, body=bytes(1_000)))
-        await until(lambda: up.server.in_flight == 1)
-        second.writer.write(second.frame(SLOW, body=bytes(1_000)))
-        await turns()
-        assert up.server.in_flight == 1
-        up.processors.gate.set()
-        assert len((await first.answer()).body) == 1_000
-        assert len((await second.answer()).body) == 1_000
-
-
-async def test_requests_in_flight_in_all_are_bounded() -> None:
-    async with serving(limits=RemotingLimits(max_in_flight_in_all=4)) as up:
-        peers = [await Peer.connect(up) for _ in range(5)]
-        for peer in peers:
-            peer.writer.write(b"".join(peer.frame(SLOW) for _ in range(3)))
-        await until(lambda: up.server.in_flight == 4)
-        await turns()
-        assert len(up.processors.seen) == 4
-        up.processors.gate.set()
-        for peer in peers:
-            for _ in range(3):
-                assert (await peer.answer()).code == 0
-            await peer.close()
-        assert len(up.processors.seen) == 15
-        assert up.server.in_flight == 0
-
-
-@pytest.mark.parametrize("requests", [2, 4])
-async def test_a_lost_peer_frees_what_it_had_in_flight(requests: int) -> None:
-    async with serving(limits=RemotingLimits(max_in_flight_in_all=3)) as up:
-        async with peer_of(up) as gone:
-            gone.writer.write(b"".join(gone.frame(SLOW) for _ in range(requests)))
-            await until(lambda: up.server.in_flight == min(requests, 3))
-        up.processors.gate.set()
-        await until(lambda: not up.server.connections)
-        await until(lambda: up.server.in_flight == 0)
-        async with peer_of(up) as peer:
-            assert (await peer.ask(ECHO)).code == 0
-
-
-async def test_accepting_goes_on_after_descriptors_ran_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(listener_module, "_ACCEPT_PAUSE_S", 0.005)
-    async with serving() as up:
-        (listener,) = up.server._listeners
-        exhausted = Exhausted(listener._listening)
-        monkeypatch.setattr(listener, "_listening", exhausted)
-        async with peer_of(up) as peer:
-            assert (await peer.ask(ECHO)).code == 0
-        assert exhausted.failures == 0
-    assert "Nothing is accepted" in caplog.text
-
-
-class Exhausted:
-    """A listening socket in a process that has no descriptors left at first."""
-
-    def __init__(self, listening: socket.socket) -> None:
-        self._listening = listening
-        self.failures = 2
-
-    def accept(self) -> tuple[socket.socket, object]:
-        if self.failures:
-            self.failures -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return self._listening.accept()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._listening, name)
-
-
-# ---------------------------------------------------------------- connections and their end
-
-
-async def test_five_hundred_idle_connections_and_the_idle_time() -> None:
-    clock = ManualClock()
-    async with serving(clock=clock) as up:
-        peers = [await Peer.connect(up) for _ in range(500)]
-        await until(lambda: len(up.server.connections) == 500)
-        clock.advance(119_000)
-        assert (await peers[0].ask(ECHO)).code == 0
-        up.server.close_idle_connections()
-        await turns()
-        assert len(up.server.connections) == 500
-        clock.advance(1_000)
-        up.server.close_idle_connections()
-        for peer in peers[1:]:
-            assert await peer.closed_by_server()
-        assert (await peers[0].ask(ECHO)).code == 0
-        assert up.server.statistics.idle_closed == 499
-        for peer in peers:
-            await peer.close()
-
-
-async def test_idle_connections_are_closed_by_a_timer() -> None:
-    async with serving(limits=RemotingLimits(idle_timeout_ms=20)) as up, peer_of(up) as peer:
-        assert await peer.closed_by_server()
-        assert up.server.statistics.idle_closed == 1
-
-
-async def test_a_peer_that_never_reads_is_idle_in_the_end() -> None:
-    clock = ManualClock()
-    limits = RemotingLimits(write_high_bytes=1 << 16)
-    async with serving(limits=limits, clock=clock) as up, peer_of(up, limit=1 << 10) as peer:
-        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        peer.writer.write(b"".join(peer.frame(BIG, SizeHeader(size=100_000)) for _ in range(500)))
-        await until(lambda: up.server.statistics.reading_paused > 0)
-        await turns()
-        up.server.close_idle_connections()
-        assert len(up.server.connections) == 1
-        clock.advance(120_000)
-        up.server.close_idle_connections()
-        await until(lambda: not up.server.connections)
-
-
-async def test_a_peer_that_reads_slowly_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock()
-    async with serving(clock=clock) as up, peer_of(up) as peer:
-        await peer.ask(ECHO)
-        (connection,) = up.server.connections
-        unwritten = iter([100, 99, 99])
-        monkeypatch.setattr(connection, "_unwritten_bytes", lambda: next(unwritten))
-        up.server.close_idle_connections()
-        clock.advance(120_000)
-        up.server.close_idle_connections()
-        assert not connection.is_closed
-        clock.advance(120_000)
-        up.server.close_idle_connections()
-        assert connection.is_closed
-
-
-async def test_too_many_connections_are_closed_at_once() -> None:
-    async with serving(limits=RemotingLimits(max_connections=2)) as up:
-        async with peer_of(up) as first, peer_of(up) as second:
-            assert (await first.ask(ECHO)).code == 0
-            assert (await second.ask(ECHO)).code == 0
-            async with peer_of(up) as third:
-                assert await third.closed_by_server()
-            assert up.server.statistics.connections_refused == 1
-        await until(lambda: not up.server.connections)
-        async with peer_of(up) as fourth:
-            assert (await fourth.ask(ECHO)).code == 0
-
-
-async def test_the_fast_port_shares_everything_but_pulls() -> None:
-    async with serving() as up, peer_of(up) as main:
-        up_fast = await up.server.start(LOOPBACK, 0, kind=Port.FAST)
-        fast = Peer(*await asyncio.open_connection(LOOPBACK, up_fast))
-        assert (await fast.ask(ECHO, body=b"fast")).body == b"fast"
-        response = await fast.ask(PULL)
-        assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert response.remark == " request type 11 not supported: PULL_MESSAGE"
-        assert (await main.ask(PULL)).code == ResponseCode.PULL_NOT_FOUND
-        assert {each.port for each in up.server.connections} == {Port.MAIN, Port.FAST}
-        await fast.close()
-    assert (fast_port(10911), fast_port(0)) == (10909, 0)
-
-
-async def test_an_address_in_use_is_an_error_with_a_hint() -> None:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        server = RemotingServer(ProcessorRegistry())
-        with pytest.raises(ConfigError, match="Cannot listen on 127") as caught:
-            await server.start(LOOPBACK, taken.getsockname()[1])
-        assert caught.value.code == "listen"
-        assert caught.value.hint
-        await server.stop()
-
-
-async def test_stop_lets_requests_in_flight_finish() -> None:
-    async with serving() as up, peer_of(up) as peer:
-        peer.writer.write(peer.frame(SLOW, body=b"slow"))
-        await until(lambda: up.server.in_flight == 1)
-        stopping = asyncio.ensure_future(up.server.stop())
-        await turns()
-        assert not stopping.done()
-        response = await peer.ask(ECHO)
-        assert (response.code, response.remark) == (ResponseCode.GO_AWAY, "please go away")
-        with pytest.raises(OSError, match=r"Connect call failed|refused"):
-            await asyncio.open_connection(LOOPBACK, up.port)
-        up.processors.gate.set()
-        assert (await peer.answer()).body == b"slow"
-        await stopping
-        assert await peer.closed_by_server()
-
-
-async def test_stop_cancels_what_takes_too_long(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving() as up, peer_of(up) as peer:
-        peer.writer.write(peer.frame(SLOW))
-        await until(lambda: up.server.in_flight == 1)
-        await up.server.stop(grace_ms=1)
-        assert up.server.in_flight == 0
-        assert await peer.closed_by_server()
-    assert "1 requests were cancelled" in caplog.text
 
 
 # ----------------------------------------------------------------------------------- hooks

@@ -7,18 +7,18 @@ import random
 
 import pytest
 
-from roquet.remoting.outgoing import Slots
+from roquet.remoting.outgoing import RequestSlots
 from tests.unit.remoting.net_kit import turns
 
 
-async def waiting(slots: Slots, count: int) -> list[asyncio.Task[None]]:
+async def waiting(slots: RequestSlots, count: int) -> list[asyncio.Task[None]]:
     tasks = [asyncio.ensure_future(slots.take()) for _ in range(count)]
     await turns()
     return tasks
 
 
 async def test_slots_are_taken_and_given_back() -> None:
-    slots = Slots(2)
+    slots = RequestSlots(2)
     assert [slots.take_free() for _ in range(3)] == [True, True, False]
     slots.give_back()
     await slots.take()
@@ -26,7 +26,7 @@ async def test_slots_are_taken_and_given_back() -> None:
 
 
 async def test_who_waits_longest_is_next_and_nobody_overtakes() -> None:
-    slots = Slots(1)
+    slots = RequestSlots(1)
     await slots.take()
     first, second = await waiting(slots, 2)
     slots.give_back()
@@ -40,7 +40,7 @@ async def test_who_waits_longest_is_next_and_nobody_overtakes() -> None:
 
 
 async def test_who_gives_up_before_its_turn_takes_nothing() -> None:
-    slots = Slots(1)
+    slots = RequestSlots(1)
     await slots.take()
     first, second = await waiting(slots, 2)
     first.cancel()
@@ -54,7 +54,7 @@ async def test_who_gives_up_before_its_turn_takes_nothing() -> None:
 
 
 async def test_who_gives_up_in_its_turn_hands_it_on() -> None:
-    slots = Slots(1)
+    slots = RequestSlots(1)
     await slots.take()
     first, second = await waiting(slots, 2)
     slots.give_back()
@@ -68,7 +68,7 @@ async def test_who_gives_up_in_its_turn_hands_it_on() -> None:
 @pytest.mark.parametrize("seed", range(20))
 async def test_no_slot_is_lost_or_made(seed: int) -> None:
     chance = random.Random(seed)
-    slots = Slots(3)
+    slots = RequestSlots(3)
     open_now = most = 0
 
     async def use() -> None:

@@ -8,6 +8,7 @@ import trustme
 from msgspec import structs
 
 from roquet.errors import ConfigError, ConnectFailed, SendFailed
+from roquet.remoting import listener as listener_module
 from roquet.remoting.client import ClientConfig, RemotingClient
 from roquet.remoting.endpoint import RemotingLimits
 from roquet.remoting.server import ServerConfig
@@ -20,12 +21,13 @@ from roquet.remoting.tls import (
     client_context,
 )
 from roquet.runtime.files import Files
+from tests.patience import PATIENCE_S, PATIENT
 from tests.unit.remoting.net_kit import (
     BIG,
     ECHO,
     LOOPBACK,
-    PATIENT,
     SLOW,
+    Peer,
     SizeHeader,
     peer_of,
     serving,
@@ -95,6 +97,20 @@ async def test_back_pressure_works_through_tls(authority: Authority) -> None:
         )
         assert {len(each.body) for each in answers} == {20_000}
         assert up.server.statistics.reading_paused > 0
+
+
+async def test_a_long_answer_that_a_tls_peer_does_not_read_counts(authority: Authority) -> None:
+    config = ServerConfig(tls=authority.server(TlsMode.ENFORCING).tls)
+    size = 8 << 20
+    async with serving(config=config) as up:
+        context = client_context(ClientTlsConfig(ca_file=authority.ca_file))
+        reader, writer = await asyncio.open_connection(
+            LOOPBACK, up.port, ssl=context, server_hostname="localhost", limit=1 << 10
+        )
+        peer = Peer(reader, writer)
+        writer.write(peer.frame(BIG, SizeHeader(size=size)))
+        await until(lambda: up.server._endpoint.held_bytes > size // 2)
+        writer.transport.abort()
 
 
 async def test_permissive_takes_both_on_one_port(authority: Authority) -> None:
@@ -188,7 +204,7 @@ async def test_certificates_of_clients(authority: Authority) -> None:
 
 def shown_certificate(port: int, ca_file: Path) -> str:
     """What certificate the server shows."""
-    return ssl.get_server_certificate((LOOPBACK, port), ca_certs=str(ca_file), timeout=30)
+    return ssl.get_server_certificate((LOOPBACK, port), ca_certs=str(ca_file), timeout=PATIENCE_S)
 
 
 async def test_a_changed_certificate_is_used_by_new_connections(authority: Authority) -> None:
@@ -255,6 +271,21 @@ async def test_peers_that_say_nothing_count_as_connections(authority: Authority)
             assert (await third.ask(ECHO)).code == 0
 
 
+async def test_a_peer_that_says_nothing_makes_room(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "_SILENCE_NS", 0)
+    tls = authority.server(TlsMode.PERMISSIVE).tls
+    config = ServerConfig(tls=tls, limits=RemotingLimits(max_connections=1))
+    async with serving(config=config) as up, peer_of(up) as first:
+        async with peer_of(up) as second:
+            assert await second.closed_by_server()
+        assert await first.closed_by_server()
+        async with peer_of(up) as third:
+            assert (await third.ask(ECHO)).code == 0
+        assert up.server.statistics.idle_closed == 1
+
+
 async def test_a_handshake_of_garbage_is_refused(authority: Authority) -> None:
     async with serving(config=authority.server(TlsMode.PERMISSIVE)) as up, peer_of(up) as peer:
         peer.writer.write(b"\x16" + b"\xee" * 1_000)
@@ -277,7 +308,7 @@ def test_files_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None
         ServerTls(ServerTlsConfig(certificate_file=tmp_path / "missing"), Files())
     with pytest.raises(ConfigError, match="authorities cannot be used"):
         client_context(ClientTlsConfig(ca_file=tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="nobody is trusted"):
+    with pytest.raises(ConfigError, match="no authority is trusted"):
         ServerTls(
             ServerTlsConfig(
                 certificate_file=chain,

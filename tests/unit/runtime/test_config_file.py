@@ -228,7 +228,7 @@ def test_unusable_in_both_is_an_error_that_changes_nothing(
     for reason in reasons:
         assert reason in detail
         detail = detail[detail.index(reason) + len(reason) :]
-    assert "Mend the file" in (caught.value.hint or "")
+    assert "Repair the file" in (caught.value.hint or "")
     assert on_disk(path) == before
 
 
@@ -382,7 +382,7 @@ def test_failed_save_says_why(path: Path, code: int, kind: type[StoreError], mes
         config.save(NEW)
     assert type(caught.value) is kind
     assert os.strerror(code) in (caught.value.detail or "")
-    assert (caught.value.hint or "").startswith("The text before is still there.")
+    assert (caught.value.hint or "").startswith("The previous text is still there.")
     assert on_disk(path) == {"consumerOffset.json": OLD.encode()}
 
 

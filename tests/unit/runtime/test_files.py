@@ -85,15 +85,15 @@ def test_reading_and_writing_at_a_place(tmp_path: Path) -> None:
     FILES.close(fd)
 
 
-def test_reading_what_is_in_memory(tmp_path: Path) -> None:
-    fd = opened(tmp_path / "f", b"0123456789")
+def test_reading_what_is_in_memory(disk_path: Path) -> None:
+    fd = opened(disk_path / "f", b"0123456789")
     assert FILES.read_cached_at(fd, 5, 2) == b"23456"
     assert FILES.read_cached_at(fd, 100, 8) is None, "not all of it is there"
     FILES.close(fd)
 
 
-def test_what_is_not_in_memory_is_not_read(tmp_path: Path) -> None:
-    fd = opened(tmp_path / "f", bytes(1 << 20))
+def test_what_is_not_in_memory_is_not_read(disk_path: Path) -> None:
+    fd = opened(disk_path / "f", bytes(1 << 20))
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     if FILES.read_cached_at(fd, 1 << 20, 0) is not None:

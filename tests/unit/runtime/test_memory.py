@@ -38,8 +38,8 @@ def test_populated_pages_are_resident(tmp_path: Path) -> None:
     assert mapping[:] == bytes(4 * PAGE)
 
 
-def test_pages_are_brought_in_for_reading(tmp_path: Path) -> None:
-    path = tmp_path / "file"
+def test_pages_are_brought_in_for_reading(disk_path: Path) -> None:
+    path = disk_path / "file"
     path.write_bytes(b"x" * (64 * PAGE))
     with path.open("r+b") as file:
         os.fsync(file.fileno())
@@ -58,6 +58,7 @@ def test_nothing_to_do_is_false() -> None:
     mapping = mmap.mmap(-1, PAGE)
     address = memory.address_of(mapping)
     assert not memory.populate_read(address, 0)
+    assert not memory.will_need(address, 0)
     assert not memory.populate_write(address, 0)
     assert not memory.discard(address, 0)
     assert not memory.is_resident(address, 0)
@@ -67,7 +68,7 @@ def test_locking() -> None:
     mapping = mmap.mmap(-1, PAGE)
     address = memory.address_of(mapping)
     if memory.lock(address, PAGE):
-        assert memory.unlock(address, PAGE)
+        assert memory.is_resident(address, PAGE)
 
 
 @pytest.mark.parametrize("call", [memory.zero_range, memory.punch_hole])

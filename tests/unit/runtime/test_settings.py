@@ -13,10 +13,10 @@ from roquet.errors import ConfigError
 from roquet.runtime.files import Files
 from roquet.runtime.settings import (
     MAX_FILE_BYTES,
+    IgnoredKeys,
     Setting,
     SettingsTable,
     Unsupported,
-    WithoutEffect,
     changed,
     expected_value,
     from_command_line,
@@ -46,7 +46,7 @@ class Config(Struct, frozen=True, kw_only=True):
 TABLE = SettingsTable(
     [Config],
     also=["aFile"],
-    without_effect=[WithoutEffect("of old", frozenset({"oldThing"}))],
+    without_effect=[IgnoredKeys("of old", frozenset({"oldThing"}))],
     unsupported=[Unsupported("magic", frozenset({"off"}), "there is none")],
 )
 
@@ -129,9 +129,9 @@ def test_a_value_that_cannot_be_had_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         TABLE.sort({"magic": setting("magic", "on")})
     assert caught.value.code == "config_unsupported"
-    assert caught.value.message == "magic=on cannot be had."
+    assert caught.value.message == "magic=on is not supported."
     assert caught.value.detail == "a.conf, line 1: there is none"
-    assert caught.value.hint == "Leave magic out, or set it to off."
+    assert caught.value.hint == "Remove magic, or set it to off."
 
 
 def test_a_file_is_read_with_its_lines(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_file_is_read_with_its_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message", "detail"),
     [
-        (b"a=\xff", "The file of settings is not UTF-8.", "byte 2"),
+        (b"a=\xff", "The configuration file is not UTF-8.", "byte 2"),
         (b"\na=\\u12", "Malformed \\uxxxx encoding.", "line 2"),
-        (b"#" * (MAX_FILE_BYTES + 1), "The file of settings is too long.", "at most"),
+        (b"#" * (MAX_FILE_BYTES + 1), "The configuration file is too long.", "at most"),
     ],
 )
 def test_a_file_that_is_no_settings(tmp_path: Path, data: bytes, message: str, detail: str) -> None:

@@ -51,7 +51,7 @@ def test_an_assignment_names_queues_once() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("{}", "naming no queue"),
         ('{"T": {"a": [-1]}}', "below 0"),
         ('{"T": [0]}', "wrong shape"),

@@ -80,9 +80,9 @@ def test_properties_that_a_source_gave_can_be_written_again() -> None:
     ("columns", "words"),
     [
         ({"body": [b"x", None]}, "Row 1 of t cannot be sent: its body is null"),
-        ({"body": [b"x", b""]}, "at least one"),
-        ({"body": [b"x", b"x"], "properties": [[], [("a", "\x01")]]}, "characters 1 and 2"),
-        ({"body": [b"x", b"x"], "properties": [[], [("a", " ")]]}, "not blank"),
+        ({"body": [b"x", b""]}, "non-empty"),
+        ({"body": [b"x", b"x"], "properties": [[], [("a", "\x01")]]}, "separate properties"),
+        ({"body": [b"x", b"x"], "properties": [[], [("a", " ")]]}, "non-blank"),
     ],
 )
 def test_a_row_that_is_no_message_is_named(columns: dict[str, list[object]], words: str) -> None:
@@ -115,7 +115,7 @@ def test_defaults_and_what_spark_adds() -> None:
         ({"topic": "no topic"}, "no topic"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, "forbidden"),
         ({"groupId": "no group"}, "no group"),
-        ({"compression": "snappy"}, "none of its values"),
+        ({"compression": "snappy"}, "not one of its values"),
         ({"maxInFlight": "0"}, "out of bounds"),
     ],
 )

@@ -51,7 +51,7 @@ def test_one_way_to_name_topics() -> None:
         {**LEAST, "subscribePattern": "O.*"},
         {**LEAST, "assign": '{"T": {"a": [0]}}'},
     ):
-        with pytest.raises(SparkOptionError, match="needs one of the options 'subscribe'"):
+        with pytest.raises(SparkOptionError, match="needs exactly one of the options 'subscribe'"):
             read_options(given)
     pattern = read_options({"namesrv": "a:1", "subscribePattern": "O.*"}).topic_pattern
     assert isinstance(pattern, re.Pattern)
@@ -76,15 +76,15 @@ def test_positions() -> None:
     ("given", "message"),
     [
         ({"startingofsets": "earliest"}, "rocketmq has no option 'startingofsets'"),
-        ({"startingOffsets": "{"}, "'startingOffsets' of rocketmq is '{', which is no JSON"),
+        ({"startingOffsets": "{"}, "'startingOffsets' of rocketmq is '{', which is not JSON"),
         ({"endingOffsets": "earliest"}, "which is the beginning"),
         ({"endingOffsets": '{"T": {"a": {"0": -2}}}'}, "which is the beginning"),
         ({"startingOffsetsByTimestamp": "[]"}, "wrong shape"),
         ({"maxOffsetsPerTrigger": "0"}, "out of bounds"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "more than maxOffsets"),
-        ({"minPartitions": "many"}, "no whole number"),
+        ({"minPartitions": "many"}, "not a whole number"),
         ({"subExpressionType": "SQL92"}, "there is no expression"),
-        ({"subExpression": "||"}, "no expression"),
+        ({"subExpression": "||"}, "not an expression"),
         ({"subscribe": "no/name"}, "no/name"),
         ({"groupId": "no group"}, "no group"),
         ({"accessKey": "only"}, "go together"),

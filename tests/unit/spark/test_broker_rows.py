@@ -13,7 +13,7 @@ from roquet.format.batch import encode_batch
 from roquet.format.commit_log import encode_record
 from roquet.model import sys_flag as flags
 from roquet.model.message_queue import MessageQueue
-from roquet.spark.broker.fetch import Piece
+from roquet.spark.broker.fetch import FetchedRecords
 from roquet.spark.broker.rows import RowMaker
 from roquet.spark.schema import COLUMNS, arrow_schema, struct_type
 
@@ -43,8 +43,8 @@ def a_record(queue_offset: int, **fields: object) -> bytes:
     return encode_record(physical_offset=queue_offset * 1_000, **given)  # type: ignore[arg-type]
 
 
-def a_piece(records: Sequence[bytes], *, is_plain: bool, offset_delta: int = 0) -> Piece:
-    return Piece(
+def a_piece(records: Sequence[bytes], *, is_plain: bool, offset_delta: int = 0) -> FetchedRecords:
+    return FetchedRecords(
         data=b"".join(records),
         offset_delta=offset_delta,
         start_offset=0,
@@ -54,7 +54,7 @@ def a_piece(records: Sequence[bytes], *, is_plain: bool, offset_delta: int = 0) 
 
 
 def rows(
-    pieces: Iterable[Piece],
+    pieces: Iterable[FetchedRecords],
     *,
     schema: pa.Schema = ALL,
     expression: str = "*",
@@ -138,7 +138,7 @@ def test_a_batch_inside_of_a_message_is_opened() -> None:
 
 
 def test_bytes_that_are_no_message_are_an_error() -> None:
-    with pytest.raises(ProtocolError, match="no message"):
+    with pytest.raises(ProtocolError, match="not a message"):
         rows([a_piece([RECORDS[0], b"\0" * 200], is_plain=True)])
 
 

@@ -51,7 +51,7 @@ def test_bad_sizes_are_refused_by_the_name_of_the_option(text: str) -> None:
 
 
 def test_numbers_and_words_have_bounds() -> None:
-    with pytest.raises(SparkOptionError, match="no whole number"):
+    with pytest.raises(SparkOptionError, match="not a whole number"):
         options(minPartitions="two").integer("minPartitions")
     with pytest.raises(SparkOptionError, match="out of bounds"):
         options(minPartitions="0").integer("minPartitions", minimum=1)
@@ -82,12 +82,12 @@ def test_offsets_of_every_queue() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no JSON"),
-        ("[1]", "the whole is no object"),
-        ('{"T": 1}', "topic 'T' is no object"),
-        ('{"T": {"a": {"x": 1}}}', "no queue id"),
-        ('{"T": {"a": {"0": "1"}}}', "no offset"),
-        ('{"T": {"a": {"0": -3}}}', "no offset"),
+        ("{", "not JSON"),
+        ("[1]", "the whole is not an object"),
+        ('{"T": 1}', "topic 'T' is not an object"),
+        ('{"T": {"a": {"x": 1}}}', "not a queue id"),
+        ('{"T": {"a": {"0": "1"}}}', "not an offset"),
+        ('{"T": {"a": {"0": -3}}}', "not an offset"),
     ],
 )
 def test_bad_offsets_say_what_is_wrong(text: str, reason: str) -> None:

@@ -29,5 +29,5 @@ def test_a_wrong_name_is_refused_with_the_nearest() -> None:
 
 def test_columns_are_chosen_without_case_once_each() -> None:
     assert choose_columns(["BODY", "msgid"]) == ("body", "msgId")
-    with pytest.raises(SparkSchemaError, match="asked for twice"):
+    with pytest.raises(SparkSchemaError, match="requested twice"):
         choose_columns(["body", "Body"])

@@ -20,7 +20,6 @@ from roquet.store.results import PutMessageResult
 NOW_MS = 1_700_000_000_000
 SEGMENT_BYTES = 1 << 14
 FOREVER_MS = 1 << 62
-
 CONFIG = MessageStoreConfig(
     commit_log_file_bytes=SEGMENT_BYTES,
     consume_queue_file_bytes=200,
@@ -29,6 +28,7 @@ CONFIG = MessageStoreConfig(
     index_entries=50,
     max_message_bytes=SEGMENT_BYTES,
     delete_commit_log_interval_ms=0,
+    archived_reserved_hours=0,
 )
 
 
@@ -201,3 +201,8 @@ class DiskOf(Files):
     def disk_usage(self, path: Path) -> DiskUsage:
         assert path.is_dir()
         return DiskUsage(total_bytes=10_000, free_bytes=round(10_000 - 100 * self.used_percent))
+
+
+def fill(store: DefaultMessageStore, count: int, size: int = 1000) -> None:
+    for number in range(count):
+        put(store, message(b"%04d" % number * (size // 4), queue_id=number % 2, KEYS=f"k{number}"))

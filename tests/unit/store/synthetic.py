@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from roquet.format.checkpoint import FILE_BYTES, Checkpoint
 from roquet.format.commit_log import (
-    END_OF_SEGMENT_BYTES,
     Blank,
     DispatchRequest,
     RecordRules,
@@ -32,6 +31,7 @@ from roquet.format.index_file import (
     seconds_since,
     slot_position,
 )
+from roquet.format.record_layout import END_OF_SEGMENT_BYTES
 from roquet.model.delay_level import DelayLevels
 from roquet.model.host import LOOPBACK
 from roquet.model.java_string import index_key_hash

@@ -11,6 +11,7 @@ import pytest
 
 from roquet.format import commit_log as fmt
 from roquet.format.batch import encode_batch
+from roquet.format.record_layout import MAGIC_V1, MAGIC_V2
 from roquet.model import sys_flag as flags
 from roquet.model.host import Host
 from roquet.model.message import BatchMessage, BrokerMessage
@@ -144,7 +145,7 @@ class TestRecords:
         assert found[1] is not None
         assert len(found[1].offset_message_id) == 56
 
-    @pytest.mark.parametrize(("length", "magic"), [(127, fmt.MAGIC_V1), (128, fmt.MAGIC_V2)])
+    @pytest.mark.parametrize(("length", "magic"), [(127, MAGIC_V1), (128, MAGIC_V2)])
     def test_long_retry_topics_use_the_second_version(
         self, store: DefaultMessageStore, length: int, magic: int
     ) -> None:
@@ -313,10 +314,10 @@ class TestRefusals:
 
     def test_a_store_that_is_not_started(self, tmp_path: Path) -> None:
         with opened(tmp_path / "store") as store:
-            store._is_started = False
+            store.puts.is_open = False
             result = answer(store, message())
             assert (result.status.value, result.detail) == ("SERVICE_NOT_AVAILABLE", "not started")
-            store._is_started = True
+            store.puts.is_open = True
 
     def test_refusals_are_counted(self, store: DefaultMessageStore) -> None:
         refusal(store, message(topic=""))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES
-from roquet.runtime.files import DescriptorCache, Files
+from roquet.runtime.files import DescriptorCache, Files, OpenFile
 from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.consume_queue_store import ConsumeQueueStore
 from roquet.testing.files import FaultyFiles
@@ -100,7 +100,7 @@ class TestBuilding:
         queue.put(*range(35))
         assert queue.names() == [0, 10, 20, 30]
         assert queue.entries() == list(range(35))
-        assert queue.queue.total_bytes() == 4 * FILE_BYTES
+        assert queue.queue.entries.total_bytes == 4 * FILE_BYTES
 
     def test_a_file_that_is_exactly_full_makes_no_other(self, queue: Queue) -> None:
         queue.put(*range(10))
@@ -289,16 +289,16 @@ class TestRecovery:
 
     def test_sampling_entries_behind_an_offset(self, queue: Queue) -> None:
         queue.put(*range(25))
-        samples = [unit.tags_code for unit in queue.queue.sample_units_from(7_000)]
+        samples = [unit.tags_code for unit in queue.queue.entries.sample_from(7_000)]
         assert samples[0] == 7
         assert samples[-1] == 24
-        assert list(queue.queue.sample_units_from(24_001)) == []
-        assert next(queue.queue.sample_units_from(-1)).tags_code == 0
+        assert list(queue.queue.entries.sample_from(24_001)) == []
+        assert next(queue.queue.entries.sample_from(-1)).tags_code == 0
 
     def test_the_newest_record_before_recovery(self, queue: Queue) -> None:
-        assert queue.queue.peek_max_physical_offset() == -1
+        assert queue.queue.entries.peek_newest_offset() == -1
         queue.put(*range(12))
-        assert queue.queue.peek_max_physical_offset() == 11_000
+        assert queue.queue.entries.peek_newest_offset() == 11_000
 
 
 class TestExpiry:
@@ -341,7 +341,7 @@ class TestSync:
         queue.put(*range(25))
         queue.queue.sync()
         assert {int(call.subject) // UNIT_BYTES for call in files.calls} == {0, 10, 20}
-        assert queue.queue.dirty_bytes == 0
+        assert queue.queue.entries.dirty_bytes == 0
 
     def test_a_file_deleted_meanwhile_is_no_error(self, tmp_path: Path) -> None:
         queue = Queue(tmp_path / "q")
@@ -404,8 +404,7 @@ class TestStore:
         self.put(queues, (0, 0), (1, 1000))
         self.put(queues, (0, 2000), topic="U")
         assert (tmp_path / "consumequeue_ext" / "T" / "0").is_dir()
-        queues.delete_topic("T")
-        queues.delete_topic("Unknown")
+        queues.delete(queues.of_topics(["T", "Unknown"]))
         assert queues.find("T", 0) is None
         assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["U"]
         assert [path.name for path in (tmp_path / "consumequeue_ext").iterdir()] == ["U"]
@@ -416,7 +415,7 @@ class TestStore:
         self.put(queues, (0, 0))
         self.put(queues, (0, 5000), topic="U")
         assert queues.max_physical_offset == 5000 + SIZE
-        assert queues.total_bytes() == 2 * FILE_BYTES
+        assert [queue.entries.total_bytes for queue in queues] == [FILE_BYTES] * 2
 
     def test_strange_names_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "consumequeue" / "T" / "zero").mkdir(parents=True)
@@ -443,3 +442,26 @@ class TestStore:
             queues.sync(least_pages=0)
         queues.sync(least_pages=0)
         assert len(files.calls) == 2
+
+
+def test_a_file_kept_open_for_reading_goes_with_the_queue(tmp_path: Path) -> None:
+    at = Queue(tmp_path / "0")
+    at.put(*range(25))
+    entries = at.queue.entries
+
+    def reading(start: int) -> OpenFile:
+        file = entries.open_reading(start)
+        assert file is not None
+        assert file.fd >= 0
+        return file
+
+    first, second = reading(0), reading(FILE_BYTES)
+    assert first.fd == -1
+    at.queue.delete_expired(10_000)
+    assert second.fd >= 0, "another file has expired"
+    at.queue.delete_expired(20_000)
+    assert second.fd == -1
+    assert entries.open_reading(0) is None, "it is gone"
+    third = reading(2 * FILE_BYTES)
+    at.queue.restart()
+    assert third.fd == -1

@@ -57,7 +57,7 @@ def test_a_store_in_use_is_left_alone(root: Path) -> None:
 
 def test_a_store_that_was_killed_is_left_alone(root: Path) -> None:
     (root / "abort").write_text("1")
-    with pytest.raises(StoreError, match="not closed in order"):
+    with pytest.raises(StoreError, match="not closed cleanly"):
         drop_segments(root, 1 << 40)
     assert segments(root)[0] == 0
     (root / "abort").unlink()

@@ -212,10 +212,10 @@ class TestSyncFlush:
         with opened(tmp_path / "store", config=SYNC, clock=clock) as store:
             answers = submit(store, b"a")
             clock.advance(4999)
-            store._housekeeping_round()
+            store.upkeep.housekeeping_round()
             assert answers == []
             clock.advance(1)
-            store._housekeeping_round()
+            store.upkeep.housekeeping_round()
             assert statuses(answers) == ["FLUSH_DISK_TIMEOUT"]
             assert answers[0].is_stored
             assert not answers[0].is_ok
@@ -313,8 +313,8 @@ class TestFailedSync:
         store.flush()
         store.shutdown()
         with opened(tmp_path / "store", config=SYNC) as store:
-            assert store.last_recovery is not None
-            assert not store.last_recovery.clean_exit
+            assert store.lifecycle.last_recovery is not None
+            assert not store.lifecycle.last_recovery.clean_exit
             assert bodies(store) == [b"maybe"]
 
     def test_of_queues_is_as_bad(self, tmp_path: Path) -> None:
@@ -323,11 +323,11 @@ class TestFailedSync:
         submit(store, b"a")
         store.flush()
         files.fail_at = len(files.calls) + 1
-        store._last_thorough_ns = -(10**15)
-        store._flush_logics_round()
+        store.upkeep.last_thorough_ns = -(10**15)
+        store.upkeep.flush_logics_round()
         assert fatal == ["EIO"]
         assert store.flags.has(RunningFlag.FLUSH_FAILED)
-        store._flush_logics_round()
+        store.upkeep.flush_logics_round()
         store.shutdown()
         assert (tmp_path / "store" / "abort").exists()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from roquet.errors import StoreError
+from roquet.runtime import memory
 from roquet.runtime.files import Files
 from roquet.store import queue_reader
 from roquet.store.default_message_store import DefaultMessageStore
@@ -14,7 +19,8 @@ from roquet.store.mapped_file import MappedFile
 from roquet.store.plugin import PluginMessageStore
 from roquet.store.queue_reader import MessageFilter
 from roquet.store.results import Bytes, GetMessageResult, GetMessageStatus
-from tests.unit.store.kit import SEGMENT_BYTES, config, message, opened, put
+from tests.residency import patch_residency
+from tests.unit.store.kit import NOW_MS, SEGMENT_BYTES, config, message, opened, put
 
 
 class Pages:
@@ -27,16 +33,15 @@ class Pages:
         self.brought: list[tuple[int, int]] = []
         pages = self
 
-        def is_resident(segment: MappedFile, position: int, size_bytes: int) -> bool:
-            start = segment.start_offset + position
+        def is_resident(start: int, size_bytes: int) -> bool:
             pages.asked.append((start, size_bytes))
             return not any(start <= offset < start + size_bytes for offset in pages.cold)
 
-        def make_resident(segment: MappedFile, position: int, size_bytes: int) -> None:
-            pages.brought.append((segment.start_offset + position, size_bytes))
+        def make_resident(start: int, size_bytes: int) -> None:
+            pages.brought.append((start, size_bytes))
+            pages.cold.difference_update(range(start, start + size_bytes))
 
-        monkeypatch.setattr(MappedFile, "is_resident", is_resident)
-        monkeypatch.setattr(MappedFile, "make_resident", make_resident)
+        patch_residency(monkeypatch, is_resident=is_resident, make_resident=make_resident)
 
 
 @pytest.fixture
@@ -142,12 +147,74 @@ def test_records_that_a_filter_passes_over_need_not_be_there(tmp_path: Path, pag
         assert found.queue_offsets == [0, 2]
 
 
+def test_records_that_a_filter_reads_have_to_be_there(tmp_path: Path, pages: Pages) -> None:
+    settings = config(access_message_in_memory_max_ratio=0)
+    with opened(tmp_path, config=settings) as store:
+        fill(store, 5)
+    with opened(tmp_path, config=settings) as store:
+        last = MessageFilter(by_record=lambda record: record[20:28] == (4).to_bytes(8, "big"))
+        found = store.get_message_in_memory("T", 0, 0, 32, message_filter=last)
+        assert found is not None
+        assert (found.queue_offsets, found.filtered_count) == ([4], 4)
+        pages.cold.add(place(store, 2))
+        assert store.get_message_in_memory("T", 0, 0, 32, message_filter=last) is None
+        assert store.get_message("T", 0, 0, 32, message_filter=last).queue_offsets == [4]
+
+
 def test_a_read_that_may_wait_brings_the_pages_in_first(tmp_path: Path, pages: Pages) -> None:
     reopened(tmp_path, 5)
     with opened(tmp_path) as store:
         pages.cold.add(place(store, 3))
         assert len(store.get_message("T", 0, 0, 32).queue_offsets) == 5
-        assert pages.brought == [(0, store.max_physical_offset)]
+        start = place(store, 3)
+        assert pages.brought == [(start, store.max_physical_offset - start)]
+
+
+def test_the_page_of_a_time_is_brought_in_first(tmp_path: Path, pages: Pages) -> None:
+    reopened(tmp_path, 5)
+    with opened(tmp_path) as store:
+        pages.cold.add(place(store, 3))
+        assert store.message_store_time_ms("T", 0, 3) == NOW_MS
+        assert store.earliest_message_time_ms() == NOW_MS
+        assert [start for start, _ in pages.brought] == [place(store, 3), 0]
+
+
+def test_pages_that_the_kernel_does_not_bring_in_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(Files):
+        read: ClassVar[list[tuple[int, int]]] = []
+        is_broken = False
+
+        def read_at(self, fd: int, size_bytes: int, position: int) -> bytes:
+            if self.is_broken:
+                raise OSError(errno.EIO, "the disk is broken")
+            self.read.append((size_bytes, position))
+            return super().read_at(fd, size_bytes, position)
+
+    monkeypatch.setattr(memory, "make_resident", lambda *_: False)
+    files = Watched()
+    segment = MappedFile.create(files, tmp_path / "0", start_offset=0, size_bytes=8192)
+    segment.make_resident(100, 50)
+    assert files.read == [(50, 100)]
+    files.is_broken = True
+    with pytest.raises(StoreError, match="reading"):
+        segment.make_resident(100, 50)
+    files.is_broken = False
+    os.truncate(tmp_path / "0", 120)
+    with pytest.raises(StoreError, match="too short"):
+        segment.make_resident(100, 50)
+    segment.close()
+
+
+def test_a_record_is_brought_in_whole_and_nothing_behind_it(tmp_path: Path, pages: Pages) -> None:
+    with opened(tmp_path) as store:
+        put(store, message(b"x" * 5000), message())
+    with opened(tmp_path) as store:
+        found = store.look_message(0)
+        assert found is not None
+        assert found.body == b"x" * 5000
+        assert pages.brought == [(0, 4), (0, place(store, 1))]
 
 
 def test_windows_end_where_their_segment_does(
@@ -167,13 +234,58 @@ def test_windows_end_where_their_segment_does(
             assert start // SEGMENT_BYTES == (start + size_bytes - 1) // SEGMENT_BYTES
 
 
-def test_far_records_are_never_read_on_the_loop(tmp_path: Path) -> None:
-    settings = config(access_message_in_memory_max_ratio=0)
+@pytest.mark.parametrize("by_distance", [False, True])
+def test_far_records_are_served_if_they_are_in_memory(
+    tmp_path: Path, pages: Pages, *, by_distance: bool
+) -> None:
+    settings = config(
+        access_message_in_memory_max_ratio=0,
+        transfer_count_in_disk_max=2,
+        message_in_disk_by_distance=by_distance,
+    )
     with opened(tmp_path, config=settings) as store:
-        fill(store, 3)
+        fill(store, 6)
     with opened(tmp_path, config=settings) as store:
+        found = get(store)
+        assert found is not None
+        assert found.queue_offsets == ([0, 1] if by_distance else [0, 1, 2, 3, 4, 5])
+        assert found.suggest_pulling_from_slave
+        pages.cold.add(place(store, 0))
         assert get(store) is None
-        assert store.get_message("T", 0, 0, 32).queue_offsets == [0, 1, 2]
+        assert store.will_block("T", 0, 0)
+
+
+def test_a_read_ends_where_it_would_have_to_wait(tmp_path: Path, pages: Pages) -> None:
+    settings = config(transfer_count_in_disk_max=2)
+    with opened(tmp_path, config=settings) as store:
+        fill(store, 9)
+    with opened(tmp_path, config=settings) as store:
+        pages.cold.add(place(store, 3))
+        found = get(store)
+        assert found is not None
+        assert (found.queue_offsets, found.next_begin_offset) == ([0, 1, 2], 3)
+        assert found.behind_bytes == store.max_physical_offset - place(store, 2)
+        assert get(store, 2) is None, "one record is too few"
+        found = store.get_message("T", 0, 3, 32)
+        assert (found.queue_offsets, found.next_begin_offset) == ([3, 4], 5)
+        assert pages.brought == [(place(store, 3), store.max_physical_offset - place(store, 3))]
+
+
+def test_the_limit_of_bytes_on_disk_counts_what_is_not_in_memory(
+    tmp_path: Path, pages: Pages
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 5)
+        size_bytes = place(store, 1)
+    settings = config(transfer_bytes_in_disk_max=2 * size_bytes)
+    with opened(tmp_path, config=settings) as store:
+        pages.cold.add(place(store, 2))
+        found = get(store)
+        assert found is not None
+        assert found.queue_offsets == [0, 1]
+        assert get(store, 1) is None
+        assert store.get_message("T", 0, 2, 32).queue_offsets == [2, 3]
+        assert store.get_message("T", 0, 2, 32).queue_offsets == [2, 3, 4], "they are there now"
 
 
 class ColdQueues(Files):
@@ -224,15 +336,15 @@ def test_records_of_a_segment_that_expires_meanwhile_are_still_answered(
 ) -> None:
     with opened(tmp_path) as store:
         fill(store, 3)
-        find = store.commit_log.queue.find
+        segments = store.commit_log.queue.segments
         found = store.get_message("T", 0, 0, 1)
         slices: list[Bytes] = []
-        gathered = queue_reader._Gathered(store.commit_log, slices)
+        gathered = queue_reader.RecordSlices(store.commit_log, slices)
         record = found.slices[0]
         gathered.add(record, 0)
-        monkeypatch.setattr(store.commit_log.queue, "find", lambda _: None)
+        monkeypatch.setattr(store.commit_log.queue, "segments", [])
         gathered.add(record, 10_000)
-        monkeypatch.setattr(store.commit_log.queue, "find", find)
+        monkeypatch.setattr(store.commit_log.queue, "segments", segments)
         gathered.add(record, 0)
         gathered.join()
         assert [bytes(each) for each in slices] == [bytes(record)] * 3

@@ -14,21 +14,12 @@ from roquet.format.consume_queue import FILLER, UNIT
 from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.model import sys_flag as flags
 from roquet.model.java_string import tags_code
-from roquet.runtime.clock import ManualClock
 from roquet.store.config import BrokerRole
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.reader import MessageFilter
-from roquet.store.results import BoundaryType, GetMessageResult, GetMessageStatus
-from tests.unit.store.kit import (
-    FOREVER_MS,
-    NOW_MS,
-    SEGMENT_BYTES,
-    bodies,
-    config,
-    message,
-    opened,
-    put,
-)
+from roquet.store.results import GetMessageResult, GetMessageStatus
+from tests.unit.store.kit import NOW_MS, bodies, config, message, opened, put
+from tests.unit.store.reader_kit import drop_first_segments, fill
 
 FOUND = GetMessageStatus.FOUND
 
@@ -37,13 +28,6 @@ FOUND = GetMessageStatus.FOUND
 def store(tmp_path: Path) -> Iterator[DefaultMessageStore]:
     with opened(tmp_path / "store") as store:
         yield store
-
-
-def fill(store: DefaultMessageStore, count: int, size: int = 10) -> None:
-    put(
-        store,
-        *[message(b"%d" % n * size, TAGS="even" if n % 2 == 0 else "odd") for n in range(count)],
-    )
 
 
 def numbers(result: GetMessageResult) -> list[int]:
@@ -56,12 +40,6 @@ def numbers(result: GetMessageResult) -> list[int]:
     assert found == result.queue_offsets
     assert len(data) == result.total_bytes
     return found
-
-
-def drop_first_segments(store: DefaultMessageStore, count: int) -> None:
-    """As retention does, but whatever their age."""
-    for segment in store.commit_log.queue.drop_oldest(count):
-        segment.destroy()
 
 
 class TestStatus:
@@ -126,6 +104,10 @@ class TestStatus:
         result = store.get_message("T", 0, 13, 32)
         assert result.status is GetMessageStatus.OFFSET_FOUND_NULL
         assert result.next_begin_offset == 20
+        assert result.behind_bytes == store.max_physical_offset
+        assert not result.suggest_pulling_from_slave
+        store.reader.memory_bytes = 1
+        assert store.get_message("T", 0, 13, 32).suggest_pulling_from_slave
         assert store.get_message("T", 0, 20, 32).queue_offsets == [20, 21, 22, 23, 24]
 
     def test_found(self, store: DefaultMessageStore) -> None:
@@ -192,32 +174,28 @@ class TestLimits:
             expected = [0, 1] if sum(sizes[:2]) <= 300 < sum(sizes) else [0]
             assert numbers(store.get_message("T", 0, 0, 32)) == expected
 
-    def test_on_disk(self, tmp_path: Path) -> None:
+    def test_on_disk_by_distance(self, tmp_path: Path) -> None:
         settings = config(
             transfer_count_in_memory_max=100,
             transfer_count_in_disk_max=2,
             access_message_in_memory_max_ratio=0,
+            message_in_disk_by_distance=True,
         )
         with opened(tmp_path / "store", config=settings) as store:
             fill(store, 8)
             result = store.get_message("T", 0, 0, 32)
             assert numbers(result) == [0, 1]
             assert result.suggest_pulling_from_slave
-            assert store.will_block("T", 0, 0)
             assert not store.will_block("T", 0, 99)
             assert not store.will_block("U", 0, 0)
             assert store.is_in_disk("T", 0, 0)
-        settings = config(transfer_bytes_in_disk_max=150, access_message_in_memory_max_ratio=0)
+        settings = config(
+            transfer_bytes_in_disk_max=150,
+            access_message_in_memory_max_ratio=0,
+            message_in_disk_by_distance=True,
+        )
         with opened(tmp_path / "store", config=settings) as store:
             assert numbers(store.get_message("T", 0, 0, 32)) == [0]
-
-    def test_cold_records_are_the_same_records(self, tmp_path: Path) -> None:
-        settings = config(access_message_in_memory_max_ratio=0)
-        with opened(tmp_path / "store") as store:
-            fill(store, 8)
-            warm = [store.get_message("T", 0, n, 1).body() for n in range(8)]
-        with opened(tmp_path / "store", config=settings) as store:
-            assert [store.get_message("T", 0, n, 1).body() for n in range(8)] == warm
 
     def test_neighbours_in_the_log_share_a_slice(self, store: DefaultMessageStore) -> None:
         put(store, message(b"a"), message(b"b"), message(b"c", queue_id=1), message(b"d"))
@@ -392,137 +370,6 @@ class TestDamage:
         assert store.reader.damaged_records == 0
         assert store.physical_offset_in_queue("T", 0, 1) == -1
         assert store.message_store_time_ms("T", 0, 1) == -1
-
-
-class TestByOffset:
-    def test_select_one(self, store: DefaultMessageStore) -> None:
-        fill(store, 3)
-        physical = store.physical_offset_in_queue("T", 0, 1)
-        record = store.select_one(physical)
-        assert record is not None
-        assert store.select_one(physical, len(record)) == record
-        assert store.select_one(physical, len(record) - 1) is None
-        assert store.select_one(physical, len(record) + 1) == record
-        assert store.select_one(physical, -1) is None
-        assert store.select_one(physical + 1) is None
-        assert store.select_one(store.max_physical_offset) is None
-        assert store.select_one(1 << 40) is None
-        assert store.select_one(-1) is None
-
-    def test_look_message(self, store: DefaultMessageStore) -> None:
-        put(store, message(b"here", TAGS="t"))
-        found = store.look_message(0)
-        assert found is not None
-        assert (found.body, found.tags, found.queue_offset) == (b"here", "t", 0)
-        assert store.look_message(5) is None
-
-    def test_the_end_of_a_segment_is_no_message(self, store: DefaultMessageStore) -> None:
-        put(store, message(b"a" * 10_000), message(b"b" * 10_000))
-        assert store.look_message(10_092) is None
-
-
-class TestByKey:
-    def test_keys_and_unique_keys(self, store: DefaultMessageStore) -> None:
-        put(store, *[message(b"%d" % n, KEYS=f"k{n % 2} all", UNIQ_KEY=f"u{n}") for n in range(4)])
-
-        def found(key: str, **limits: int) -> list[bytes]:
-            begin, end = limits.get("begin", 0), limits.get("end", FOREVER_MS)
-            result = store.query_message("T", key, limits.get("count", 32), begin, end)
-            assert result.total_bytes == sum(len(record) for record in result.records)
-            return [decode_record(record, 0, len(record)).body for record in result.records]
-
-        assert found("k0") == [b"0", b"2"]
-        assert found("u3") == [b"3"]
-        assert found("all") == [b"0", b"1", b"2", b"3"]
-        assert found("none") == []
-        assert len(found("all", count=2)) == 2
-        assert found("all", begin=NOW_MS + 1) == []
-        assert found("all", end=NOW_MS - 1) == []
-        assert store.query_message("U", "all", 32, 0, FOREVER_MS).records == []
-
-    def test_how_far_the_index_reached(self, store: DefaultMessageStore) -> None:
-        put(store, message(KEYS="k"))
-        result = store.query_message("T", "k", 32, 0, FOREVER_MS)
-        assert result.index_last_update_timestamp_ms == NOW_MS
-        assert result.index_last_update_physical_offset == 0
-
-    def test_the_configured_limit(self, tmp_path: Path) -> None:
-        with opened(tmp_path / "store", config=config(query_messages_max=3)) as store:
-            put(store, *[message(KEYS="k")] * 5)
-            assert len(store.query_message("T", "k", 100, 0, FOREVER_MS).records) == 3
-
-    def test_without_an_index(self, tmp_path: Path) -> None:
-        with opened(tmp_path / "store", config=config(message_index=False)) as store:
-            put(store, message(KEYS="k"))
-            assert store.query_message("T", "k", 32, 0, FOREVER_MS).records == []
-            assert not (tmp_path / "store" / "index").exists()
-
-    def test_deleted_records_are_left_out(self, store: DefaultMessageStore) -> None:
-        put(store, *[message(b"%d" % n * 8000, KEYS="k") for n in range(6)])
-        store.flush()
-        drop_first_segments(store, 1)
-        result = store.query_message("T", "k", 32, 0, FOREVER_MS)
-        offsets = [decode_record(r, 0, len(r)).physical_offset for r in result.records]
-        assert len(offsets) == 4
-        assert min(offsets) == SEGMENT_BYTES
-
-
-class TestByTime:
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Iterator[DefaultMessageStore]:
-        """Twenty-four messages, two a time, at 0, 10, 20 … ms."""
-        clock = ManualClock(NOW_MS)
-        with opened(tmp_path / "store", clock=clock) as store:
-            for _ in range(12):
-                put(store, message(b"x" * 1500), message(b"y" * 1500))
-                clock.advance(10)
-            yield store
-
-    @pytest.mark.parametrize(
-        ("at_ms", "lower", "upper"),
-        [
-            (-5, 0, 0),
-            (0, 0, 1),
-            (5, 2, 1),  # nothing there: the next for the lower, the one before for the upper
-            (10, 2, 3),
-            (95, 20, 19),
-            (100, 20, 21),
-            (110, 22, 23),
-            (111, 24, 23),
-            (10**9, 24, 23),
-        ],
-    )
-    def test_both_boundaries(
-        self, store: DefaultMessageStore, at_ms: int, lower: int, upper: int
-    ) -> None:
-        assert store.offset_by_time("T", 0, NOW_MS + at_ms) == lower
-        assert store.offset_by_time("T", 0, NOW_MS + at_ms, BoundaryType.LOWER) == lower
-        assert store.offset_by_time("T", 0, NOW_MS + at_ms, BoundaryType.UPPER) == upper
-
-    def test_queues_that_have_nothing(self, store: DefaultMessageStore) -> None:
-        store.queues.find_or_create("E", 0)
-        for boundary in BoundaryType:
-            assert store.offset_by_time("U", 0, NOW_MS, boundary) == 0
-            assert store.offset_by_time("E", 0, NOW_MS, boundary) == 0
-
-    def test_never_before_the_first_message_that_is_left(self, store: DefaultMessageStore) -> None:
-        store.flush()
-        drop_first_segments(store, 1)
-        store.queues.correct_min_offsets(store.min_physical_offset)
-        low = store.min_offset_in_queue("T", 0)
-        assert low > 0
-        for boundary in BoundaryType:
-            assert store.offset_by_time("T", 0, 0, boundary) == low
-
-    def test_store_times(self, store: DefaultMessageStore) -> None:
-        assert store.message_store_time_ms("T", 0, 0) == NOW_MS
-        assert store.message_store_time_ms("T", 0, 5) == NOW_MS + 20
-        assert store.message_store_time_ms("T", 0, 24) == -1
-        assert store.message_store_time_ms("T", 0, -1) == -1
-        assert store.message_store_time_ms("U", 0, 0) == -1
-        assert store.earliest_message_time_ms() == NOW_MS
-        assert store.earliest_message_time_in_queue_ms("T", 0) == NOW_MS
-        assert store.earliest_message_time_in_queue_ms("U", 0) == -1
 
 
 def test_half_messages_of_the_old_kind_are_in_no_queue(store: DefaultMessageStore) -> None:

@@ -26,10 +26,10 @@ from roquet.store.inspect.rebuild import (
 )
 from roquet.store.inspect.report import Report
 from roquet.store.inspect.verify import verify
-from roquet.store.inspect.view import StoreView
 from roquet.store.store_lock import StoreLock
+from roquet.storefiles.view import StoreView
+from tests.unit.store.lock_holder import lock_held
 from tests.unit.store.synthetic import NOW_MS, SyntheticStore, flip_bit
-from tests.unit.store.test_inspect import lock_held
 
 SEGMENT_BYTES = 2048
 

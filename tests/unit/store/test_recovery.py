@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import struct
 from pathlib import Path
 
 import pytest
 
-from roquet.errors import StoreDamaged, StoreError
-from roquet.format.checkpoint import Checkpoint
+from roquet.errors import StoreDamaged
 from roquet.model import sys_flag as flags
 from roquet.runtime.clock import ManualClock
-from roquet.store.config import MessageStoreConfig
-from roquet.store.default_message_store import DefaultMessageStore
-from roquet.store.recovery import RecoveryReport
-from roquet.testing.files import FaultyFiles
+from roquet.store.results import RecoveryReport
 from tests.unit.store.kit import (
-    CONFIG,
     FOREVER_MS,
     NOW_MS,
     SEGMENT_BYTES,
@@ -31,9 +25,20 @@ from tests.unit.store.kit import (
     opened,
     put,
 )
-
-RECORD = 1000 + 92 + len(b"KEYS\x01k00\x02")
-A_SEGMENT = SEGMENT_BYTES // RECORD  # records in one
+from tests.unit.store.recovery_kit import (
+    A_SEGMENT,
+    RECORD,
+    body,
+    crash,
+    damage,
+    files_of,
+    make,
+    make_killed,
+    numbers,
+    offset_of,
+    recover,
+    refused,
+)
 
 
 @pytest.fixture
@@ -41,92 +46,16 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def body(number: int) -> bytes:
-    return b"%04d" % number * 250
-
-
-def make(root: Path, count: int, *, settings: MessageStoreConfig = CONFIG) -> ManualClock:
-    """A cleanly closed store of numbered messages, one a second."""
-    clock = ManualClock(NOW_MS)
-    with opened(root, clock=clock, config=settings) as store:
-        for number in range(count):
-            put(store, message(body(number), queue_id=number % 2, KEYS=f"k{number:02d}"))
-            clock.advance(1000)
-    return clock
-
-
-def crash(root: Path) -> None:
-    """Let the last exit not have been clean."""
-    (root / "abort").write_bytes(b"1")
-
-
-def make_killed(root: Path, count: int, *, unflushed: int = 1) -> None:
-    """A store whose process was killed before the last messages were put on disk."""
-    clock = ManualClock(NOW_MS)
-    store = new_store(root, clock=clock)
-    store.load()
-    store.start(threads=False)
-    for number in range(count):
-        if number == count - unflushed:
-            store.flush()
-            store._flush_logics(thorough=True)
-        put(store, message(body(number), queue_id=number % 2, KEYS=f"k{number:02d}"))
-        clock.advance(1000)
-    store._close_files()
-    store._store_lock.release()
-
-
-def damage(root: Path, physical_offset: int, data: bytes = b"\xff") -> None:
-    start = physical_offset // SEGMENT_BYTES * SEGMENT_BYTES
-    with (root / "commitlog" / f"{start:020d}").open("r+b") as file:
-        file.seek(physical_offset - start)
-        file.write(data)
-
-
-def numbers(store: DefaultMessageStore) -> list[int]:
-    """Numbers of all messages that are served, in the order of the log."""
-    return sorted(int(one[:4]) for queue_id in (0, 1) for one in bodies(store, queue_id=queue_id))
-
-
-def offset_of(number: int) -> int:
-    """Physical offset of a message."""
-    segment, place = divmod(number, A_SEGMENT)
-    return segment * SEGMENT_BYTES + place * RECORD
-
-
-def files_of(root: Path, *parts: str) -> dict[str, bytes]:
-    found = {}
-    for part in parts:
-        paths = sorted(path for path in (root / part).rglob("*") if path.is_file())
-        for number, path in enumerate(paths):
-            name = f"index-{number}" if part == "index" else str(path.relative_to(root))
-            found[name] = path.read_bytes()
-    return found
-
-
-def recover(root: Path, settings: MessageStoreConfig = CONFIG) -> tuple[RecoveryReport, list[int]]:
-    with opened(root, clock=ManualClock(NOW_MS + 10**6), config=settings) as store:
-        assert store.last_recovery is not None
-        return store.last_recovery, numbers(store)
-
-
-def refused(root: Path, settings: MessageStoreConfig = CONFIG) -> StoreError:
-    """The error of a store that must not be opened, nor changed."""
-    before = hash_of(root)
-    store = new_store(root, clock=ManualClock(NOW_MS + 10**6), config=settings)
-    with pytest.raises(StoreError) as raised:
-        store.load()
-    assert hash_of(root) == before
-    assert raised.value.detail
-    assert raised.value.hint
-    return raised.value
-
-
 class TestSoundStores:
     def test_a_new_store(self, root: Path) -> None:
         report, found = recover(root)
         assert report == RecoveryReport(
-            clean_exit=True, start_offset=0, end_offset=0, records=0, cut_reason=""
+            clean_exit=True,
+            start_offset=0,
+            end_offset=0,
+            records=0,
+            cut_reason="",
+            read_bytes=0,
         )
         assert found == []
 
@@ -389,138 +318,3 @@ class TestRefusals:
         refused(root)
         (root / "commitlog" / "notes.txt").unlink()
         assert recover(root)[1] == list(range(5))
-
-
-class TestDerivedFiles:
-    @pytest.mark.parametrize("clean", [True, False])
-    def test_queues_and_index_are_rebuilt_from_the_log(self, root: Path, *, clean: bool) -> None:
-        make(root, 40)
-        before = files_of(root, "consumequeue", "index")
-        shutil.rmtree(root / "consumequeue")
-        shutil.rmtree(root / "index")
-        if not clean:
-            crash(root)
-        _, found = recover(root)
-        assert found == list(range(40))
-        assert files_of(root, "consumequeue", "index") == before
-
-    def test_a_lost_queue_is_rebuilt_after_a_crash(self, root: Path) -> None:
-        make(root, 40)
-        before = files_of(root, "consumequeue")
-        crash(root)
-        (root / "checkpoint").unlink()
-        shutil.rmtree(root / "consumequeue" / "T" / "1")
-        recover(root)
-        assert files_of(root, "consumequeue") == before
-
-    def test_entries_behind_the_log_go(self, root: Path) -> None:
-        make(root, 40)
-        crash(root)
-        log = root / "commitlog"
-        for path in sorted(log.iterdir())[1:]:
-            path.unlink()
-        with opened(root, clock=ManualClock(NOW_MS + 10**6)) as store:
-            assert numbers(store) == list(range(A_SEGMENT))
-            total = sum(store.max_offset_in_queue("T", queue_id) for queue_id in (0, 1))
-            assert total == A_SEGMENT
-            assert store.query_message("T", "k30", 5, 0, FOREVER_MS).records == []
-
-    def test_a_full_disk_stops_the_start_and_the_next_one_goes_on(self, root: Path) -> None:
-        make(root, 40)
-        before = files_of(root, "consumequeue")
-        shutil.rmtree(root / "consumequeue")
-        crash(root)
-        files = FaultyFiles(only=frozenset({"write_at"}), error=errno.ENOSPC, fail_at=2)
-        files._and_after = True
-        store = new_store(root, files=files, clock=ManualClock(NOW_MS + 10**6))
-        with pytest.raises(StoreError, match="rebuilt") as raised:
-            store.load()
-        assert raised.value.hint
-        assert (root / "abort").exists()
-        _, found = recover(root)
-        assert found == list(range(40))
-        assert files_of(root, "consumequeue") == before
-
-    def test_without_an_index(self, root: Path) -> None:
-        settings = config(message_index=False)
-        make(root, 20, settings=settings)
-        crash(root)
-        report, found = recover(root, settings)
-        assert found == list(range(20))
-        assert not (root / "index").exists()
-        assert report.records > 0
-
-    def test_the_index_may_be_switched_on_later(self, root: Path) -> None:
-        make(root, 20, settings=config(message_index=False))
-        crash(root)
-        (root / "checkpoint").unlink()
-        with opened(root, clock=ManualClock(NOW_MS + 10**6)) as store:
-            assert len(store.query_message("T", "k03", 5, 0, FOREVER_MS).records) == 1
-
-
-class TestExits:
-    def test_a_clean_exit_leaves_no_mark(self, root: Path) -> None:
-        with opened(root) as store:
-            assert (root / "abort").exists()
-            put(store, message())
-        assert not (root / "abort").exists()
-
-    def test_a_store_that_was_only_looked_at_stays_clean(self, root: Path) -> None:
-        make(root, 20)
-        before = files_of(root, ".")
-        store = new_store(root, clock=ManualClock(NOW_MS + 10**6))
-        store.load()
-        store.shutdown()
-        after = files_of(root, ".")
-        assert (
-            Checkpoint.unpack(after.pop("checkpoint"))[:3]
-            == (Checkpoint.unpack(before.pop("checkpoint"))[:3])
-        )
-        assert after == before
-
-    def test_queues_that_cannot_be_written_make_an_exit_unclean(self, root: Path) -> None:
-        files = FaultyFiles(only=frozenset({"write_at"}), error=errno.ENOSPC)
-        with opened(root, files=files) as store:
-            put(store, message(b"0000", queue_id=0), message(b"0001", queue_id=1))
-            files.fail_at = len(files.calls) + 1
-            files._and_after = True
-            store.submit(message(b"0002", queue_id=0))
-            store.finish_burst()
-            refused_put = answer(store, message(b"0003"))
-            assert refused_put.detail == "LOGICS_QUEUE_ERROR"
-            assert numbers(store) == [0, 1]
-        assert (root / "abort").exists()
-        assert recover(root)[1] == [0, 1, 2]
-
-    def test_writes_go_on_once_there_is_space(self, root: Path) -> None:
-        files = FaultyFiles(only=frozenset({"write_at"}), error=errno.ENOSPC)
-        clock = ManualClock(NOW_MS)
-        with opened(root, files=files, clock=clock) as store:
-            put(store, message(b"0000"))
-            files.fail_at = len(files.calls) + 1
-            store.submit(message(b"0001"))
-            store.finish_burst()
-            assert numbers(store) == [0]
-            clock.advance(10_000)
-            store._housekeeping_round()
-            assert numbers(store) == [0, 1]
-            put(store, message(b"0002"))
-            assert numbers(store) == [0, 1, 2]
-        assert not (root / "abort").exists()
-
-    def test_no_index_file_stops_writes_until_there_is_space(self, root: Path) -> None:
-        files = FaultyFiles(only=frozenset({"allocate"}), error=errno.ENOSPC)
-        clock = ManualClock(NOW_MS)
-        with opened(root, files=files, clock=clock) as store:
-            put(store, message(b"0000"))
-            files.fail_at = len(files.calls) + 1
-            files._and_after = True
-            store.submit(message(b"0001", KEYS="k"))
-            store.finish_burst()
-            assert answer(store, message()).detail == "INDEX_FILE_ERROR"
-            files.heal()
-            clock.advance(10_000)
-            store._housekeeping_round()
-            put(store, message(b"0002", KEYS="k"))
-            assert numbers(store) == [0, 1, 2]
-            assert len(store.query_message("T", "k", 5, 0, FOREVER_MS).records) == 2

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from roquet.runtime.clock import ManualClock
+from roquet.store.config import MessageStoreConfig
+from roquet.store.maintenance import QUEUES_A_STEP
 from roquet.store.results import GetMessageStatus
 from roquet.store.running_flags import RunningFlag
 from tests.unit.store.kit import (
@@ -59,7 +61,7 @@ class Kept:
     def settle(self) -> None:
         """Put log and queues on disk."""
         self.store.flush()
-        self.store._flush_logics(thorough=True)
+        self.store.upkeep.flush_logics(thorough=True)
 
     def age(self) -> None:
         """Let the files have been written now."""
@@ -163,6 +165,19 @@ class TestByHand:
         kept.fill(1)
         kept.clock.advance(100 * HOUR_MS)
         assert kept.store.retention.run_once() == 0
+
+
+def test_no_request_deletes_young_segments(tmp_path: Path) -> None:
+    hours = MessageStoreConfig().archived_reserved_hours
+    kept = Kept(tmp_path / "store", archived_reserved_hours=hours)
+    kept.fill(4)
+    kept.store.delete_files_manually(archived_offset=1 << 62)
+    assert kept.store.retention.run_once() == 0
+    kept.clock.advance(71 * HOUR_MS)
+    assert kept.store.retention.run_once() == 0
+    kept.clock.advance(2 * HOUR_MS)
+    assert kept.store.retention.run_once() == 3
+    kept.store.shutdown()
 
 
 class TestArchived:
@@ -366,22 +381,39 @@ class TestExpiredQueues:
 
     def test_they_go_when_asked_for(self, tmp_path: Path) -> None:
         kept = self.expired(tmp_path)
-        assert kept.store.clean_expired_consume_queues() == 1
+        assert sum(kept.store.clean_expired_consume_queues()) == 1
         assert kept.store.find_consume_queue("Old", 0) is None
         assert not (kept.root / "consumequeue" / "Old").exists()
-        assert kept.store.clean_expired_consume_queues() == 0
+        assert sum(kept.store.clean_expired_consume_queues()) == 0
         assert bodies(kept.store) == [b"2" * 10_000]
+        kept.store.shutdown()
+
+    def test_one_that_gets_a_message_meanwhile_stays(self, tmp_path: Path) -> None:
+        kept = Kept(tmp_path / "store", file_reserved_hours=0)
+        topics = [f"Old{number}" for number in range(QUEUES_A_STEP + 2)]
+        for topic in topics:
+            put(kept.store, message(topic=topic))
+        kept.fill(3)
+        kept.at_hour(4)
+        kept.store.retention.run_once()
+        steps = kept.store.clean_expired_consume_queues()
+        assert next(steps) == QUEUES_A_STEP
+        used, gone = [topic for topic in topics if topic in kept.store.queues.table]
+        put(kept.store, message(b"new", topic=used))
+        assert list(steps) == [1]
+        assert kept.store.find_consume_queue(gone, 0) is None
+        assert kept.store.max_offset_in_queue(used, 0) == 2
         kept.store.shutdown()
 
     def test_delayed_messages_keep_their_places(self, tmp_path: Path) -> None:
         kept = self.expired(tmp_path)
-        kept.store.clean_expired_consume_queues()
+        assert sum(kept.store.clean_expired_consume_queues()) == 1
         assert kept.store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 0) == 1
         kept.store.shutdown()
 
     def test_queues_that_never_had_a_message_stay(self, tmp_path: Path) -> None:
         kept = self.expired(tmp_path)
         kept.store.queues.find_or_create("Fresh", 0)
-        kept.store.clean_expired_consume_queues()
+        assert sum(kept.store.clean_expired_consume_queues()) == 1
         assert kept.store.find_consume_queue("Fresh", 0) is not None
         kept.store.shutdown()

@@ -97,7 +97,7 @@ class TestRates:
         assert stats.put_tps() == "0.0 0.0 0.0"
         assert stats.get_total_tps() == "0.0 0.0 0.0"
 
-    def test_windows(self, stats: StoreStatsService, clock: ManualClock) -> None:
+    def test_periods(self, stats: StoreStatsService, clock: ManualClock) -> None:
         pass_seconds(stats, clock, 601)
         put(stats, messages=600)
         stats.count_get(found=True, messages=120)

@@ -27,6 +27,16 @@ sys.stdin.read()
 """
 
 
+TAKE = """
+import sys
+from pathlib import Path
+from roquet.runtime.files import Files
+from roquet.store.store_lock import StoreLock
+
+StoreLock(Files(), Path(sys.argv[1])).acquire()
+"""
+
+
 def test_the_files_of_a_running_store(tmp_path: Path) -> None:
     lock = StoreLock(Files(), tmp_path / "a" / "store")
     lock.acquire()
@@ -37,7 +47,22 @@ def test_the_files_of_a_running_store(tmp_path: Path) -> None:
     lock.mark_stopped()
     assert not (root / "abort").exists()
     lock.release()
-    assert (root / "lock").read_bytes() == b"lock"
+    assert (root / "lock").read_bytes() == b"roquet"
+
+
+def test_who_had_the_store_last(tmp_path: Path) -> None:
+    """A Java broker writes its own word over what a clean shutdown left."""
+    lock = StoreLock(Files(), tmp_path)
+    for is_ours in (False, True):
+        lock.acquire()
+        assert lock.was_ours is is_ours
+        lock.mark_stopped()
+        lock.release()
+    with (tmp_path / "lock").open("r+b") as file:
+        file.write(b"lock")
+    lock.acquire()
+    assert not lock.was_ours
+    lock.release()
 
 
 def test_abort_found_at_start_means_an_unclean_exit(tmp_path: Path) -> None:
@@ -83,8 +108,8 @@ def test_another_process_has_it(tmp_path: Path) -> None:
         assert sorted(path.name for path in tmp_path.iterdir()) == before
         other.communicate(b"")
     with opened(tmp_path) as store:
-        assert store.last_recovery is not None
-        assert not store.last_recovery.clean_exit
+        assert store.lifecycle.last_recovery is not None
+        assert not store.lifecycle.last_recovery.clean_exit
 
 
 def test_a_store_that_failed_to_load_is_free_again(tmp_path: Path) -> None:
@@ -108,3 +133,18 @@ def test_a_failing_lock_call_leaves_no_descriptor(tmp_path: Path) -> None:
         StoreLock(files, tmp_path).acquire()
     assert files._paths == {}
     assert not is_held_here(tmp_path)
+
+
+def test_a_removed_lock_file_lets_nobody_in(tmp_path: Path) -> None:
+    lock = StoreLock(Files(), tmp_path)
+    lock.acquire()
+    lock.mark_running()
+    (tmp_path / "lock").unlink()
+    command = [sys.executable, "-c", TAKE, str(tmp_path)]
+    other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "StoreLocked" in other.stderr
+    assert str(process_id()) in other.stderr
+    lock.release()
+    again = StoreLock(Files(), tmp_path)
+    again.acquire()
+    again.release()

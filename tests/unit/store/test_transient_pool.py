@@ -150,8 +150,7 @@ def test_what_was_not_committed_is_lost_with_the_process(tmp_path: Path) -> None
     put(store, message(b"a"))
     store.flusher._commit(least_pages=0)
     put(store, message(b"b"))
-    store._close_files()  # what remains when the process is killed
-    store._store_lock.release()
+    store.lifecycle.abandon()  # what remains when the process is killed
     with opened(tmp_path / "store", config=POOL) as store:
         assert bodies(store) == [b"a"]
         put(store, message(b"c"))
@@ -163,8 +162,8 @@ def test_shutdown_commits_everything(tmp_path: Path) -> None:
     with opened(tmp_path / "store", config=POOL) as store:
         put(store, *[message(b"%d" % n * 10_000) for n in range(4)])
     with opened(tmp_path / "store", config=POOL) as store:
-        assert store.last_recovery is not None
-        assert store.last_recovery.clean_exit
+        assert store.lifecycle.last_recovery is not None
+        assert store.lifecycle.last_recovery.clean_exit
         assert bodies(store) == [b"%d" % n * 10_000 for n in range(4)]
 
 

@@ -11,7 +11,6 @@ from roquet.errors import ClientClosed
 from roquet.model.topic_config import TopicConfig
 from roquet.sync import (
     Admin,
-    Gathered,
     LitePullConsumer,
     Message,
     MessageQueue,
@@ -19,6 +18,7 @@ from roquet.sync import (
     PushConsumer,
     ReceivedMessage,
     SendResult,
+    ServerResults,
     SimplePull,
     TopicStats,
 )
@@ -43,7 +43,7 @@ def checked(producer: Producer, consumer: LitePullConsumer, reader: SimplePull) 
 def checked_admin(admin: Admin, consumer: PushConsumer) -> None:
     assert_type(admin.topics.names(), list[str])
     assert_type(admin.topics.stats("Orders"), TopicStats)
-    assert_type(admin.topics.config("Orders", broker="dev"), Gathered[TopicConfig])
+    assert_type(admin.topics.config("Orders", broker="dev"), ServerResults[TopicConfig])
     consumer.subscribe("Orders", 17)  # type: ignore[arg-type]
     with Admin(NAMESRV) as entered:
         assert_type(entered, Admin)

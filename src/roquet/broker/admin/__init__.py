@@ -1,1 +1,1 @@
-"""Requests of operators and of clients that look things up, cut by noun."""
+"""Processors of administrative requests and of lookups by clients, one module per subject."""

@@ -1,15 +1,17 @@
-"""House-keeping that an administrator asks for.
+"""Housekeeping requested by an administrator.
 
 The part of upstream's AdminBrokerProcessor behind ``mqadmin cleanExpiredCQ``, ``cleanUnusedTopic``
-and ``deleteExpiredCommitLog``. Queues are the loop's, so they are cleaned on it; segments of the
-log are deleted by the thread that always does, with its next round.
+and ``deleteExpiredCommitLog``. Queues belong to the event loop, which cleans a few of them at a
+time; segments of the log are deleted in the next round of the usual thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterable
 
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.components import BrokerComponents
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.admin import DeleteExpiredLogRequestHeader
@@ -21,7 +23,7 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.store.message_store import MessageStore
+from roquet.remoting.turn_scheduler import RequestClass
 
 __all__ = ["CleanUpAdmin"]
 
@@ -31,28 +33,37 @@ _CLEAN = Permission(Action.UPDATE, Resource.CLUSTER)
 
 
 class CleanUpAdmin:
-    """Cleans up.
+    """Cleans up queues, topics and the log.
 
     Args:
-        store: The messages.
-        topics: The topics.
+        components: The broker's components.
     """
 
-    def __init__(self, *, store: MessageStore, topics: TopicConfigManager) -> None:
-        self._store = store
-        self._topics = topics
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
+        self._topics = components.topics
 
-    @processor(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, permission=_CLEAN, ports=ALL_PORTS)
-    def clean_expired_queues(self, context: RequestContext) -> RemotingCommand:
-        """Delete queues none of whose messages is in the log any more."""
-        count = self._store.clean_expired_consume_queues()
+    @processor(
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        permission=_CLEAN,
+        ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
+    )
+    async def clean_expired_queues(self, context: RequestContext) -> RemotingCommand:
+        """Delete queues that have no messages in the log any more."""
+        count = await _run(self._store.clean_expired_consume_queues())
         log.info("%s cleaned %d expired queues", context.connection.remote_address, count)
         return context.response(ResponseCode.SUCCESS)
 
-    @processor(RequestCode.CLEAN_UNUSED_TOPIC, permission=_CLEAN, ports=ALL_PORTS)
-    def clean_unused_topics(self, context: RequestContext) -> RemotingCommand:
-        """Delete the queues of topics that are no more."""
-        count = self._store.clean_unused_topics(self._topics.table)
+    @processor(
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        permission=_CLEAN,
+        ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
+    )
+    async def clean_unused_topics(self, context: RequestContext) -> RemotingCommand:
+        """Delete the queues of topics that no longer exist."""
+        count = await _run(self._store.clean_unused_topics(self._topics.table))
         log.info("%s cleaned %d unused topics", context.connection.remote_address, count)
         return context.response(ResponseCode.SUCCESS)
 
@@ -61,19 +72,29 @@ class CleanUpAdmin:
         header=DeleteExpiredLogRequestHeader,
         permission=_CLEAN,
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     def delete_expired_log(
         self, context: RequestContext, header: DeleteExpiredLogRequestHeader
     ) -> RemotingCommand:
-        """Delete the segments of the log that are old enough, or archived, whatever the hour."""
+        """Delete expired or archived segments of the log, at any hour."""
         self._store.delete_files_manually(archived_offset=header.archived_offset)
         log.info(
-            "%s has segments deleted: %s",
+            "%s requested the deletion of segments: %s",
             context.connection.remote_address,
             "old ones"
             if header.archived_offset is None
             else f"archived up to {header.archived_offset}",
         )
-        # Who asks for archived segments sees that it was understood: upstream passes it over.
+        # Confirms that archived segments were understood: upstream ignores the field.
         answer = None if header.archived_offset is None else header
         return context.response(ResponseCode.SUCCESS, answer)
+
+
+async def _run(steps: Iterable[int]) -> int:
+    """Run steps, with other work after each; return the sum of their results."""
+    count = 0
+    for deleted in steps:
+        count += deleted
+        await asyncio.sleep(0)
+    return count

@@ -1,14 +1,14 @@
-"""Questions of administrators that a client answers: the broker asks it and hands on what it says.
+"""Administrators' queries that a client serves: the broker relays the request and the response.
 
 The part of upstream's AdminBrokerProcessor and Broker2Client behind ``mqadmin consumerStatus`` and
 the dashboard's "consume again": the state of a consumer (307), consuming one message now (309), and
-the offsets that clients have in memory (223, asked of each client as 221).
+the offsets that clients have in memory (223, sent to each client as 221).
 
 Invariants:
 
-* At most :data:`RELAYS_MAX` questions wait for clients at a time, each for a bounded time, so that
-  silent clients cannot fill the memory. Further ones are refused as busy.
-* An answer is handed on as it is; only that of 221 is read, within a limit, and in a thread.
+* At most :data:`RELAYS_MAX` requests wait for clients at a time, each for a bounded time, so that
+  unresponsive clients cannot exhaust memory. Further ones are refused as busy.
+* A response is passed on unchanged; only that of 221 is decoded, within a limit, and in a thread.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from functools import partial
 
 import msgspec
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.components import BrokerComponents
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.service.flow_control import RequestClass
 from roquet.errors import ProtocolError, RequestTimeout, RoquetError
 from roquet.model.message_id import OffsetMessageId
 from roquet.model.message_queue import MessageQueue
@@ -49,12 +46,11 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.store.message_store import MessageStore
 
 __all__ = ["RELAYS_MAX", "ClientRelayAdmin"]
 
 RELAYS_MAX = 64
-"""Questions that wait for clients at a time."""
+"""Requests that may wait for clients at a time."""
 
 CALL_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_MS = 5_000
@@ -65,38 +61,19 @@ _GROUP = Permission(Action.GET, Resource.GROUP)
 
 
 class ClientRelayAdmin:
-    """Hands questions on to clients.
+    """Relays requests to clients.
 
     Args:
-        config: The broker's settings.
-        store: The messages.
-        topics: The topics.
-        groups: The groups.
-        consumers: Who consumes.
-        flow: Threads for what may be on disk only.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        flow: FlowControl,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._flow = flow
+    def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
         self._waiting = 0
 
     @property
     def waiting(self) -> int:
-        """How many questions wait for clients."""
+        """How many requests wait for clients."""
         return self._waiting
 
     # --------------------------------------------------------------------------- one client
@@ -106,11 +83,12 @@ class ClientRelayAdmin:
         header=GetConsumerRunningInfoRequestHeader,
         permission=_GROUP,
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     async def running_info(
         self, context: RequestContext, header: GetConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
-        """How a consumer is, in its own words."""
+        """Return the state of a consumer, as it reports it."""
         return await self._call(
             context, header, group=header.consumer_group, client_id=header.client_id
         )
@@ -120,22 +98,23 @@ class ClientRelayAdmin:
         header=ConsumeMessageDirectlyRequestHeader,
         permission=Permission(Action.SUB, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     async def consume_directly(
         self, context: RequestContext, header: ConsumeMessageDirectlyRequestHeader
     ) -> RemotingCommand:
-        """Have a client consume a message now, whatever its offsets say."""
+        """Make a client consume a message now, whatever its offsets are."""
         message_id = OffsetMessageId.parse(header.msg_id or "")
-        topic = self._topics.select(header.topic or "")
-        group = self._groups.find(header.consumer_group) if header.consumer_group else None
+        topic = self._broker.topics.select(header.topic or "")
+        group = self._broker.groups.find(header.consumer_group) if header.consumer_group else None
         header = msgspec.structs.replace(
             header,
-            stored_broker_name=self._config.broker_name,
+            stored_broker_name=self._broker.config.broker_name,
             topic_sys_flag=header.topic_sys_flag if topic is None else topic.topic_sys_flag,
             group_sys_flag=header.group_sys_flag if group is None else group.group_sys_flag,
         )
         read = partial(self._record, message_id.physical_offset)
-        record = await self._flow.run(RequestClass.ADMIN, read)
+        record = await self._broker.flow.run(RequestClass.ADMIN, read)
         if record is None:
             raise RequestRefused(f"can not find message by offset: {message_id.physical_offset}")
         return await self._call(
@@ -147,7 +126,7 @@ class ClientRelayAdmin:
         )
 
     def _record(self, physical_offset: int) -> bytes | None:
-        found = self._store.select_one(physical_offset)
+        found = self._broker.store.select_one(physical_offset)
         return None if found is None else bytes(found)
 
     async def _call(
@@ -159,7 +138,7 @@ class ClientRelayAdmin:
         client_id: str,
         body: bytes = b"",
     ) -> RemotingCommand:
-        channel = self._consumers.find_channel(group, client_id)
+        channel = self._broker.consumers.find_channel(group, client_id)
         if channel is None:
             raise RequestRefused(f"The Consumer <{group}> <{client_id}> not online")
         if channel.version < _RELAY_SINCE:
@@ -189,7 +168,7 @@ class ClientRelayAdmin:
     def _relay(self) -> Iterator[None]:
         if self._waiting >= RELAYS_MAX:
             raise RequestRefused(
-                f"{RELAYS_MAX} questions wait for clients already, try again later",
+                f"{RELAYS_MAX} requests wait for clients already, try again later",
                 response_code=ResponseCode.SYSTEM_BUSY,
             )
         self._waiting += 1
@@ -205,12 +184,13 @@ class ClientRelayAdmin:
         header=GetConsumerStatusRequestHeader,
         permission=_GROUP,
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     async def consumer_status(
         self, context: RequestContext, header: GetConsumerStatusRequestHeader
     ) -> RemotingCommand:
-        """Offsets of a topic as the clients of a group have them; silent clients are left out."""
-        info = self._consumers.find(header.group)
+        """Return a topic's offsets in the memory of a group's clients; skip unresponsive ones."""
+        info = self._broker.consumers.find(header.group)
         if info is None:
             raise RequestRefused(f"No Any Consumer online in the consumer group: [{header.group}]")
         channels = list(info.channels.values())
@@ -226,19 +206,19 @@ class ClientRelayAdmin:
         with self._relay():
             found = await self._ask_all(channels, question)
         encode = partial(encode_body, GetConsumerStatusBody(consumer_table=found))
-        body = await self._flow.run(RequestClass.ADMIN, encode)
+        body = await self._broker.flow.run(RequestClass.ADMIN, encode)
         return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK, body=body)
 
     async def _ask_all(
         self, channels: list[ClientChannel], question: GetConsumerStatusRequestHeader
     ) -> dict[str, dict[MessageQueue, int]]:
-        # One after the other, as upstream does, but all within the time of two: silent clients
-        # of a large group would keep the administrator waiting for minutes.
+        # One after the other, as upstream does, but within twice the timeout in all: unresponsive
+        # clients of a large group would keep the administrator waiting for minutes.
         found: dict[str, dict[MessageQueue, int]] = {}
         with suppress(TimeoutError):
             async with asyncio.timeout(2 * STATUS_TIMEOUT_MS / 1000):
                 for channel in channels:
-                    with suppress(RoquetError):  # it is gone or silent: others may answer
+                    with suppress(RoquetError):  # it is unreachable: others may respond
                         table = await self._status_of(channel, question)
                         if table is not None:
                             found[channel.client_id] = table
@@ -258,4 +238,4 @@ class ClientRelayAdmin:
                 detail=f"{len(answer.body)} bytes of {channel.client_id}",
             )
         decode = partial(decode_body, GetConsumerStatusBody, answer.body)
-        return (await self._flow.run(RequestClass.ADMIN, decode)).message_queue_table
+        return (await self._broker.flow.run(RequestClass.ADMIN, decode)).message_queue_table

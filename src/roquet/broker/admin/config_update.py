@@ -1,18 +1,18 @@
-"""Changes of settings while the broker runs.
+"""Changes of settings at run time.
 
-The part of upstream's AdminBrokerProcessor behind ``mqadmin updateBrokerConfig``. Upstream takes
-any setting but three; here only those of a list may change, see
+The part of upstream's AdminBrokerProcessor behind ``mqadmin updateBrokerConfig``. Upstream accepts
+any setting but three; here only listed ones may change, see
 :mod:`roquet.broker.manager.dynamic_settings`. Everything else is refused with the code that
 upstream has for those three, and nothing changes; the remark says more than upstream's where
-upstream would have taken the setting.
+upstream would have accepted the setting.
 """
 
 from __future__ import annotations
 
 import logging
 
-from roquet.broker.manager.dynamic_settings import BLACK_LIST, DynamicSettings, NotDynamic
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.components import BrokerComponents
+from roquet.broker.manager.dynamic_settings import BLACK_LIST, NotDynamic
 from roquet.errors import ConfigError
 from roquet.model.properties_text import parse_properties
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -26,14 +26,13 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.runtime.clock import Clock
 
-__all__ = ["ConfigUpdateAdmin", "forget_old_settings"]
+__all__ = ["ConfigUpdateAdmin"]
 
 log = logging.getLogger(__name__)
 
 SETTINGS_BODY_BYTES_MAX = 64 << 10
-"""All settings of a broker are some ten thousand bytes."""
+"""All settings of a broker together are about ten thousand bytes."""
 
 REFUSED = "Can not update config in black list."
 
@@ -42,62 +41,57 @@ class ConfigUpdateAdmin:
     """Changes settings.
 
     Args:
-        settings: What may be changed.
+        components: The broker's components.
     """
 
-    def __init__(self, *, settings: DynamicSettings) -> None:
-        self._settings = settings
+    def __init__(self, components: BrokerComponents) -> None:
+        self._settings = components.settings
+        self._topics = components.topics
+        self._clock = components.clock
+        components.settings.changed.append(self._forget_conclusions)
 
     @processor(
         RequestCode.UPDATE_BROKER_CONFIG,
         permission=Permission(Action.UPDATE, Resource.CLUSTER),
         ports=ALL_PORTS,
     )
-    def update_config(self, context: RequestContext) -> RemotingCommand:
-        """Change settings, all of the body or none; nothing happens without a body."""
+    async def update_config(self, context: RequestContext) -> RemotingCommand:
+        """Change settings: all of the body or none; an empty body changes nothing."""
         asked = _settings_of(context.request.body)
         try:
-            without_effect = self._settings.update(asked)
+            made, without_effect = await self._settings.update(asked)
         except NotDynamic as error:
             remark = REFUSED if BLACK_LIST & asked.keys() else f"{REFUSED} {error.message}"
             raise RequestRefused(remark, response_code=ResponseCode.NO_PERMISSION) from error
         except ConfigError as error:
             remark = f"{error.message} {error.detail or ''}".strip()
             raise RequestRefused(remark, response_code=ResponseCode.INVALID_PARAMETER) from error
-        if asked:
-            log.info("%s changed %s", context.connection.remote_address, ", ".join(sorted(asked)))
+        if made:
+            log.info("%s changed %s", context.connection.remote_address, ", ".join(sorted(made)))
         if not without_effect:
             return context.response(ResponseCode.SUCCESS)
         remark = f"without effect in this version: {', '.join(sorted(without_effect))}"
         return context.response(ResponseCode.SUCCESS, remark=remark)
 
+    def _forget_conclusions(self, keys: frozenset[str]) -> None:
+        """Invalidate everything that is derived from settings, after every change.
+
+        That is what also depends on topics: the processors' plans, the hot path, and the name
+        servers, which learn a new ``brokerPermission`` only with a new version of the topics.
+        """
+        if "brokerPermission" in keys:
+            self._topics.data_version.counter += 1
+            self._topics.data_version.timestamp_ms = self._clock.now_ms()
+        self._topics.tell_changed()
+
 
 def _settings_of(body: bytes) -> dict[str, str]:
     if len(body) > SETTINGS_BODY_BYTES_MAX:
         raise RequestRefused(
-            f"settings of {len(body)} bytes, more than {SETTINGS_BODY_BYTES_MAX} are not read",
+            f"settings of {len(body)} bytes, the limit is {SETTINGS_BODY_BYTES_MAX}",
             response_code=ResponseCode.INVALID_PARAMETER,
         )
     try:
         return parse_properties(body.decode())
     except (UnicodeDecodeError, ConfigError) as error:
         raise RequestRefused("string2Properties error") from error
-
-
-def forget_old_settings(
-    settings: DynamicSettings, *, topics: TopicConfigManager, clock: Clock
-) -> None:
-    """Have those who keep conclusions from settings draw them anew after every change.
-
-    They are the ones who do so when topics change: the processors' plans, the compiled lane and
-    the name servers, which learn a new ``brokerPermission`` only with a new version of the topics.
-    """
-
-    def forget(keys: frozenset[str]) -> None:
-        if "brokerPermission" in keys:
-            topics.data_version.counter += 1
-            topics.data_version.timestamp_ms = clock.now_ms()
-        for listener in topics.changed:
-            listener()
-
-    settings.changed.append(forget)

@@ -1,15 +1,14 @@
-"""Who is connected: the clients of consumer groups and of producer groups.
+"""Connected clients of consumer groups and producer groups.
 
-The part of upstream's AdminBrokerProcessor that is about connections.
+The connection part of upstream's AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from roquet.broker.components import BrokerComponents
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.producer import ProducerManager
 from roquet.remoting.bodies.client import (
     Connection,
     ConsumerConnection,
@@ -29,7 +28,6 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.runtime.clock import Clock
 
 __all__ = ["ConnectionAdmin"]
 
@@ -37,20 +35,16 @@ _CLUSTER = Permission(Action.GET, Resource.CLUSTER)
 
 
 class ConnectionAdmin:
-    """Answers who is connected.
+    """Lists connected clients.
 
     Args:
-        producers: Who produces.
-        consumers: Who consumes.
-        clock: The time.
+        components: The broker's components.
     """
 
-    def __init__(
-        self, *, producers: ProducerManager, consumers: ConsumerManager, clock: Clock
-    ) -> None:
-        self._producers = producers
-        self._consumers = consumers
-        self._clock = clock
+    def __init__(self, components: BrokerComponents) -> None:
+        self._producers = components.producers
+        self._consumers = components.consumers
+        self._clock = components.clock
 
     @processor(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
@@ -61,7 +55,7 @@ class ConnectionAdmin:
     def consumer_connections(
         self, context: RequestContext, header: headers.GetConsumerConnectionListRequestHeader
     ) -> RemotingCommand:
-        """The clients and subscriptions of a consumer group."""
+        """Return the clients and subscriptions of a consumer group."""
         group = self._consumers.find(header.consumer_group)
         if group is None:
             remark = f"the consumer group[{header.consumer_group}] not online"
@@ -84,7 +78,7 @@ class ConnectionAdmin:
     def producer_connections(
         self, context: RequestContext, header: headers.GetProducerConnectionListRequestHeader
     ) -> RemotingCommand:
-        """The clients of a producer group."""
+        """Return the clients of a producer group."""
         group = self._producers.groups.get(header.producer_group)
         if group is None:
             remark = f"the producer group[{header.producer_group}] not exist"
@@ -101,7 +95,7 @@ class ConnectionAdmin:
     def all_producers(
         self, context: RequestContext, header: headers.GetAllProducerInfoRequestHeader
     ) -> RemotingCommand:
-        """The clients of all producer groups."""
+        """Return the clients of all producer groups."""
         del header
         table = {
             group: [self._producer_info(channel) for channel in channels.values()]

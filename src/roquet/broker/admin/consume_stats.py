@@ -1,27 +1,23 @@
-"""How far groups are: offsets of their queues, and the times of what they consume.
+"""The progress of groups: offsets by queue, and the store times of consumed messages.
 
 The part of upstream's AdminBrokerProcessor behind ``mqadmin consumerProgress``,
-``brokerConsumeStats`` and the dashboard's pages of a group. Everything is done in a thread, because
-a store time may have to be read from the log. What is not the store's is only looked up there,
-never walked: the walk over the committed offsets uses a copy of their names.
+``brokerConsumeStats`` and the dashboard's group pages. Everything runs in a thread, because a store
+time may have to be read from the log. Tables other than the store's are only looked up there, never
+iterated: the iteration over committed offsets uses a copy of their keys.
 
-The answers have a queue as the key of each entry, which the general writer of bodies writes at a
-microsecond a byte, so they are put together here.
+In the responses the key of each entry is a queue, which the general body encoder writes at a
+microsecond per byte, so they are assembled here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from roquet.broker.admin.offset_keys import topics_by_group, topics_of_group
-from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.components import BrokerComponents
+from roquet.broker.service.flow_control import RequestClass
 from roquet.model.fastjson import dumps
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import TopicConfig
@@ -39,7 +35,6 @@ from roquet.remoting.processor import (
     processor,
 )
 from roquet.runtime.clock import stamp_of
-from roquet.store.message_store import MessageStore
 
 __all__ = ["ConsumeStatsAdmin", "time_text"]
 
@@ -48,7 +43,7 @@ _TOPIC_LIST_SEPARATOR = ";"
 
 
 class _Progress(NamedTuple):
-    """How far a group is in a queue."""
+    """The progress of a group in a queue."""
 
     queue_id: int
     broker_offset: int
@@ -58,42 +53,14 @@ class _Progress(NamedTuple):
 
 
 class ConsumeStatsAdmin:
-    """Answers how far groups are.
+    """Reports the progress of groups.
 
     Args:
-        config: The broker's settings.
-        store: The messages.
-        topics: The topics.
-        groups: The groups.
-        consumers: Who consumes.
-        offsets: What groups have committed and pulled.
-        flow: Threads for what may be on disk only.
-        address: Where clients find the broker.
-        get_tps: Messages a second that a group gets of a topic, where somebody counts.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        flow: FlowControl,
-        address: Callable[[], str],
-        get_tps: Callable[[str, str], float] | None = None,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._flow = flow
-        self._address = address
-        self._get_tps = get_tps
+    def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
 
     # ---------------------------------------------------------------------------- one group
 
@@ -106,10 +73,9 @@ class ConsumeStatsAdmin:
     async def consume_stats(
         self, context: RequestContext, header: headers.GetConsumeStatsRequestHeader
     ) -> RemotingCommand:
-        """How far a group is in one topic, in some, or in all of which it committed offsets.
+        """Return a group's progress in one topic, in a list, or in all with committed offsets.
 
-        Only topics that are named in a list are shown when the group's clients do not subscribe to
-        them.
+        A topic that the group's clients do not subscribe to is included only if it is in a list.
         """
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(_TOPIC_LIST_SEPARATOR) if name]
@@ -118,17 +84,17 @@ class ConsumeStatsAdmin:
         elif header.topic and header.topic.strip():
             topics = self._subscribed(group, [header.topic])
         else:
-            find = partial(topics_of_group, list(self._offsets.table), group)
-            topics = self._subscribed(group, await self._flow.run(RequestClass.ADMIN, find))
+            find = partial(topics_of_group, list(self._broker.offsets.table), group)
+            topics = self._subscribed(group, await self._broker.flow.run(RequestClass.ADMIN, find))
         show = partial(self._stats_of_group, group, topics)
-        body = await self._flow.run(RequestClass.ADMIN, show)
+        body = await self._broker.flow.run(RequestClass.ADMIN, show)
         return context.response(ResponseCode.SUCCESS, body=body)
 
     def _stats_of_group(self, group: str, topics: Iterable[str]) -> bytes:
         entries: list[str] = []
         tps = 0.0
         for topic in topics:
-            config = self._topics.select(topic)
+            config = self._broker.topics.select(topic)
             if config is None:
                 continue
             progress = self._progress(group, topic, config.read_queue_nums, with_pull=True)
@@ -143,18 +109,19 @@ class ConsumeStatsAdmin:
         header=headers.GetConsumeStatsInBrokerRequestHeader,
         permission=Permission(Action.LIST, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def broker_consume_stats(
         self, context: RequestContext, header: headers.GetConsumeStatsInBrokerRequestHeader
     ) -> RemotingCommand:
-        """How far all groups are, in ordered topics only if so asked."""
+        """Return the progress of all groups, on request in ordered topics only."""
         show = partial(
             self._stats_of_broker,
-            list(self._groups.table),
-            list(self._offsets.table),
+            list(self._broker.groups.table),
+            list(self._broker.offsets.table),
             only_ordered=header.is_order,
         )
-        body = await self._flow.run(RequestClass.ADMIN, show)
+        body = await self._broker.flow.run(RequestClass.ADMIN, show)
         return context.response(ResponseCode.SUCCESS, body=body)
 
     def _stats_of_broker(
@@ -167,10 +134,10 @@ class ConsumeStatsAdmin:
         for group in groups:
             stats: list[str] = []
             for topic in self._subscribed(group, committed.get(group, [])):
-                config = self._topics.select(topic)
+                config = self._broker.topics.select(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                # Upstream leaves the pulled offset out here, so that what is in flight is below 0.
+                # Upstream omits the pulled offset here, so that the in-flight count is below 0.
                 progress = list(
                     self._progress(group, topic, config.write_queue_nums, with_pull=False)
                 )
@@ -179,8 +146,9 @@ class ConsumeStatsAdmin:
                 entries = self._entry_texts(topic, progress)
                 stats.append(_stats_text(self._tps(group, topic), entries))
             texts.append(f"{{{dumps(group)}:[{','.join(stats)}]}}")
+        address = dumps(self._broker.advertised.address)
         return (
-            f'{{"brokerAddr":{dumps(self._address())},"consumeStatsList":[{",".join(texts)}],'
+            f'{{"brokerAddr":{address},"consumeStatsList":[{",".join(texts)}],'
             f'"totalDiff":{total_diff},"totalInflightDiff":{total_inflight}}}'
         ).encode()
 
@@ -195,13 +163,13 @@ class ConsumeStatsAdmin:
     async def consume_time_span(
         self, context: RequestContext, header: headers.QueryConsumeTimeSpanRequestHeader
     ) -> RemotingCommand:
-        """When the first, the last and the last consumed message of each queue were stored."""
-        topic = self._topics.select(header.topic)
+        """Return when the first, last and last consumed message of each queue were stored."""
+        topic = self._broker.topics.select(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist"
             return context.response(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
         show = partial(self._time_spans, header.group, header.topic, topic)
-        body = await self._flow.run(RequestClass.ADMIN, show)
+        body = await self._broker.flow.run(RequestClass.ADMIN, show)
         return context.response(ResponseCode.SUCCESS, body=body)
 
     def _time_spans(self, group: str, topic: str, config: TopicConfig) -> bytes:
@@ -211,17 +179,17 @@ class ConsumeStatsAdmin:
         return encode_body(QueryConsumeTimeSpanBody(consume_time_span_set=spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        store = self._store
+        store = self._broker.store
         next_offset = store.max_offset_in_queue(topic, queue_id)
         first_ms = store.earliest_message_time_in_queue_ms(topic, queue_id)
         last_ms = store.message_store_time_ms(topic, queue_id, next_offset - 1)
-        consumer_offset = self._offsets.query(group, topic, queue_id)
+        consumer_offset = self._broker.offsets.query(group, topic, queue_id)
         consumed_ms = first_ms
         if consumer_offset > 0:
             consumed_ms = store.message_store_time_ms(topic, queue_id, consumer_offset - 1)
         delay_ms = 0
         if consumer_offset < next_offset:
-            # Without a message there its time is -1, and the delay that of all time: upstream's.
+            # Without a message its time is -1, and the delay is since the epoch, as in upstream.
             waiting_ms = store.message_store_time_ms(topic, queue_id, consumer_offset)
             delay_ms = store.now_ms() - waiting_ms
         return QueueTimeSpan(
@@ -230,28 +198,30 @@ class ConsumeStatsAdmin:
             delay_ms=delay_ms,
             max_timestamp_ms=last_ms,
             max_timestamp_text=time_text(last_ms),
-            message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
+            message_queue=MessageQueue(topic, self._broker.config.broker_name, queue_id),
             min_timestamp_ms=first_ms,
             min_timestamp_text=time_text(first_ms),
         )
 
-    # -------------------------------------------------------------------------------- parts
+    # ------------------------------------------------------------------------------------- parts
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """The topics that a group's clients subscribe to; all while it has none here."""
-        info = self._consumers.find(group)
+        """The topics that a group's clients subscribe to; all if it has no clients here."""
+        info = self._broker.consumers.find(group)
         if info is None or not info.subscriptions:
             return list(topics)
-        find = self._consumers.find_subscription
+        find = self._broker.consumers.find_subscription
         return [topic for topic in topics if find(group, topic) is not None]
 
     def _progress(
         self, group: str, topic: str, queues: int, *, with_pull: bool
     ) -> Iterator[_Progress]:
-        store, offsets = self._store, self._offsets
+        store, offsets = self._broker.store, self._broker.offsets
+        # Each item of a static topic counts alone: another broker may have the commit.
+        least = -1 if with_pull and topic in self._broker.mappings.table else 0
         for queue_id in range(queues):
             broker_offset = max(store.max_offset_in_queue(topic, queue_id), 0)
-            consumer_offset = max(offsets.query(group, topic, queue_id), 0)
+            consumer_offset = max(offsets.query(group, topic, queue_id), least)
             pull_offset = 0
             if with_pull:
                 pull_offset = max(consumer_offset, offsets.query_pull(group, topic, queue_id))
@@ -261,7 +231,7 @@ class ConsumeStatsAdmin:
             yield _Progress(queue_id, broker_offset, consumer_offset, max(last_ms, 0), pull_offset)
 
     def _entry_texts(self, topic: str, progress: Iterable[_Progress]) -> list[str]:
-        broker_text, topic_text = dumps(self._config.broker_name), dumps(topic)
+        broker_text, topic_text = dumps(self._broker.config.broker_name), dumps(topic)
         return [
             f'{{"brokerName":{broker_text},"queueId":{each.queue_id},"topic":{topic_text}}}:'
             f'{{"brokerOffset":{each.broker_offset},"consumerOffset":{each.consumer_offset},'
@@ -270,7 +240,7 @@ class ConsumeStatsAdmin:
         ]
 
     def _tps(self, group: str, topic: str) -> float:
-        return 0.0 if self._get_tps is None else self._get_tps(group, topic)
+        return self._broker.stats.group_get_tps(group, topic)
 
 
 def _stats_text(tps: float, entries: Iterable[str]) -> str:
@@ -278,7 +248,7 @@ def _stats_text(tps: float, entries: Iterable[str]) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A time in the machine's zone as upstream's answers have it, ``yyyy-MM-dd#HH:mm:ss:SSS``."""
+    """Format a local time as upstream's responses do, ``yyyy-MM-dd#HH:mm:ss:SSS``."""
     stamp = stamp_of(timestamp_ms)
     date = f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]}"
     return f"{date}#{stamp[8:10]}:{stamp[10:12]}:{stamp[12:14]}:{stamp[14:]}"

@@ -1,11 +1,11 @@
-"""How far the delay levels are, for a slave that keeps a copy.
+"""The offsets of the delay levels, for a slave that keeps a copy.
 
-The part of upstream's AdminBrokerProcessor that hands out the table of delayed delivery.
+The part of upstream's AdminBrokerProcessor that returns the delay offset table.
 """
 
 from __future__ import annotations
 
-from roquet.broker.manager.delay_offset import DelayOffsetManager
+from roquet.broker.components import BrokerComponents
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -23,14 +23,14 @@ __all__ = ["DelayOffsetAdmin"]
 
 
 class DelayOffsetAdmin:
-    """Hands out the table.
+    """Returns the table.
 
     Args:
-        delay_offsets: The table.
+        components: The broker's components.
     """
 
-    def __init__(self, *, delay_offsets: DelayOffsetManager) -> None:
-        self._delay_offsets = delay_offsets
+    def __init__(self, components: BrokerComponents) -> None:
+        self._delay_offsets = components.delay_offsets
 
     @processor(
         RequestCode.GET_ALL_DELAY_OFFSET,
@@ -38,7 +38,7 @@ class DelayOffsetAdmin:
         ports=ALL_PORTS,
     )
     def all_delay_offsets(self, context: RequestContext) -> RemotingCommand:
-        """The offset of each delay level."""
+        """Return the offset of each delay level."""
         body = DelayOffsetSerializeWrapper(
             data_version=self._delay_offsets.data_version,
             offset_table=dict(sorted(self._delay_offsets.table.items())),

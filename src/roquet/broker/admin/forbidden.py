@@ -1,14 +1,13 @@
-"""What groups may not read, and which topics are the broker's own.
+"""Read permissions of groups, and the broker's own topics.
 
-The part of upstream's AdminBrokerProcessor that is about such limits.
+The part of upstream's AdminBrokerProcessor for these limits.
 """
 
 from __future__ import annotations
 
 import logging
 
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.components import BrokerComponents
 from roquet.broker.processor.pull_check import READ_BIT
 from roquet.model.topic import SYSTEM_TOPICS, group_fault, topic_fault
 from roquet.remoting.bodies.codec import encode_body
@@ -33,16 +32,15 @@ log = logging.getLogger(__name__)
 
 
 class ForbiddenAdmin:
-    """Answers, and sets, what is forbidden.
+    """Returns and sets what groups are forbidden to read.
 
     Args:
-        groups: The groups.
-        topics: The topics.
+        components: The broker's components.
     """
 
-    def __init__(self, *, groups: SubscriptionGroupManager, topics: TopicConfigManager) -> None:
-        self._groups = groups
-        self._topics = topics
+    def __init__(self, components: BrokerComponents) -> None:
+        self._groups = components.groups
+        self._topics = components.topics
 
     @processor(
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
@@ -50,17 +48,18 @@ class ForbiddenAdmin:
         permission=Permission(Action.UPDATE, Resource.GROUP),
         ports=ALL_PORTS,
     )
-    def group_forbidden(
+    async def group_forbidden(
         self, context: RequestContext, header: UpdateGroupForbiddenRequestHeader
     ) -> RemotingCommand:
-        """Whether a group may read a topic, after that was set if it is to be."""
+        """Return whether a group may read a topic, after setting that if requested."""
         group, topic = header.group, header.topic
         if header.readable is not None:
-            # Names are kept for ever, so only such that a group or topic may have.
+            # Names are kept for ever, so only valid names of groups and topics are accepted.
             fault = group_fault(group) or topic_fault(topic)
             if fault is not None:
                 raise RequestRefused(fault, response_code=ResponseCode.INVALID_PARAMETER)
-            self._groups.set_forbidden(group, topic, READ_BIT, forbidden=not header.readable)
+            self._groups.stage_forbidden(group, topic, READ_BIT, forbidden=not header.readable)
+            await self._groups.committed()
             log.info(
                 "%s set that group %s %s read %s",
                 context.connection.remote_address,
@@ -73,7 +72,7 @@ class ForbiddenAdmin:
             readable=not self._groups.is_forbidden(group, topic, READ_BIT),
             topic=topic,
         )
-        # Upstream sets a remark without words here.
+        # Upstream sets an empty remark here.
         return context.response(ResponseCode.SUCCESS, remark="", body=encode_body(body))
 
     @processor(
@@ -82,7 +81,7 @@ class ForbiddenAdmin:
         ports=ALL_PORTS,
     )
     def system_topics(self, context: RequestContext) -> RemotingCommand:
-        """The topics that belong to the broker."""
+        """Return the system topics of the broker."""
         names = sorted(SYSTEM_TOPICS | self._topics.system_topics)
         body = encode_body(TopicList(topic_list=names))
         return context.response(ResponseCode.SUCCESS, body=body)

@@ -1,21 +1,19 @@
-"""Consumer groups: making, altering, dropping and showing them.
+"""Consumer groups: creating, changing, deleting and showing them.
 
-The part of upstream's AdminBrokerProcessor that is about groups. The table is the
-group manager's.
+The group part of upstream's AdminBrokerProcessor. The group manager owns the table.
+A change of a group is acknowledged once it is in the file; waiting requests share one write.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from roquet.broker.admin.pages import encode_page, page_of
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
+from roquet.broker.admin.pages import SortedNames, encode_table, page_of
+from roquet.broker.components import BrokerComponents
 from roquet.broker.request_body import ADMIN_BODY_BYTES_MAX, read_body
-from roquet.broker.service.flow_control import FlowControl, RequestClass
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import group_fault
 from roquet.remoting.bodies.codec import encode_body
@@ -32,6 +30,7 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
+from roquet.remoting.turn_scheduler import RequestClass
 
 __all__ = ["GroupAdmin"]
 
@@ -41,54 +40,51 @@ _UPDATE = Permission(Action.UPDATE, Resource.GROUP)
 
 
 class GroupAdmin:
-    """Answers what administrators ask about groups.
+    """Serves administrators' requests about groups.
 
     Args:
-        groups: The table.
-        offsets: What groups have committed.
-        flow: Threads in which files are written.
-        dropped: Called with the name of every group that was dropped.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        *,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        flow: FlowControl,
-        dropped: Callable[[str], None] | None = None,
-    ) -> None:
-        self._groups = groups
-        self._offsets = offsets
-        self._flow = flow
-        self._dropped = dropped
+    def __init__(self, components: BrokerComponents) -> None:
+        self._groups = components.groups
+        self._offsets = components.offsets
+        self._flow = components.flow
+        self._stats = components.stats
+        self._names = SortedNames(components.groups.table, components.groups.changes)
 
     @processor(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, permission=_UPDATE, ports=ALL_PORTS)
-    def update_group(self, context: RequestContext) -> RemotingCommand:
-        """Make or alter a group; nothing happens without a body, as upstream has it."""
+    async def update_group(self, context: RequestContext) -> RemotingCommand:
+        """Create or change a group; without a body nothing happens, as in upstream."""
         if context.request.body:
             group = read_body(context, SubscriptionGroupConfig, max_bytes=ADMIN_BODY_BYTES_MAX)
-            self._update([group], context)
+            await self._update([group], context)
         return context.response(ResponseCode.SUCCESS)
 
     @processor(
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, permission=_UPDATE, ports=ALL_PORTS
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        permission=_UPDATE,
+        ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
-    def update_group_list(self, context: RequestContext) -> RemotingCommand:
-        """Make or alter groups: all of them, or none."""
+    async def update_group_list(self, context: RequestContext) -> RemotingCommand:
+        """Create or change groups: all of them, or none."""
         body = read_body(context, SubscriptionGroupList, max_bytes=ADMIN_BODY_BYTES_MAX)
-        self._update(body.group_config_list or [], context)
+        await self._update(body.group_config_list or [], context)
         return context.response(ResponseCode.SUCCESS)
 
-    def _update(self, groups: Iterable[SubscriptionGroupConfig], context: RequestContext) -> None:
+    async def _update(
+        self, groups: Iterable[SubscriptionGroupConfig], context: RequestContext
+    ) -> None:
         checked = list(groups)
         for group in checked:
             fault = group_fault(group.group_name or "")
             if fault is not None:
                 raise RequestRefused(fault, response_code=ResponseCode.INVALID_PARAMETER)
-        self._groups.update_all(checked)
+        self._groups.stage_all(checked)
+        await self._groups.committed()
         log.info(
-            "%s made or altered groups: %s",
+            "%s created or changed groups: %s",
             context.connection.remote_address,
             ", ".join(each.group_name or "" for each in checked[:10]),
         )
@@ -98,21 +94,20 @@ class GroupAdmin:
         header=headers.DeleteSubscriptionGroupRequestHeader,
         permission=Permission(Action.DELETE, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def delete_group(
         self, context: RequestContext, header: headers.DeleteSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
-        """Drop a group, and its offsets if that is asked for."""
-        self._groups.delete(header.group_name)
-        if self._dropped is not None:
-            self._dropped(header.group_name)
+        """Delete a group, and its offsets if requested."""
+        self._groups.stage_delete(header.group_name)
+        await self._groups.committed()
+        self._stats.group_deleted(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
-            # A crash must not bring back offsets that an administrator saw go.
-            save_offsets = self._offsets.begin_persist()
-            if save_offsets is not None:
-                await self._flow.run(RequestClass.ADMIN, save_offsets)
-        log.info("%s dropped group %s", context.connection.remote_address, header.group_name)
+            # A crash must not bring back offsets whose deletion was acknowledged.
+            await self._offsets.written()
+        log.info("%s deleted group %s", context.connection.remote_address, header.group_name)
         return context.response(ResponseCode.SUCCESS)
 
     @processor(
@@ -120,14 +115,16 @@ class GroupAdmin:
         header=headers.GetAllSubscriptionGroupRequestHeader,
         permission=Permission(Action.LIST, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def all_groups(
         self, context: RequestContext, header: headers.GetAllSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
-        """All groups, or one page of them, with what they may not read."""
+        """Return all groups, or one page of them, with their forbidden bits."""
         table, forbidden = self._groups.table, self._groups.forbidden
         page = page_of(
             table,
+            self._names.get,
             self._groups.data_version,
             start=header.group_seq,
             known_version=header.data_version,
@@ -136,10 +133,9 @@ class GroupAdmin:
         body = SubscriptionGroupWrapper(
             data_version=msgspec.structs.replace(self._groups.data_version),
             forbidden_table={name: bits for name, bits in forbidden.items() if name in page},
-            subscription_group_table=page,
         )
         answer = headers.GetAllSubscriptionGroupResponseHeader(total_group_num=len(table))
-        data = await encode_page(self._flow, body, entries=len(page))
+        data = await encode_table(self._flow, body, "subscriptionGroupTable", page, _member)
         return context.response(ResponseCode.SUCCESS, answer, body=data)
 
     @processor(
@@ -151,9 +147,13 @@ class GroupAdmin:
     def group_config(
         self, context: RequestContext, header: headers.GetSubscriptionGroupConfigRequestHeader
     ) -> RemotingCommand:
-        """The settings of a group; one that may be made by asking is made."""
+        """Return the settings of a group, which is created if that is allowed."""
         group = self._groups.find(header.group)
         if group is None:
             remark = "No group in this broker"
             return context.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
         return context.response(ResponseCode.SUCCESS, body=encode_body(group))
+
+
+def _member(name: str, group: SubscriptionGroupConfig) -> bytes:
+    return encode_body({name: group})[1:-1]

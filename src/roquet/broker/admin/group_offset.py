@@ -1,18 +1,15 @@
-"""Offsets of groups beside each other: copying them, and the least of a topic.
+"""Offsets across groups: copying them, and the minimum for a topic.
 
-The part of upstream's AdminBrokerProcessor that lets a group go on where another one is, and that
-tells how far behind the others it may go. Upstream copies nothing when all topics are asked for,
-and drops the offsets of groups that the least is to be taken without; neither is done here.
+The part of upstream's AdminBrokerProcessor that copies a group's offsets to another one, and that
+finds the lowest offsets of other groups. Upstream copies nothing if all topics are requested, and
+deletes the offsets of groups to be excluded from the minimum; this broker does neither.
 """
 
 from __future__ import annotations
 
 import logging
 
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.components import BrokerComponents
 from roquet.model.topic import group_fault
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.offset import QueryCorrectionOffsetBody
@@ -28,54 +25,43 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.store.message_store import MessageStore
+from roquet.remoting.turn_scheduler import RequestClass
 
 __all__ = ["GroupOffsetAdmin"]
 
 log = logging.getLogger(__name__)
 
 LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
-"""Answers that a group needs no correction."""
+"""Means that a group needs no correction."""
 
 
 class GroupOffsetAdmin:
     """Copies and compares offsets.
 
     Args:
-        store: The messages.
-        topics: The topics.
-        consumers: Who consumes.
-        offsets: What groups have committed.
-        flow: Threads in which files are written.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        flow: FlowControl,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._consumers = consumers
-        self._offsets = offsets
-        self._flow = flow
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
+        self._topics = components.topics
+        self._consumers = components.consumers
+        self._offsets = components.offsets
+        self._flow = components.flow
 
     @processor(
         RequestCode.CLONE_GROUP_OFFSET,
         header=headers.CloneGroupOffsetRequestHeader,
         permission=Permission(Action.UPDATE, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def clone_offsets(
         self, context: RequestContext, header: headers.CloneGroupOffsetRequestHeader
     ) -> RemotingCommand:
-        """Let a group go on where another one is, in a topic or in all topics of that one.
+        """Copy a group's offsets to another one, for one topic or for all topics of the group.
 
-        A topic that is not there is passed over, as is one that the other group's clients do not
+        A topic that does not exist is skipped, as is one that the source group's clients do not
         subscribe to, unless the group counts as offline.
         """
         source, target = header.source_group, header.destination_group
@@ -92,11 +78,9 @@ class GroupOffsetAdmin:
         ]
         for topic in cloned:
             self._offsets.clone(source, target, topic)
-        save_offsets = self._offsets.begin_persist()
-        if save_offsets is not None:
-            await self._flow.run(RequestClass.ADMIN, save_offsets)
+        await self._offsets.written()
         log.info(
-            "%s let group %s go on where %s is, in %d topics",
+            "%s gave group %s the offsets of %s, in %d topics",
             context.connection.remote_address, target, source, len(cloned),
         )  # fmt: skip
         return context.response(ResponseCode.SUCCESS)
@@ -116,9 +100,9 @@ class GroupOffsetAdmin:
     def correction_offsets(
         self, context: RequestContext, header: headers.QueryCorrectionOffsetRequestHeader
     ) -> RemotingCommand:
-        """The least offset that any group has in each queue of a topic.
+        """Return the lowest offset that any group has in each queue of a topic.
 
-        Where the group to compare with is behind that already, the answer is the largest number.
+        If the group to compare with is behind it already, the offset is the largest number.
         """
         left_out = set((header.filter_groups or "").split(","))
         least = self._least_offsets(header.topic, left_out)

@@ -1,22 +1,20 @@
-"""Half messages that were put aside: RESUME_CHECK_HALF_MESSAGE.
+"""Discarded half messages: RESUME_CHECK_HALF_MESSAGE.
 
-The part of upstream's AdminBrokerProcessor that gives a half message, about which producers were
-asked too often, another series of checks: it is stored in the half queue again with its number of
-checks at 0.
+The part of upstream's AdminBrokerProcessor that gives a half message another series of checks after
+it was checked too often: it is stored in the half queue again with a check count of 0.
 
-Only messages of the topic of those put aside, and of the half topic, are taken; upstream takes any
-record, and then checks a message that no producer knows.
+Only discarded messages and those of the half topic are accepted; upstream accepts any record, and
+then checks a message that no producer knows.
 """
 
 from __future__ import annotations
 
 import logging
 
+from roquet.broker.components import BrokerComponents
 from roquet.broker.log_lookup import LogLookup
-from roquet.broker.manager.transaction_metrics import TransactionMetrics
-from roquet.broker.service.flow_control import FlowControl
 from roquet.broker.service.transaction_check import CHECK_TIMES
-from roquet.broker.stored_copy import copied, real_place
+from roquet.broker.stored_copy import copied, real_queue
 from roquet.errors import ProtocolError, StoreError
 from roquet.model import properties as prop
 from roquet.model.message import StoredMessage
@@ -26,7 +24,6 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.admin import ResumeCheckHalfMessageRequestHeader
 from roquet.remoting.processor import Action, Permission, RequestContext, Resource, processor
-from roquet.store.message_store import MessageStore
 from roquet.store.results import PutMessageResult
 
 __all__ = ["HalfMessageAdmin"]
@@ -42,17 +39,13 @@ class HalfMessageAdmin:
     """Resumes checks.
 
     Args:
-        store: Where half messages are.
-        metrics: Counts them.
-        flow: The threads.
+        components: The broker's components.
     """
 
-    def __init__(
-        self, *, store: MessageStore, metrics: TransactionMetrics, flow: FlowControl
-    ) -> None:
-        self._store = store
-        self._metrics = metrics
-        self._lookup = LogLookup(store, flow)
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
+        self._metrics = components.transaction_metrics
+        self._lookup = LogLookup(components.store, components.flow)
 
     @processor(
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
@@ -62,7 +55,7 @@ class HalfMessageAdmin:
     async def resume(
         self, context: RequestContext, header: ResumeCheckHalfMessageRequestHeader
     ) -> RemotingCommand:
-        """Store a half message again, as if it had never been asked about."""
+        """Store a half message again, with its check count reset."""
         try:
             place = OffsetMessageId.parse(header.msg_id or "")
             half = await self._lookup.later(place.physical_offset)
@@ -71,7 +64,7 @@ class HalfMessageAdmin:
             half = None
         if half is None:
             return context.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_READ)
-        if half.topic not in _TAKEN or real_place(half) is None or not self._put(half):
+        if half.topic not in _TAKEN or real_queue(half) is None or not self._put(half):
             return context.response(ResponseCode.SYSTEM_ERROR, remark=_FAILED)
         if half.topic == TRANS_CHECK_MAX_TIME_TOPIC:
             self._metrics.add(half.properties.get(prop.REAL_TOPIC, ""), 1)

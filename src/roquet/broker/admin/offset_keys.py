@@ -1,8 +1,8 @@
-"""Topics and groups in the names under which offsets are kept.
+"""Topics and groups in the keys of committed offsets.
 
-There may be a hundred thousand of ``topic@group``, too many to be taken apart on the event loop:
-what answers administrators copies the names there, and looks through the copy in a thread. Names of
-three parts belong to single clients that get all messages, and do not count.
+There may be a hundred thousand ``topic@group`` keys, too many to split on the event loop: admin
+processors copy the keys there, and search the copy in a thread. Keys of three parts belong to
+single broadcast clients, and do not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SEPARATOR = "@"
 
 
 def topics_of_group(keys: Iterable[str], group: str) -> list[str]:
-    """The topics of one group, sorted.
+    """Return the topics of one group, sorted.
 
     Example:
         >>> topics_of_group(["U@G", "T@G", "T@H", "T@G@client"], "G")
@@ -27,7 +27,7 @@ def topics_of_group(keys: Iterable[str], group: str) -> list[str]:
 
 
 def groups_of_topic(keys: Iterable[str], topic: str) -> set[str]:
-    """The groups of one topic.
+    """Return the groups of one topic.
 
     Example:
         >>> sorted(groups_of_topic(["T@G", "T@H", "U@G", "T@G@client"], "T"))
@@ -39,7 +39,7 @@ def groups_of_topic(keys: Iterable[str], topic: str) -> set[str]:
 
 
 def topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:
-    """The topics of all groups.
+    """Return the topics of all groups.
 
     Example:
         >>> topics_by_group(["U@G", "T@G", "T@H"])

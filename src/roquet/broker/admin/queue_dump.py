@@ -1,8 +1,8 @@
 """The entries of a consume queue, for ``mqadmin queryCq``.
 
-The part of upstream's AdminBrokerProcessor that shows queues entry by entry. They are read in a
-thread. As with upstream, the verdict of a group's filter is shown only of entries that have more
-than 20 bytes, in the queue's ext file; others show their tags code.
+The part of upstream's AdminBrokerProcessor that shows queue entries. They are read in a thread. As
+in upstream, the result of a group's filter is shown only for entries that have more than 20 bytes,
+in the queue's ext file; others show their tags code.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 
+from roquet.broker.components import BrokerComponents
 from roquet.broker.expression_filter import bitmap_filter
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_filter import ConsumerFilterManager, filter_members
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.manager.consumer_filter import filter_members
+from roquet.broker.service.flow_control import RequestClass
 from roquet.filter.tags import is_tag_type, tag_filter
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
 from roquet.format.consume_queue_ext import CqExtUnit, is_ext_address
@@ -33,38 +33,28 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
+from roquet.store.batch_consume_queue import BatchConsumeQueue
 from roquet.store.consume_queue import ConsumeQueue
-from roquet.store.message_store import MessageStore
 from roquet.store.reader import QueueFilter
 
 __all__ = ["ENTRIES_MAX", "QueueDumpAdmin"]
 
 ENTRIES_MAX = 10_000
-"""Entries of one answer; whoever asks for more gets these, and asks again."""
+"""The most entries of one response; for more, the client has to send further requests."""
 
 
 class QueueDumpAdmin:
     """Shows the entries of queues.
 
     Args:
-        store: The messages.
-        consumers: Who consumes.
-        filters: What groups filter by, other than tags.
-        flow: Threads for what may be on disk only.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        consumers: ConsumerManager,
-        filters: ConsumerFilterManager,
-        flow: FlowControl,
-    ) -> None:
-        self._store = store
-        self._consumers = consumers
-        self._filters = filters
-        self._flow = flow
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
+        self._consumers = components.consumers
+        self._filters = components.filters
+        self._flow = components.flow
 
     @processor(
         RequestCode.QUERY_CONSUME_QUEUE,
@@ -75,7 +65,7 @@ class QueueDumpAdmin:
     async def query_consume_queue(
         self, context: RequestContext, header: QueryConsumeQueueRequestHeader
     ) -> RemotingCommand:
-        """Entries of a queue from an offset on."""
+        """Return entries of a queue from an offset on."""
         topic, group = header.topic or "", header.consumer_group
         queue = self._store.find_consume_queue(topic, header.queue_id)
         if queue is None:
@@ -94,7 +84,7 @@ class QueueDumpAdmin:
     def _show_filter(
         self, group: str, topic: str, body: QueryConsumeQueueResponseBody
     ) -> QueueFilter | None:
-        """Say what a group filters by; what tells by an entry whether the group wants it."""
+        """Add a group's filter to the body; return the function that matches entries against it."""
         subscription = self._consumers.find_subscription(group, topic)
         body.subscription_data = subscription
         if subscription is None:
@@ -125,6 +115,10 @@ def _dump(
 
 def _units(queue: ConsumeQueue, index: int, count: int) -> Iterator[CqUnit]:
     end = index + count
+    if isinstance(queue, BatchConsumeQueue):
+        for unit in queue.batch_units(index, end):
+            yield unit.plain
+        return
     while index < end:
         data = queue.read_units(index, end - index)
         if not data:
@@ -167,7 +161,7 @@ def _ext_text(ext: CqExtUnit) -> str:
 
 
 def _bits_text(bitmap: bytes) -> str:
-    """Bits from the last to the first, eight bytes a line, as upstream prints them."""
+    """Format bits from the last to the first, eight bytes per line, as upstream prints them."""
     return "".join(
         f"{bitmap[index]:08b}" + ("" if index % 8 else "\n")
         for index in reversed(range(len(bitmap)))

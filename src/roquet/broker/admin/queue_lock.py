@@ -1,12 +1,12 @@
-"""Locks of queues, by which one client at a time consumes a queue in order.
+"""Queue locks, so that only one client at a time consumes a queue in order.
 
-The part of upstream's AdminBrokerProcessor that is about locks; the leases are the lock manager's.
-Locks are this broker's own: with ``lockInStrictMode`` upstream also asks the replicas.
+The lock part of upstream's AdminBrokerProcessor; the lock manager owns the leases. Locks are local
+to this broker: with ``lockInStrictMode`` upstream also asks the replicas.
 """
 
 from __future__ import annotations
 
-from roquet.broker.manager.rebalance_lock import RebalanceLockManager
+from roquet.broker.components import BrokerComponents
 from roquet.broker.request_body import CLIENT_BODY_BYTES_MAX, read_body
 from roquet.remoting.bodies.client import (
     LockBatchRequestBody,
@@ -26,33 +26,35 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
+from roquet.remoting.turn_scheduler import RequestClass
 
 __all__ = ["QueueLockAdmin"]
 
 NAME_LENGTH_MAX = 1_024
-"""Names of whoever asks are kept for as long as the lease; a real one is far shorter."""
+"""Names in a lock request are kept for the lease; real ones are far shorter than this."""
 
 _CONSUME = Permission(Action.SUB, Resource.GROUP)
 
 
 class QueueLockAdmin:
-    """Gives and takes locks.
+    """Grants and releases locks.
 
     Args:
-        locks: Who has which queue.
+        components: The broker's components.
     """
 
-    def __init__(self, *, locks: RebalanceLockManager) -> None:
-        self._locks = locks
+    def __init__(self, components: BrokerComponents) -> None:
+        self._locks = components.locks
 
     @processor(
         RequestCode.LOCK_BATCH_MQ,
         header=LockBatchMqRequestHeader,
         permission=_CONSUME,
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     def lock(self, context: RequestContext, header: LockBatchMqRequestHeader) -> RemotingCommand:
-        """Lock queues for a client; the answer has those that it has now."""
+        """Lock queues for a client; the response lists those that it holds now."""
         del header
         body = read_body(context, LockBatchRequestBody, max_bytes=CLIENT_BODY_BYTES_MAX)
         group, client_id = _owner(body)
@@ -65,11 +67,12 @@ class QueueLockAdmin:
         header=UnlockBatchMqRequestHeader,
         permission=_CONSUME,
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     def unlock(
         self, context: RequestContext, header: UnlockBatchMqRequestHeader
     ) -> RemotingCommand:
-        """Let go of queues that a client has."""
+        """Release queues that a client holds."""
         del header
         body = read_body(context, UnlockBatchRequestBody, max_bytes=CLIENT_BODY_BYTES_MAX)
         group, client_id = _owner(body)

@@ -1,11 +1,12 @@
-"""What a broker says about replication, which is that it has none.
+"""The replication status of a broker without replicas.
 
 The part of upstream's AdminBrokerProcessor behind ``mqadmin haStatus``, ``resetMasterFlushOffset``
-and ``getBrokerEpoch``, as a master without slaves and without a controller answers.
+and ``getBrokerEpoch``, with the responses of a master without slaves and without a controller.
 """
 
 from __future__ import annotations
 
+from roquet.broker.components import BrokerComponents
 from roquet.remoting.bodies.broker import HARuntimeInfo
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -18,7 +19,6 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.store.message_store import MessageStore
 
 __all__ = ["ReplicationAdmin"]
 
@@ -26,18 +26,18 @@ _LOOK = Permission(Action.GET, Resource.CLUSTER)
 
 
 class ReplicationAdmin:
-    """Answers as a master that nobody follows.
+    """Responds like a master without slaves.
 
     Args:
-        store: The messages.
+        components: The broker's components.
     """
 
-    def __init__(self, *, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
 
     @processor(RequestCode.GET_BROKER_HA_STATUS, permission=_LOOK, ports=ALL_PORTS)
     def replication_status(self, context: RequestContext) -> RemotingCommand:
-        """Where the log ends; there are no slaves."""
+        """Return the end of the log; there are no slaves."""
         status = HARuntimeInfo(
             master=True, master_commit_log_max_offset=self._store.max_physical_offset
         )
@@ -49,11 +49,11 @@ class ReplicationAdmin:
         ports=ALL_PORTS,
     )
     def reset_master_flush_offset(self, context: RequestContext) -> RemotingCommand:
-        """Nothing: only slaves keep what their master has flushed."""
+        """Do nothing: only slaves keep their master's flush offset."""
         return context.response(ResponseCode.SUCCESS)
 
     @processor(RequestCode.GET_BROKER_EPOCH_CACHE, permission=_LOOK, ports=ALL_PORTS)
     def epochs(self, context: RequestContext) -> RemotingCommand:
-        """A refusal: there are epochs only under a controller."""
+        """Refuse: epochs exist only with a controller."""
         remark = "this request only for controllerMode "
         return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -1,17 +1,17 @@
-"""Resets: where a group is to go on, by a time or at an offset.
+"""Resetting the offsets of a group, to a time or an offset.
 
-The part of upstream's AdminBrokerProcessor and Broker2Client that moves groups. There are two ways
-to tell the clients:
+The part of upstream's AdminBrokerProcessor and Broker2Client that resets groups. There are two ways
+to inform the clients:
 
 .. code-block:: text
 
-    useServerSideResetOffset   the broker keeps the offset and tells each client when it pulls next
-    otherwise                  the clients of the group, which must be here, are told at once (220)
+    useServerSideResetOffset   the broker keeps the offset and sends it with each client's next pull
+    otherwise                  the clients of the group, which must be online, are notified (220)
 
 Invariants:
 
-* A reset is all or nothing over the queues that were asked for.
-* What the broker keeps is in the file when an administrator is told that it happened.
+* A reset is all or nothing over the requested queues.
+* What the broker keeps is in the file before the administrator gets the response.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.components import BrokerComponents
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import UNKNOWN_OFFSET, ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.manager.consumer_offset import UNKNOWN_OFFSET
+from roquet.broker.service.flow_control import RequestClass
 from roquet.errors import SendFailed
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import TopicConfig
@@ -52,7 +49,6 @@ from roquet.remoting.processor import (
     processor,
 )
 from roquet.store.config import BrokerRole
-from roquet.store.message_store import MessageStore
 
 __all__ = ["ResetOffsetAdmin"]
 
@@ -65,49 +61,28 @@ _RESET_SINCE = version_ordinal("V3_0_7_SNAPSHOT")
 
 
 class ResetOffsetAdmin:
-    """Moves groups.
+    """Resets groups.
 
     Args:
-        config: The broker's settings.
-        store: The messages.
-        topics: The topics.
-        groups: The groups.
-        consumers: Who consumes.
-        offsets: What groups have committed.
-        flow: Threads for what may be on disk only.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        flow: FlowControl,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._flow = flow
+    def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
 
     @processor(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         header=ResetOffsetRequestHeader,
         permission=Permission(Action.UPDATE, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def reset_offset(
         self, context: RequestContext, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
-        """Have a group go on somewhere else; the answer says where."""
+        """Reset a group; the response lists the new offsets."""
         remark = None
-        if self._config.use_server_side_reset_offset:
+        if self._broker.config.use_server_side_reset_offset:
             table = await self._reset_here(header)
         else:
             is_cpp = context.request.language == LanguageCode.CPP
@@ -127,27 +102,25 @@ class ResetOffsetAdmin:
 
     async def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         topic, group = header.topic, header.group
-        if self._store.config.broker_role is BrokerRole.SLAVE:
+        if self._broker.store.config.broker_role is BrokerRole.SLAVE:
             raise RequestRefused("Can not reset offset in slave broker")
-        topic_config = self._topics.select(topic)
+        topic_config = self._broker.topics.select(topic)
         if topic_config is None:
             raise RequestRefused(
                 f"Topic {topic} does not exist", response_code=ResponseCode.TOPIC_NOT_EXIST
             )
-        if group not in self._groups.table:
+        if group not in self._broker.groups.table:
             raise RequestRefused(
                 f"Group {group} does not exist",
                 response_code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             )
         search = partial(self._targets, header, topic_config)
-        targets = await self._flow.run(RequestClass.ADMIN, search)
+        targets = await self._broker.flow.run(RequestClass.ADMIN, search)
         if not targets:
             raise RequestRefused("No queues to reset.")
         for queue_id, queue_offset in targets.items():
-            self._offsets.assign_reset_offset(topic, group, queue_id, queue_offset)
-        save_offsets = self._offsets.begin_persist()
-        if save_offsets is not None:
-            await self._flow.run(RequestClass.ADMIN, save_offsets)
+            self._broker.offsets.assign_reset_offset(topic, group, queue_id, queue_offset)
+        await self._broker.offsets.written()
         return {self._queue(topic, queue_id): offset for queue_id, offset in targets.items()}
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
@@ -159,8 +132,8 @@ class ResetOffsetAdmin:
         queue_id, queue_offset = header.queue_id, header.queue_offset
         if queue_offset is None or queue_offset == NO_OFFSET:
             return {queue_id: self._offset_at(header.topic, queue_id, header.timestamp_ms)}
-        first = max(self._store.min_offset_in_queue(header.topic, queue_id), 0)
-        end = self._store.max_offset_in_queue(header.topic, queue_id)
+        first = max(self._broker.store.min_offset_in_queue(header.topic, queue_id), 0)
+        end = self._broker.store.max_offset_in_queue(header.topic, queue_id)
         if queue_offset < first or queue_offset > end + 1:
             raise RequestRefused(
                 f"Target offset {queue_offset} not in consume queue range [{first}-{end}]"
@@ -169,8 +142,8 @@ class ResetOffsetAdmin:
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
-            return self._store.max_offset_in_queue(topic, queue_id)
-        return self._store.offset_by_time(topic, queue_id, timestamp_ms)
+            return self._broker.store.max_offset_in_queue(topic, queue_id)
+        return self._broker.store.offset_by_time(topic, queue_id, timestamp_ms)
 
     # ----------------------------------------------------------------------- by the clients
 
@@ -178,32 +151,33 @@ class ResetOffsetAdmin:
         self, header: ResetOffsetRequestHeader, *, is_cpp: bool
     ) -> dict[MessageQueue, int]:
         topic, group = header.topic, header.group
-        topic_config = self._topics.select(topic)
+        topic_config = self._broker.topics.select(topic)
         if topic_config is None:
             raise RequestRefused(
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
                 response_code=ResponseCode.TOPIC_NOT_EXIST,
             )
         committed = {
-            queue_id: self._offsets.query(group, topic, queue_id)
+            queue_id: self._broker.offsets.query(group, topic, queue_id)
             for queue_id in range(topic_config.write_queue_nums)
         }
         if UNKNOWN_OFFSET in committed.values():
             raise RequestRefused(f"THe consumer group <{group}> not exist")
         search = partial(self._client_targets, header, committed)
-        table = await self._flow.run(RequestClass.ADMIN, search)
+        table = await self._broker.flow.run(RequestClass.ADMIN, search)
         self._tell(self._online(header), header, _reset_body(table, is_cpp=is_cpp))
         return table
 
     def _client_targets(
         self, header: ResetOffsetRequestHeader, committed: dict[int, int]
     ) -> dict[MessageQueue, int]:
+        store = self._broker.store
         targets: dict[MessageQueue, int] = {}
         for queue_id, consumer_offset in committed.items():
             if header.timestamp_ms == END_OF_QUEUE_MS:
-                target = self._store.max_offset_in_queue(header.topic, queue_id)
+                target = store.max_offset_in_queue(header.topic, queue_id)
             else:
-                target = self._store.offset_by_time(header.topic, queue_id, header.timestamp_ms)
+                target = store.offset_by_time(header.topic, queue_id, header.timestamp_ms)
             target = max(target, 0)
             if not header.force:
                 target = min(target, consumer_offset)
@@ -211,7 +185,7 @@ class ResetOffsetAdmin:
         return targets
 
     def _online(self, header: ResetOffsetRequestHeader) -> list[ClientChannel]:
-        info = self._consumers.find(header.group)
+        info = self._broker.consumers.find(header.group)
         if info is None:
             raise RequestRefused(
                 f"Consumer not online, so can not reset offset, Group: {header.group} "
@@ -233,13 +207,13 @@ class ResetOffsetAdmin:
             topic=header.topic, group=header.group, timestamp_ms=header.timestamp_ms
         )
         for channel in channels:
-            with suppress(SendFailed):  # a client that cannot be told is about to go
+            with suppress(SendFailed):  # an unreachable client is about to disconnect
                 channel.connection.send_oneway(
                     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, news, body=body
                 )
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic, self._config.broker_name, queue_id)
+        return MessageQueue(topic, self._broker.config.broker_name, queue_id)
 
 
 def _reset_body(table: dict[MessageQueue, int], *, is_cpp: bool) -> bytes:

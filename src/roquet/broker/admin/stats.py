@@ -1,11 +1,11 @@
 """The broker's counters, for ``mqadmin statsAll`` and the dashboard's charts.
 
-The part of upstream's AdminBrokerProcessor that shows them.
+The stats part of upstream's AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
-from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.broker.components import BrokerComponents
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
@@ -24,14 +24,14 @@ __all__ = ["StatsAdmin"]
 
 
 class StatsAdmin:
-    """Shows counters.
+    """Returns counters.
 
     Args:
-        stats: The counters.
+        components: The broker's components.
     """
 
-    def __init__(self, *, stats: BrokerStats) -> None:
-        self._stats = stats
+    def __init__(self, components: BrokerComponents) -> None:
+        self._stats = components.stats
 
     @processor(
         RequestCode.VIEW_BROKER_STATS_DATA,
@@ -42,7 +42,7 @@ class StatsAdmin:
     def view_stats(
         self, context: RequestContext, header: ViewBrokerStatsDataRequestHeader
     ) -> RemotingCommand:
-        """What a counter did in the last minute, hour and day."""
+        """Return a counter's values for the last minute, hour and day."""
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
             raise RequestRefused(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")

@@ -1,18 +1,16 @@
-"""Who consumes what: groups of a topic, topics of a group, and a group's subscription.
+"""Subscriptions: groups of a topic, topics of a group, and a group's subscription.
 
-The part of upstream's AdminBrokerProcessor that is about subscriptions. A group counts as one of a
-topic while its clients subscribe to it here, and as long as it has committed offsets of it.
+The subscription part of upstream's AdminBrokerProcessor. A group belongs to a topic while its
+clients subscribe to it here, or while it has committed offsets for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from roquet.broker.admin.offset_keys import groups_of_topic, topics_of_group
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.components import BrokerComponents
+from roquet.broker.service.flow_control import RequestClass
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.group import GroupList, QuerySubscriptionResponseBody
 from roquet.remoting.bodies.topic import TopicList
@@ -34,27 +32,17 @@ _GROUP = Permission(Action.GET, Resource.GROUP)
 
 
 class SubscriptionAdmin:
-    """Answers who consumes what.
+    """Serves requests about subscriptions.
 
     Args:
-        consumers: Who consumes.
-        offsets: What groups have committed.
-        flow: Threads in which many names are looked through.
-        address: Where clients find the broker.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        *,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        flow: FlowControl,
-        address: Callable[[], str],
-    ) -> None:
-        self._consumers = consumers
-        self._offsets = offsets
-        self._flow = flow
-        self._address = address
+    def __init__(self, components: BrokerComponents) -> None:
+        self._consumers = components.consumers
+        self._offsets = components.offsets
+        self._flow = components.flow
+        self._advertised = components.advertised
 
     @processor(
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
@@ -65,7 +53,7 @@ class SubscriptionAdmin:
     async def topic_groups(
         self, context: RequestContext, header: headers.TopicRequestHeader
     ) -> RemotingCommand:
-        """The groups of a topic; none of one that does not exist."""
+        """Return the groups of a topic; none if it does not exist."""
         find = partial(groups_of_topic, list(self._offsets.table), header.topic)
         committed = await self._flow.run(RequestClass.ADMIN, find)
         groups = self._consumers.groups_of_topic(header.topic) | committed
@@ -81,10 +69,10 @@ class SubscriptionAdmin:
     async def group_topics(
         self, context: RequestContext, header: headers.QueryTopicsByConsumerRequestHeader
     ) -> RemotingCommand:
-        """The topics of which a group committed offsets."""
+        """Return the topics for which a group has committed offsets."""
         find = partial(topics_of_group, list(self._offsets.table), header.group)
         topics = await self._flow.run(RequestClass.ADMIN, find)
-        body = TopicList(broker_addr=self._address(), topic_list=topics)
+        body = TopicList(broker_addr=self._advertised.address, topic_list=topics)
         return context.response(ResponseCode.SUCCESS, body=encode_body(body))
 
     @processor(
@@ -96,7 +84,7 @@ class SubscriptionAdmin:
     def subscription(
         self, context: RequestContext, header: headers.QuerySubscriptionByConsumerRequestHeader
     ) -> RemotingCommand:
-        """What a group subscribes to in a topic, if it does."""
+        """Return a group's subscription to a topic, if there is one."""
         found = self._consumers.find_subscription(header.group, header.topic or "")
         body = QuerySubscriptionResponseBody(
             group=header.group, subscription_data=found, topic=header.topic

@@ -1,33 +1,34 @@
-"""Topics: making, altering, dropping and showing them.
+"""Topics: creating, changing, deleting and showing them.
 
-The part of upstream's AdminBrokerProcessor that is about topics. Owns the checks of what an
-administrator asks for; the table is the topic manager's. A topic that was made or altered is known
-to the name servers that are there before the answer goes out, so that a client that sends next
-finds its route.
+The topic part of upstream's AdminBrokerProcessor. Owns the checks of administrators' requests; the
+topic manager owns the table. A topic that was created or changed is registered with the reachable
+name servers before the response, so that a client that sends next finds its route. A change is
+acknowledged once it is in the file; waiting requests share one write.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 import msgspec
 
-from roquet.broker.admin.pages import encode_page, page_of
-from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.admin.pages import SortedNames, encode_table, page_of
+from roquet.broker.components import BrokerComponents
+from roquet.broker.manager.topic_texts import TopicTexts
 from roquet.broker.request_body import ADMIN_BODY_BYTES_MAX, read_body
-from roquet.broker.service.flow_control import FlowControl, RequestClass
-from roquet.model.data_version import DataVersion
+from roquet.broker.service.flow_control import RequestClass
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import RETRY_GROUP_TOPIC_PREFIX, topic_fault
 from roquet.model.topic_config import PERM_PRIORITY, TopicConfig
+from roquet.model.topic_queue_mapping import TopicQueueMappingDetail
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.topic import (
     CreateTopicListRequestBody,
     TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
     TopicOffset,
     TopicStatsTable,
 )
@@ -43,14 +44,16 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.store.message_store import MessageStore
 
 __all__ = ["QUEUES_MAX", "TopicAdmin"]
 
 log = logging.getLogger(__name__)
 
 QUEUES_MAX = 65_536
-"""More queues than this make no sense in one topic, and would take seconds to show."""
+"""More queues than this make no sense in one topic, and would take seconds to list."""
+
+CHECKED_A_TURN = 500
+"""Topics of a list that are checked before other work may run."""
 
 MESSAGE_TYPE_ADDED = "+message.type"
 MIXED = "MIXED"
@@ -60,47 +63,19 @@ _GET = Permission(Action.GET, Resource.TOPIC)
 _CREATE = Permission(Action.CREATE, Resource.TOPIC)
 
 
-async def _nobody_to_tell() -> None:
-    """There are no name servers."""
-
-
 class TopicAdmin:
-    """Answers what administrators ask about topics.
+    """Serves administrators' requests about topics.
 
     Args:
-        config: The broker's settings.
-        store: The messages.
-        topics: The table.
-        offsets: What groups have committed.
-        flow: Threads for what may be on disk only.
-        registered: Returns when the name servers know the topics, or after a while.
-        put_tps: Messages a second that a topic takes, where somebody counts.
-        dropped: Called with the name of every topic that was dropped.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        flow: FlowControl,
-        registered: Callable[[], Awaitable[None]] = _nobody_to_tell,
-        put_tps: Callable[[str], float] | None = None,
-        dropped: Callable[[str], None] | None = None,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._flow = flow
-        self._registered = registered
-        self._put_tps = put_tps
-        self._dropped = dropped
-        self._mapping_version = DataVersion(timestamp_ms=store.now_ms())
+    def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
+        self._names = SortedNames(components.topics.table, components.topics.changes)
+        self._texts = TopicTexts(lambda topic: encode_body(topic).decode())
 
-    # Making and altering
+    # Creating and changing
 
     @processor(
         RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -111,17 +86,10 @@ class TopicAdmin:
     async def update_topic(
         self, context: RequestContext, header: headers.CreateTopicRequestHeader
     ) -> RemotingCommand:
-        """Make or alter a topic."""
+        """Create or change a topic."""
         self._check_name(header.topic)
-        topic = TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=header.topic_filter_type,
-            topic_sys_flag=header.topic_sys_flag or 0,
-            order=header.order,
-            attributes=_parsed_attributes(header.attributes),
+        topic = msgspec.structs.replace(
+            _topic_of(header), order=header.order, attributes=_parsed_attributes(header.attributes)
         )
         self._check_settings(topic)
         await self._update([topic], context)
@@ -132,32 +100,69 @@ class TopicAdmin:
         header=headers.CreateTopicListRequestHeader,
         permission=_CREATE,
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def update_topic_list(
         self, context: RequestContext, header: headers.CreateTopicListRequestHeader
     ) -> RemotingCommand:
-        """Make or alter topics: all of them, or none."""
+        """Create or change topics: all of them, or none."""
         del header
         body = read_body(context, CreateTopicListRequestBody, max_bytes=ADMIN_BODY_BYTES_MAX)
         topics = body.topic_config_list or []
-        for topic in topics:
+        for number, topic in enumerate(topics, 1):
             self._check_name(topic.topic_name or "")
             self._check_settings(topic)
+            if number % CHECKED_A_TURN == 0:
+                await asyncio.sleep(0)
         await self._update(topics, context)
         return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK)
 
+    @processor(
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        header=headers.CreateTopicRequestHeader,
+        permission=_CREATE,
+        ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
+    )
+    async def update_static_topic(
+        self, context: RequestContext, header: headers.CreateTopicRequestHeader
+    ) -> RemotingCommand:
+        """Make a topic static, or change its queue mapping, which is the body."""
+        self._check_name(header.topic)
+        detail = read_body(
+            context, TopicQueueMappingDetail, max_bytes=ADMIN_BODY_BYTES_MAX, has_bare_keys=True
+        )
+        if detail.topic != header.topic:
+            raise RequestRefused(f"The mapping is of topic {detail.topic}, not {header.topic}")
+        topic = _topic_of(header)
+        self._check_settings(topic)
+        self._broker.mappings.stage(detail, force=header.force)
+        await self._broker.mappings.committed()
+        # After the mapping: name servers accept it with a new version of the topics.
+        self._broker.topics.stage_all([topic])
+        await self._broker.topics.committed()
+        log.info(
+            "%s mapped the queues of %s, epoch %d",
+            context.connection.remote_address,
+            header.topic,
+            detail.epoch,
+        )
+        await self._broker.registration.wait_registered()
+        return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK)
+
     async def _update(self, topics: Iterable[TopicConfig], context: RequestContext) -> None:
-        table = self._topics.table
+        table = self._broker.topics.table
         altered = [each for each in topics if table.get(each.topic_name or "") != each]
         if not altered:
             return
-        self._topics.update_all(altered)
+        self._broker.topics.stage_all(altered)
+        await self._broker.topics.committed()
         log.info(
-            "%s made or altered topics: %s",
+            "%s created or changed topics: %s",
             context.connection.remote_address,
             ", ".join(each.topic_name or "" for each in altered[:10]),
         )
-        await self._registered()
+        await self._broker.registration.wait_registered()
 
     def _check_name(self, topic: str) -> None:
         fault = topic_fault(topic)
@@ -167,7 +172,10 @@ class TopicAdmin:
             raise RequestRefused(fault, response_code=ResponseCode.INVALID_PARAMETER)
 
     def _system_topic_fault(self, topic: str) -> str | None:
-        if self._config.validate_system_topic_when_update_topic and self._topics.is_system(topic):
+        if (
+            self._broker.config.validate_system_topic_when_update_topic
+            and self._broker.topics.is_system(topic)
+        ):
             return f"The topic[{topic}] is conflict with system topic."
         return None
 
@@ -185,25 +193,26 @@ class TopicAdmin:
                 f"[{topic.write_queue_nums}]: a topic has 0 to {QUEUES_MAX} queues"
             )
         elif (
-            not self._config.mixed_message_type
+            not self._broker.config.mixed_message_type
             and topic.attributes.get(MESSAGE_TYPE_ADDED) == MIXED
         ):
             fault = "MIXED message type is not supported."
         if fault is not None:
             raise RequestRefused(fault, response_code=ResponseCode.INVALID_PARAMETER)
 
-    # Dropping
+    # Deleting
 
     @processor(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         header=headers.DeleteTopicRequestHeader,
         permission=Permission(Action.DELETE, Resource.TOPIC),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def delete_topic(
         self, context: RequestContext, header: headers.DeleteTopicRequestHeader
     ) -> RemotingCommand:
-        """Drop a topic with its queues, its offsets and the retry topics that POP made for it."""
+        """Delete a topic with its queues, its offsets and the retry topics that POP made for it."""
         topic = header.topic
         fault = "The specified topic is blank." if not topic.strip() else None
         if fault is None:
@@ -211,26 +220,30 @@ class TopicAdmin:
         if fault is not None:
             return context.response(ResponseCode.INVALID_PARAMETER, remark=fault)
         dropped = [topic, *self._pop_retry_topics(topic)]
-        for each in dropped:
-            self._topics.delete(each)
-            self._offsets.remove_topic(each)
-            if self._dropped is not None:
-                self._dropped(each)
-        self._store.delete_topics(dropped)
-        # A topic that is made again starts at 0, where old offsets would be ahead of its messages.
-        save_offsets = self._offsets.begin_persist()
-        if save_offsets is not None:
-            await self._flow.run(RequestClass.ADMIN, save_offsets)
-        log.info("%s dropped %s", context.connection.remote_address, ", ".join(dropped))
+        self._broker.mappings.stage_delete(dropped)
+        await self._broker.mappings.committed()
+        # Queues are deleted in the same turn as the topics: a recreated topic keeps its own.
+        self._broker.topics.stage_delete(dropped)
+        await self._broker.topics.committed(partial(self._drop, dropped))
+        # A recreated topic starts at 0, where old offsets would be ahead of its messages.
+        await self._broker.offsets.written()
+        log.info("%s deleted %s", context.connection.remote_address, ", ".join(dropped))
         return context.response(ResponseCode.SUCCESS)
+
+    def _drop(self, topics: list[str]) -> None:
+        for topic in topics:
+            self._broker.offsets.remove_topic(topic)
+            self._broker.stats.topic_deleted(topic)
+            self._broker.transaction_metrics.forget((topic,))
+        self._broker.store.delete_topics(topics)
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
         names = (
             f"{RETRY_GROUP_TOPIC_PREFIX}{group}{sign}{topic}"
-            for group in sorted(self._offsets.groups_of_topic(topic))
+            for group in sorted(self._broker.offsets.groups_of_topic(topic))
             for sign in ("+", "_")
         )
-        return [name for name in names if name in self._topics.table]
+        return [name for name in names if name in self._broker.topics.table]
 
     # Showing
 
@@ -239,26 +252,29 @@ class TopicAdmin:
         header=headers.GetAllTopicConfigRequestHeader,
         permission=Permission(Action.LIST, Resource.TOPIC),
         ports=ALL_PORTS,
+        request_class=RequestClass.HEAVY,
     )
     async def all_topics(
         self, context: RequestContext, header: headers.GetAllTopicConfigRequestHeader
     ) -> RemotingCommand:
-        """All topics, or one page of them."""
-        table = self._topics.table
+        """Return all topics, or one page of them."""
+        table = self._broker.topics.table
         page = page_of(
             table,
-            self._topics.data_version,
+            self._names.get,
+            self._broker.topics.data_version,
             start=header.topic_seq,
             known_version=header.data_version,
             max_entries=header.max_topic_num,
         )
         body = TopicConfigAndMappingSerializeWrapper(
-            data_version=msgspec.structs.replace(self._topics.data_version),
-            mapping_data_version=self._mapping_version,
-            topic_config_table=page,
+            data_version=msgspec.structs.replace(self._broker.topics.data_version),
+            mapping_data_version=msgspec.structs.replace(self._broker.mappings.data_version),
+            topic_queue_mapping_detail_map=self._broker.mappings.of_topics(page),
         )
         answer = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(table))
-        data = await encode_page(self._flow, body, entries=len(page))
+        member = self._texts.member
+        data = await encode_table(self._broker.flow, body, "topicConfigTable", page, member)
         return context.response(ResponseCode.SUCCESS, answer, body=data)
 
     @processor(
@@ -270,12 +286,16 @@ class TopicAdmin:
     def topic_config(
         self, context: RequestContext, header: headers.TopicRequestHeader
     ) -> RemotingCommand:
-        """The settings of a topic."""
-        topic = self._topics.select(header.topic)
+        """Return the settings of a topic."""
+        topic = self._broker.topics.select(header.topic)
         if topic is None:
             remark = f"No topic in this broker. topic: {header.topic}"
             return context.response(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        return context.response(ResponseCode.SUCCESS, body=encode_body(topic))
+        mapping = self._broker.mappings.table.get(header.topic) if header.logical else None
+        if mapping is None:
+            return context.response(ResponseCode.SUCCESS, body=encode_body(topic))
+        shown = TopicConfigAndQueueMapping(**msgspec.structs.asdict(topic), mapping_detail=mapping)
+        return context.response(ResponseCode.SUCCESS, body=encode_body(shown))
 
     @processor(
         RequestCode.GET_TOPIC_STATS_INFO,
@@ -286,42 +306,53 @@ class TopicAdmin:
     async def topic_stats(
         self, context: RequestContext, header: headers.TopicRequestHeader
     ) -> RemotingCommand:
-        """First and next offset of each queue, and when its last message was stored."""
-        topic = self._topics.select(header.topic)
+        """Return the first and next offset of each queue, and its last message's store time."""
+        topic = self._broker.topics.select(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist"
             return context.response(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        show = partial(self._stats, header.topic, topic)
-        body = await self._flow.run(RequestClass.ADMIN, show)
+        show = partial(self._queues_stats, header.topic, topic)
+        body = await self._broker.flow.run(RequestClass.ADMIN, show)
         return context.response(ResponseCode.SUCCESS, body=body)
 
-    def _stats(self, name: str, topic: TopicConfig) -> bytes:
+    def _queues_stats(self, name: str, topic: TopicConfig) -> bytes:
         queues = max(topic.read_queue_nums, topic.write_queue_nums)
         table = TopicStatsTable(
             offset_table={
-                MessageQueue(name, self._config.broker_name, queue_id): self._queue_stats(
+                MessageQueue(name, self._broker.config.broker_name, queue_id): self._queue_stats(
                     name, queue_id
                 )
                 for queue_id in range(queues)
             },
-            topic_put_tps=0.0 if self._put_tps is None else self._put_tps(name),
+            topic_put_tps=self._broker.stats.topic_put_tps(name),
         )
         return encode_body(table)
 
     def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
-        next_offset = self._store.max_offset_in_queue(topic, queue_id)
+        next_offset = self._broker.store.max_offset_in_queue(topic, queue_id)
         stored_ms = 0
         if next_offset > 0:
-            stored_ms = self._store.message_store_time_ms(topic, queue_id, next_offset - 1)
+            stored_ms = self._broker.store.message_store_time_ms(topic, queue_id, next_offset - 1)
         return TopicOffset(
             last_update_timestamp_ms=stored_ms,
             max_offset=next_offset,
-            min_offset=max(self._store.min_offset_in_queue(topic, queue_id), 0),
+            min_offset=max(self._broker.store.min_offset_in_queue(topic, queue_id), 0),
         )
 
 
+def _topic_of(header: headers.CreateTopicRequestHeader) -> TopicConfig:
+    return TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+    )
+
+
 def _parsed_attributes(text: str | None) -> dict[str, str]:
-    """Changes of attributes by name with sign, of ``+name=value,-name``."""
+    """Parse ``+name=value,-name`` into attribute changes by signed name."""
     attributes: dict[str, str] = {}
     for word in text.split(",") if text else ():
         key, equals, value = word.partition("=")

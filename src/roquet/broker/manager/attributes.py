@@ -1,11 +1,11 @@
-"""Attributes of topics and groups: which there are, and how a request alters them.
+"""Attributes of topics and groups: which exist, and how a request changes them.
 
-Owns the rules of upstream's ``AttributeUtil``. A request names what it alters with a sign:
+Owns the rules of upstream's ``AttributeUtil``. A sign says what a request does:
 
 .. code-block:: text
 
-    +message.type=FIFO      set; the only form that a new topic takes
-    -message.type           drop
+    +message.type=FIFO      set; the only form allowed for a new topic
+    -message.type           remove
 
 The messages are upstream's, because ``mqadmin`` prints them.
 """
@@ -25,13 +25,13 @@ LONG_MAX = (1 << 63) - 1
 
 
 class Attribute(Struct, frozen=True, kw_only=True):
-    """What values an attribute takes: some words, or the numbers of a range.
+    """The allowed values of an attribute: a set of words, or a range of numbers.
 
     Attributes:
-        is_changeable: Whether it can be altered after the topic was made.
-        words: The words, in the order in which upstream prints them; none: a number.
-        least: The least number.
-        most: The greatest number.
+        is_changeable: Whether it can be changed after the topic was created.
+        words: The words, in the order in which upstream prints them; empty for a number.
+        least: The smallest number.
+        most: The largest number.
     """
 
     is_changeable: bool
@@ -40,7 +40,7 @@ class Attribute(Struct, frozen=True, kw_only=True):
     most: int = LONG_MAX
 
     def fault(self, value: str) -> str | None:
-        """Why a value is refused, or ``None``."""
+        """Return why a value is refused, or ``None``."""
         if self.words:
             if value in self.words:
                 return None
@@ -77,13 +77,13 @@ def alter_attributes(
     *,
     is_new: bool,
 ) -> dict[str, str]:
-    """The attributes after a request.
+    """Return the attributes after a request.
 
     Args:
         current: The attributes before.
-        alterations: What the request says, with signs.
-        known: Which attributes there are.
-        is_new: Whether the topic or group is made by this request.
+        alterations: The changes of the request, with signs.
+        known: The supported attributes.
+        is_new: Whether this request creates the topic or group.
 
     Raises:
         ConfigError: The request is refused.

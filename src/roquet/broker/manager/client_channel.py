@@ -11,12 +11,12 @@ __all__ = ["ClientChannel"]
 
 
 class ClientChannel(Struct, eq=False, kw_only=True):
-    """A client that registered itself by a heartbeat.
+    """A client that registered by a heartbeat.
 
     Attributes:
-        connection: Where it can be asked.
-        client_id: What it calls itself; unique among its group's clients.
-        language: What it is written in.
+        connection: Its connection.
+        client_id: Its client id; unique in its group.
+        language: The language of the client.
         version: Its version, as the number of ``remoting.codes``.
         last_update_ns: When its last heartbeat came, on the monotonic clock.
     """

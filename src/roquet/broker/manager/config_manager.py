@@ -1,37 +1,35 @@
-"""A table of the broker that is kept in a file: loading, saving, versions, all-or-nothing changes.
+"""Tables of the broker kept in files: loading, saving, versions, atomic changes.
 
 Owns what the tables of topics, groups and offsets have in common, as upstream's ``ConfigManager``
-does: the files ``<store root>/config/<name>.json`` and the :class:`DataVersion` by which slaves and
-name servers see that they have an old copy.
+does: the files ``<store root>/config/<name>.json`` and the :class:`DataVersion`, by which slaves
+and name servers detect an outdated copy.
 
 Invariants:
 
-* A change that somebody asked for is in the file before the call returns; if it cannot be
-  written, nothing changed. Upstream logs the failure and goes on.
-* A change that the broker makes by itself so that somebody can go on reading is kept in memory
-  if it cannot be written, and every later save tries again.
-* Entries of a table are replaced, never altered in place, so that a copy of the table is a
-  picture of one moment, which another thread may write.
-* Of two pictures the older never replaces the newer in the file.
+* A requested change is in the file before it takes effect and is acknowledged; if the write fails,
+  nothing changes. Upstream logs the failure and continues.
+* A change that the broker makes itself so that a client can continue reading stays in memory if
+  it cannot be written, and every later save retries it.
+* Entries of a table are replaced, never modified in place, so that a copy of the table is a
+  consistent snapshot, which another thread may write.
+* An older snapshot never replaces a newer one in the file.
+* Large tables are written piece by piece, and unchanged entries are not encoded again.
 
 Everything is called on the event loop, except the jobs of :meth:`ConfigManager.begin_persist`.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from roquet.errors import ConfigError, StoreError
+from roquet.errors import ConfigError
 from roquet.format.config_files import decode_table
 from roquet.model.data_version import DataVersion
 from roquet.model.fastjson import WritableJson, dumps
@@ -41,36 +39,38 @@ from roquet.runtime.config_file import ConfigFile
 
 __all__ = [
     "ConfigManager",
-    "EntryTexts",
+    "EntryTextCache",
     "SettingsManager",
+    "TableSnapshot",
     "config_path",
     "decode_table",
     "merge",
     "pretty",
-    "restorer",
 ]
-
-log = logging.getLogger(__name__)
 
 CONFIG_DIRECTORY = "config"
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+E = TypeVar("E", bound=Struct)
+
+ENTRIES_A_PIECE = 500
+"""Entries of a table that are encoded as one piece."""
 
 
 def config_path(store_root: str, name: str) -> Path:
-    """Where a table is kept."""
+    """Return the path of a table's file."""
     return Path(store_root) / CONFIG_DIRECTORY / name
 
 
 def pretty(value: WritableJson, *, level: int) -> str:
-    """The text of a value that stands in a file at a level of TABs."""
+    """Encode a value for a file, indented by a number of TABs."""
     return dumps(value, pretty=True).replace("\n", "\n" + "\t" * level)
 
 
 def merge(table: dict[K, V], loaded: dict[K, V]) -> bool:
-    """Let what was loaded win over what ``table`` has; whether that has more than was loaded."""
+    """Let loaded entries override those of ``table``; return whether it has others."""
     own = dict(table)
     table.clear()
     table.update(loaded)
@@ -79,53 +79,83 @@ def merge(table: dict[K, V], loaded: dict[K, V]) -> bool:
     return len(table) > len(loaded)
 
 
-def restorer(table: dict[K, V]) -> Callable[[], None]:
-    """A function that puts back the entries that ``table`` has now."""
-    saved = dict(table)
+class EntryTextCache(Generic[E]):
+    """Caches the texts of a table's entries, so that only changed entries are encoded.
 
-    def restore() -> None:
-        table.clear()
-        table.update(saved)
-
-    return restore
-
-
-class EntryTexts:
-    """The texts of a table's entries, which are made again only for entries that changed.
-
-    A broker may have thousands of topics, and each new one writes the file of all.
+    A broker may have a hundred thousand topics, and each new one writes the file of all. Entries
+    are replaced, never modified, so the same object has the same text.
 
     Args:
-        level: How deep the entries stand in the file.
-        plain: Makes plain values of an entry.
+        level: The nesting level of the entries in the file.
+        member: Encodes the name of an entry, a colon, and the entry, indented for that level.
+        quick_member: Does the same for entries whose text is not worth caching; ``None`` for
+            others.
     """
 
-    def __init__(self, level: int, plain: Callable[[Struct], WritableJson]) -> None:
+    def __init__(
+        self,
+        level: int,
+        member: Callable[[str, E], bytes],
+        quick_member: Callable[[str, E], bytes | None] = lambda _name, _entry: None,
+    ) -> None:
         self._line_break = "\n" + "\t" * level
-        self._plain = plain
-        self._texts: dict[str, tuple[bytes, str]] = {}
+        self._member = member
+        self._quick_member = quick_member
+        self._texts: dict[str, tuple[E, bytes]] = {}
 
-    def text(self, entries: dict[str, Struct]) -> str:
-        """The entries as a pretty map."""
-        texts: dict[str, tuple[bytes, str]] = {}
+    def __len__(self) -> int:
+        """How many texts are cached."""
+        return len(self._texts)
+
+    def pieces(self, entries: dict[str, E]) -> Iterator[bytes]:
+        """Yield the entries as an indented map, piece by piece."""
+        line_break = self._line_break.encode()
+        known = self._texts
+        texts: dict[str, tuple[E, bytes]] = {}
+        piece: list[bytes] = []
+        before = b"{" + line_break
         for name, entry in entries.items():
-            image = msgspec.json.encode(entry)
-            known = self._texts.get(name)
-            if known is None or known[0] != image:
-                text = dumps(self._plain(entry), pretty=True).replace("\n", self._line_break)
-                known = (image, f"{dumps(name)}:{text}")
-            texts[name] = known
+            text = known.get(name)
+            if text is not None and text[0] is entry:
+                texts[name] = text
+                piece.append(text[1])
+            elif (quick := self._quick_member(name, entry)) is not None:
+                piece.append(quick)
+            else:
+                texts[name] = (entry, self._member(name, entry))
+                piece.append(texts[name][1])
+            if len(piece) == ENTRIES_A_PIECE:
+                yield before + (b"," + line_break).join(piece)
+                before = b"," + line_break
+                piece.clear()
         self._texts = texts
-        outer = self._line_break[:-1]
-        inner = ("," + self._line_break).join(text for _, text in texts.values())
-        return f"{{{self._line_break}{inner}{outer}}}"
+        if piece or not entries:
+            yield before + (b"," + line_break).join(piece)
+        yield line_break[:-1] + b"}"
+
+
+class TableSnapshot(NamedTuple, Generic[T]):
+    """A snapshot of a table, to be written to the file.
+
+    Attributes:
+        number: Increases from snapshot to snapshot.
+        edits: How many edits of the table it includes.
+        staged: The last staged change that it includes.
+        staged_ms: When that was staged.
+    """
+
+    number: int
+    edits: int
+    staged: int
+    staged_ms: int
+    table: T
 
 
 class ConfigManager(ABC, Generic[T]):
     """A table that is kept in a file.
 
     Args:
-        file: Where it is kept.
+        file: Its file.
         clock: The time, for versions.
 
     Attributes:
@@ -139,29 +169,33 @@ class ConfigManager(ABC, Generic[T]):
         self._log_limiter = LogLimiter(clock)
         self._edits = 1
         self._written_edits = 0
-        # The loop and the thread of a job may both want to write.
+        self._snapshots = 0
+        self._written_snapshot = 0
+        self._staged = 0
+        self._staged_ms = 0
+        # The loop and a job's thread may write at the same time.
         self._write_lock = threading.Lock()
 
     @abstractmethod
     def _take(self, loaded: T) -> bool:
-        """Take over what the file held; whether the table has more than that now."""
+        """Apply the content of the file; return whether the table now has more than that."""
 
     @abstractmethod
-    def _picture(self) -> T:
-        """The table at this moment; entries may be shared, as they are never altered."""
+    def _snapshot(self) -> T:
+        """The table at this moment; entries may be shared, as they are never modified."""
 
     @abstractmethod
-    def _text(self, picture: T) -> str:
-        """The text of the file."""
+    def _pieces(self, snapshot: T) -> Iterable[bytes]:
+        """The text of the file; in several pieces if it may be large."""
 
     def load(self) -> ConfigError | None:
         """Read the file.
 
         Returns:
-            What is wrong with it, if its backup was used.
+            The fault of the file, if its backup was used.
 
         Raises:
-            ConfigError: Neither the file nor its backup can be used.
+            ConfigError: Neither the file nor its backup is usable.
             StoreError: The file cannot be read.
         """
         loaded = self._file.load()
@@ -172,38 +206,42 @@ class ConfigManager(ABC, Generic[T]):
             self._written_edits = self._edits
         return loaded.problem
 
-    def encode(self) -> str:
-        """The text of the file, as upstream writes it."""
-        with self._write_lock:
-            return self._text(self._picture())
-
     def persist(self) -> None:
         """Write the file, if anything changed since it was last written.
 
         Raises:
-            StoreError: It could not be written; the next call tries again.
+            StoreError: It could not be written; the next call retries.
         """
         job = self.begin_persist()
         if job is not None:
             job()
 
     def begin_persist(self) -> Callable[[], None] | None:
-        """Take a picture of the table; the result writes it and may run in another thread.
+        """Take a snapshot of the table; return a function that writes it, in any thread.
 
-        A change counts as written when the job is done, so one that never runs loses nothing.
+        A change counts as written only when that is done, so nothing is lost if it never runs.
 
         Returns:
-            What :meth:`persist` would do, or None when nothing changed.
+            The work of :meth:`persist`, or None if nothing changed.
         """
-        if self._edits == self._written_edits:
-            return None
-        return partial(self._write, self._edits, self._picture())
+        return partial(self._write, self._new_snapshot()) if self._is_dirty() else None
 
-    def _write(self, edits: int, picture: T) -> None:
+    def _is_dirty(self) -> bool:
+        """Whether there are changes that are not in the file."""
+        return self._edits != self._written_edits
+
+    def _new_snapshot(self) -> TableSnapshot[T]:
+        self._snapshots += 1
+        return TableSnapshot(
+            self._snapshots, self._edits, self._staged, self._staged_ms, self._snapshot()
+        )
+
+    def _write(self, snapshot: TableSnapshot[T]) -> None:
         with self._write_lock:
-            if edits > self._written_edits:
-                self._file.save(self._text(picture))
-                self._written_edits = edits
+            if snapshot.number > self._written_snapshot:
+                self._file.save_pieces(self._pieces(snapshot.table))
+                self._written_snapshot = snapshot.number
+                self._written_edits = snapshot.edits
 
     def _bump(self) -> None:
         version = self.data_version
@@ -213,7 +251,7 @@ class ConfigManager(ABC, Generic[T]):
 
 
 class SettingsManager(ConfigManager[T]):
-    """A table of settings: changes are all or nothing, and others hear of them.
+    """A table of settings that reports its changes.
 
     Attributes:
         changed: Called after every change.
@@ -223,35 +261,7 @@ class SettingsManager(ConfigManager[T]):
         super().__init__(file, clock)
         self.changed: list[Callable[[], None]] = []
 
-    @contextmanager
-    def _changing(self, *restorers: Callable[[], None]) -> Iterator[None]:
-        """Keep what the block changes, or put everything back."""
-        version = self.data_version
-        before = (version.counter, version.timestamp_ms)
-        try:
-            yield
-            self._bump()
-            self.persist()
-        except BaseException:
-            version.counter, version.timestamp_ms = before
-            for restore in restorers:
-                restore()
-            # The file may hold already what was put back.
-            self._edits += 1
-            raise
-        self._tell()
-
-    def _keep_if_possible(self, what: str) -> None:
-        """Keep a change that was just made to the table, at the latest with a later save."""
-        self._bump()
-        try:
-            self.persist()
-        except StoreError as error:
-            more = self._log_limiter.allow("not kept")
-            if more is not None:
-                log.warning("%s is not yet in %s: %s%s", what, self._file.path.name, error, more)
-        self._tell()
-
-    def _tell(self) -> None:
+    def tell_changed(self) -> None:
+        """Call all listeners for changes."""
         for listener in self.changed:
             listener()

@@ -1,24 +1,24 @@
-"""What the consumer groups filter by, other than tags, kept in ``consumerFilter.json``.
+"""The filter expressions of consumer groups, other than tags, kept in ``consumerFilter.json``.
 
 Upstream's ConsumerFilterManager and ConsumerFilterData. Owns the compiled expression of each topic
-and group, and the bits of the bloom filter that stand for the two. Heartbeats bring expressions;
-whoever pulls is filtered by what is in the table, and the bit map of each new message tells for
-which filters of its topic it is meant.
+and group, and its bits in the bloom filter. Expressions come from heartbeats; pulls are filtered by
+the expression in the table, and the bit map of each new message says which filters of its topic it
+matches.
 
-A filter lives while its group has clients that subscribe to its topic. When they are gone it is
-dead, but stays for ``filterDataCleanTimeSpan``, so that messages which come meanwhile are judged
-for it too.
+A filter is alive while its group has clients that subscribe to its topic. Afterwards it is dead,
+but stays for ``filterDataCleanTimeSpan``, so that new messages are still matched against it.
 
 Invariants:
 
-* Of two expressions the one with the newer version wins. A newer one that cannot be read removes
-  the older: its consumers are to see that, not to go on with messages they no longer want.
-* A bit map speaks for a filter only if the message was stored after the filter was, and in this
-  life of the broker. The file is written at intervals, so after a crash it may hold an expression
-  that was no longer the one by which the last messages were judged. Upstream trusts their bit maps.
-* Everything is dead after a start, until a heartbeat comes.
-* How many filters there are is bounded, and how long they are altogether; those beyond are not
-  taken, and pulls by them are refused.
+* The expression with the newer version wins. A newer one that cannot be parsed removes the older:
+  its consumers should see the error instead of messages they no longer want.
+* The bit map of a message is valid for a filter only if the message was stored after the filter
+  was, and since the broker's start. The file is written at intervals, so after a crash it may hold
+  an expression older than the one that the last messages were matched against. Upstream trusts
+  their bit maps.
+* All filters are dead after a start, until a heartbeat comes.
+* The number of filters and their total length are limited; further ones are refused, and so are
+  pulls with them.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ log = logging.getLogger(__name__)
 
 FILTERS_MAX = 10_000
 CHARACTERS_MAX = 16 << 20
-"""Characters of all expressions together."""
+"""Limit on the total length of all expressions, in characters."""
 
 CHARACTERS_A_HEARTBEAT_MAX = EXPRESSION_CHARACTERS_MAX
-"""Characters of new expressions that one heartbeat may bring; reading them holds up the loop."""
+"""Limit on the new expressions of one heartbeat, in characters; parsing them blocks the loop."""
 
 SILENT_MS = 30_000
-"""How long ago a filter that lived when the broker went away is taken to have died."""
+"""Filters alive at the broker's stop count as having died this long before its start."""
 
 
 def filter_members(data: ConsumerFilterData) -> WritableJson:
-    """A filter as upstream prints it."""
+    """Return a filter as upstream prints it."""
     bloom = data.bloom_filter_data
     bits: WritableJson = None
     if bloom is not None:
@@ -100,7 +100,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
 
     Args:
         config: The broker's settings.
-        file: Where they are kept; see :meth:`at`.
+        file: Their file; see :meth:`at`.
         clock: The time.
         latest_store_time_ms: When the latest message was stored; it may be ahead of the clock.
 
@@ -109,7 +109,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
         table: Filters by topic, then by group; read only.
 
     Raises:
-        ConfigError: There is no such bloom filter.
+        ConfigError: The bloom filter settings are invalid.
     """
 
     def __init__(
@@ -141,23 +141,23 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
         *,
         latest_store_time_ms: Callable[[], int],
     ) -> ConsumerFilterManager:
-        """The filters, kept in the store of ``config``."""
+        """Return the filters in the store of ``config``."""
         file = ConfigFile(config_path(config.store_root, CONSUMER_FILTERS), files, decode=_decode)
         return cls(config, file, clock, latest_store_time_ms=latest_store_time_ms)
 
     def find(self, topic: str, group: str) -> ConsumerFilter | None:
-        """What a group filters a topic by; any thread may ask."""
+        """Return a group's filter for a topic; callable from any thread."""
         groups = self.table.get(topic)
         return None if groups is None else groups.get(group)
 
     def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
-        """The filters of a topic, the dead among them."""
+        """Return the filters of a topic, including dead ones."""
         return self.table.get(topic, {}).values()
 
     # -- heartbeats ---------------------------------------------------------------------------
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take the subscriptions of a heartbeat; filters of other topics are dead."""
+        """Apply the subscriptions of a heartbeat; the group's other filters become dead."""
         named: set[str] = set()
         characters_left = CHARACTERS_A_HEARTBEAT_MAX
         for subscription in subscriptions:
@@ -169,9 +169,11 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
                 continue
             known = self.find(topic, group)
             is_new = known is None or known.data.expression != text
-            if is_new and len(text) <= EXPRESSION_CHARACTERS_MAX:  # longer ones are not read
+            if is_new and len(text) <= EXPRESSION_CHARACTERS_MAX:  # longer ones are not parsed
                 if len(text) > characters_left:
-                    log.warning("Group %s filters %s with its next heartbeat", group, topic)
+                    log.warning(
+                        "Group %s: filter for %s postponed to its next heartbeat", group, topic
+                    )
                     continue
                 characters_left -= len(text)
             self._register(group, topic, subscription)
@@ -179,7 +181,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             self._bury(topic, group)
 
     def unregister(self, group: str) -> None:
-        """The last client of a group is gone."""
+        """Mark a group's filters as dead, as its last client is gone."""
         for topic in self._topics_of.get(group, ()):
             self._bury(topic, group)
 
@@ -196,21 +198,21 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
         elif version > known.client_version:
             self._renew(group, topic, subscription)
         else:
-            log.info("Group %s filters %s by a newer expression already", group, topic)
+            log.info("Group %s already has a newer filter for %s", group, topic)
             if version == known.client_version:
                 self._revive(old, version)
 
     def _renew(self, group: str, topic: str, subscription: SubscriptionData) -> None:
-        """Put a new filter in the place of an old one, or nothing if it cannot be read."""
+        """Replace a filter, or remove it if the new expression cannot be parsed."""
         self._remove(topic, group)
         text, kind = subscription.sub_string or "", subscription.expression_type
         if self._count >= FILTERS_MAX or self._characters + len(text) > CHARACTERS_MAX:
-            log.warning("Group %s may not filter %s: there are too many filters", group, topic)
+            log.warning("Group %s: filter for %s refused, there are too many", group, topic)
             return
         try:
             expression = compile_expression(kind, text)
         except (ProtocolError, Sql92Error) as error:
-            log.info("Group %s filters %s badly: %.200s", group, topic, error.message)
+            log.info("Group %s: invalid filter for %s: %.200s", group, topic, error.message)
             return
         now_ms = self._clock.now_ms()
         data = ConsumerFilterData(
@@ -234,12 +236,12 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
         known = self.find(topic, group)
         if known is not None and not known.data.is_dead:
             log.info("Group %s no longer filters %s", group, topic)
-            # The clock may have been set back since.
+            # The clock may have been set back since then.
             dead_time_ms = max(self._clock.now_ms(), known.data.born_time_ms)
             self._replace(known, dead_time_ms=dead_time_ms)
 
     def clean(self) -> None:
-        """Drop those that died too long ago."""
+        """Remove filters that have been dead for too long."""
         deadline_ms = self._clock.now_ms() - self._config.filter_data_clean_ms
         expired = [
             (topic, group)
@@ -248,7 +250,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             if known.data.is_dead and known.data.dead_time_ms <= deadline_ms
         ]
         for topic, group in expired:
-            log.info("The filter of group %s for %s died long ago", group, topic)
+            log.info("Removed the expired filter of group %s for %s", group, topic)
             self._remove(topic, group)
 
     # -- the table ----------------------------------------------------------------------------
@@ -284,7 +286,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
     # -- the file -----------------------------------------------------------------------------
 
     def begin_persist(self) -> Callable[[], None] | None:
-        """Drop what died too long ago, then take a picture of the table."""
+        """Remove expired filters, then take a snapshot of the table."""
         self.clean()
         return super().begin_persist()
 
@@ -295,7 +297,7 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             for group, data in filters.group_filter_data.items()
         ]
         if not all(self.bloom.is_valid(data.bloom_filter_data) for data in found):
-            log.info("%s is of another bloom filter and not used", CONSUMER_FILTERS)
+            log.info("%s has other bloom filter settings and is ignored", CONSUMER_FILTERS)
             return True
         now_ms = self._clock.now_ms()
         judged_from_ms = max(now_ms, self._latest_store_time_ms())
@@ -311,9 +313,9 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             dead = msgspec.structs.replace(data, dead_time_ms=dead_time_ms)
             self._add(ConsumerFilter(dead, expression, judged_from_ms))
         self.clean()
-        return self._picture() != loaded
+        return self._snapshot() != loaded
 
-    def _picture(self) -> ConsumerFilters:
+    def _snapshot(self) -> ConsumerFilters:
         return ConsumerFilters(
             filter_data_by_topic={
                 topic: TopicFilters(
@@ -324,11 +326,11 @@ class ConsumerFilterManager(ConfigManager[ConsumerFilters]):
             }
         )
 
-    def _text(self, picture: ConsumerFilters) -> str:
+    def _pieces(self, snapshot: ConsumerFilters) -> Iterable[bytes]:
         topics: dict[str, WritableJson] = {}
-        for topic, filters in picture.filter_data_by_topic.items():
+        for topic, filters in snapshot.filter_data_by_topic.items():
             groups = {
                 group: filter_members(data) for group, data in filters.group_filter_data.items()
             }
             topics[topic] = {"groupFilterData": groups, "topic": topic}
-        return dumps({"filterDataByTopic": topics}, pretty=True)
+        return (dumps({"filterDataByTopic": topics}, pretty=True).encode(),)

@@ -1,31 +1,32 @@
-"""How far each group is in each queue, kept in ``consumerOffset.json``.
+"""The consume offsets of groups by queue, kept in ``consumerOffset.json``.
 
 Owns three tables by ``topic@group`` and queue id:
 
 .. code-block:: text
 
-    table    where the group goes on: what it committed            in the file
-    reset    where an administrator told it to go on, once         in memory
-    pull     the offset after what it last pulled                  in memory
+    table    the committed offset, where the group continues       in the file
+    reset    where an administrator reset the group to, used once  in memory
+    pull     the offset after the last pulled message              in memory
 
 Invariants:
 
 * Committed offsets are written every few seconds, not at each commit, as upstream does: after a
-  crash a group may get the messages of the last seconds again, never lose any.
-* An offset in ``reset`` wins over ``table`` until it is asked for and erased.
+  crash a group may get the messages of the last seconds again, but never misses any.
+* An offset in ``reset`` takes precedence over ``table`` until it is queried and erased.
 * All tables together hold at most :data:`OFFSETS_MAX` offsets, so that made-up queue ids cannot
-  fill the memory; who calls checks that topic and group exist.
+  exhaust memory; the caller checks that topic and group exist.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.config_manager import ConfigManager, config_path, decode_table
+from roquet.broker.manager.config_manager import config_path, decode_table
+from roquet.broker.manager.staged import StagedManager
 from roquet.model.fastjson import WritableJson, dumps
 from roquet.remoting.bodies.offset import ConsumerOffsetSerializeWrapper
 from roquet.runtime.clock import Clock
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 UNKNOWN_OFFSET = -1
 
 OFFSETS_MAX = 2_000_000
-"""Commits of queues beyond these are dropped."""
+"""Commits for further queues are dropped."""
 
 _FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
@@ -48,7 +49,7 @@ OffsetTable = dict[str, dict[int, int]]
 
 
 def offset_key(topic: str, group: str) -> str:
-    """Where a group's offsets of a topic are in the tables."""
+    """Return the table key of a group's offsets for a topic."""
     return f"{topic}{_SEPARATOR}{group}"
 
 
@@ -56,19 +57,18 @@ def _decode(text: str) -> ConsumerOffsetSerializeWrapper:
     return decode_table(ConsumerOffsetSerializeWrapper, text)
 
 
-class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
+class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
     """The offsets.
 
     Args:
         config: The broker's settings.
-        file: Where they are kept; see :meth:`at`.
+        file: Their file; see :meth:`at`.
         clock: The time.
 
     Attributes:
         table: Committed offsets by ``topic@group`` and queue id; read only, because
             :meth:`persist` would not know of a change.
-        reset_assigned: Called with topic, queue id and group when a group is to go on somewhere
-            else.
+        reset_assigned: Called with topic, queue id and group when an offset is reset.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
 
     @classmethod
     def at(cls, config: BrokerConfig, files: Files, clock: Clock) -> ConsumerOffsetManager:
-        """The offsets, kept in the store of ``config``."""
+        """Return the offsets in the store of ``config``."""
         file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
         return cls(config, file, clock)
 
     # ---------------------------------------------------------------------------- committed
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Note where a group goes on in a queue; going back is allowed, and logged."""
+        """Commit an offset; a smaller one is allowed, and logged."""
         key = offset_key(topic, group)
         old = self._put(self.table, key, queue_id, queue_offset)
         if queue_offset < old and (more := self._log_limiter.allow("back")) is not None:
@@ -105,7 +105,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             self._bump()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Where a group goes on in a queue, a reset included; -1 when that is unknown."""
+        """Return where a group continues in a queue, considering resets; -1 if unknown."""
         key = offset_key(topic, group)
         if self._reset and self._config.use_server_side_reset_offset:
             reset = self._reset.get(key, {}).get(queue_id)
@@ -115,14 +115,14 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         return UNKNOWN_OFFSET if queues is None else queues.get(queue_id, UNKNOWN_OFFSET)
 
     def offsets_of(self, group: str, topic: str) -> dict[int, int] | None:
-        """A group's committed offsets of a topic by queue id, or None when it has none."""
+        """Return a group's committed offsets for a topic by queue id, or None if there are none."""
         queues = self.table.get(offset_key(topic, group))
         return None if queues is None else dict(queues)
 
     # ----------------------------------------------------------------------------- pulled
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Note the offset after what a group pulled."""
+        """Record the offset after a pull."""
         self.commit_pull_at(offset_key(topic, group), queue_id, queue_offset)
 
     def commit_pull_at(self, key: str, queue_id: int, queue_offset: int) -> None:
@@ -130,18 +130,14 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         self._put(self._pull, key, queue_id, queue_offset)
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset after what a group pulled, else where it goes on; -1 when unknown."""
+        """Return the offset after the last pull, else where the group continues; -1 if unknown."""
         pulled = self._pull.get(offset_key(topic, group), {}).get(queue_id)
         return self.query(group, topic, queue_id) if pulled is None else pulled
-
-    def clear_pull(self, group: str, topic: str) -> None:
-        """Forget what a group pulled of a topic."""
-        self._count -= len(self._pull.pop(offset_key(topic, group), ()))
 
     # ------------------------------------------------------------------------------ reset
 
     def assign_reset_offset(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
-        """Have a group go on somewhere else, from its next pull on, or when it comes back."""
+        """Reset a group's offset, effective with its next pull or when it comes back."""
         if not topic or not group or queue_id < 0 or queue_offset < 0:
             log.warning(
                 "No reset of group %r in %r queue %d to %d", group, topic, queue_id, queue_offset
@@ -155,11 +151,11 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             listener(topic, queue_id, group)
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a group was told to go on somewhere else and does not know yet."""
+        """Whether a group's offset was reset and the group has not fetched it yet."""
         return bool(self._reset) and queue_id in self._reset.get(offset_key(topic, group), {})
 
     def query_then_erase_reset_offset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Where a group was told to go on; this tells it, so it is asked once."""
+        """Return the reset offset of a group and erase it, as the group now knows it."""
         if not self._reset:
             return None
         key = offset_key(topic, group)
@@ -176,11 +172,11 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
     # ----------------------------------------------------------------- by group and by topic
 
     def topics_of_group(self, group: str) -> set[str]:
-        """Topics of which a group committed offsets."""
+        """Return the topics for which a group committed offsets."""
         return {topic for topic, other in self._pairs() if other == group}
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Groups that committed offsets of a topic."""
+        """Return the groups that committed offsets for a topic."""
         return {group for other, group in self._pairs() if other == topic}
 
     def remove_group(self, group: str) -> None:
@@ -192,7 +188,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
         self._remove(lambda parts: parts[0] == topic)
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Let a group go on where another one is, if that one has offsets of the topic."""
+        """Copy a group's offsets for a topic to another group, if there are any."""
         queues = self.table.get(offset_key(topic, source_group))
         if queues is not None:
             target = offset_key(topic, target_group)
@@ -202,7 +198,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             self._edits += 1
 
     def _pairs(self) -> list[tuple[str, str]]:
-        # Keys of three parts hold the offsets of single clients that get all messages.
+        # Keys of three parts hold the offsets of single broadcast clients.
         keys = (key.split(_SEPARATOR) for key in self.table)
         return [(parts[0], parts[1]) for parts in keys if len(parts) == 2]
 
@@ -213,7 +209,7 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
                 self._edits += 1
 
     def _put(self, table: OffsetTable, key: str, queue_id: int, queue_offset: int) -> int:
-        """Set an offset; what it was, or -1."""
+        """Set an offset; return the previous one, or -1."""
         queues = table.get(key)
         old = None if queues is None else queues.get(queue_id)
         if queues is not None and old is not None:
@@ -236,21 +232,21 @@ class ConsumerOffsetManager(ConfigManager[ConsumerOffsetSerializeWrapper]):
             self.data_version = loaded.data_version
         return False
 
-    def _picture(self) -> ConsumerOffsetSerializeWrapper:
+    def _snapshot(self) -> ConsumerOffsetSerializeWrapper:
         return ConsumerOffsetSerializeWrapper(
             data_version=msgspec.structs.replace(self.data_version),
             offset_table={key: dict(queues) for key, queues in self.table.items()},
         )
 
-    def _text(self, picture: ConsumerOffsetSerializeWrapper) -> str:
+    def _pieces(self, snapshot: ConsumerOffsetSerializeWrapper) -> Iterable[bytes]:
         topics_by_group: dict[str, list[WritableJson]] = {}
-        for key in picture.offset_table:
+        for key in snapshot.offset_table:
             parts = key.split(_SEPARATOR)
             if len(parts) == 2:
                 topics_by_group.setdefault(parts[1], []).append(parts[0])
         file: dict[str, WritableJson] = {
-            "dataVersion": msgspec.to_builtins(picture.data_version),
+            "dataVersion": msgspec.to_builtins(snapshot.data_version),
             "groupTopicMap": topics_by_group,
-            "offsetTable": picture.offset_table,
+            "offsetTable": snapshot.offset_table,
         }
-        return dumps(file, pretty=True)
+        return (dumps(file, pretty=True).encode(),)

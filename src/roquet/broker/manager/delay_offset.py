@@ -1,19 +1,19 @@
-"""How far the delivery of each delay level is, kept in ``delayOffset.json``.
+"""The delivery offset of each delay level, kept in ``delayOffset.json``.
 
-Owns the table from delay level to queue offset: the next entry of the level's queue of
-SCHEDULE_TOPIC_XXXX that is to be delivered. The file has upstream's layout.
+Owns the table from delay level to queue offset: the next entry to be delivered from the level's
+queue of SCHEDULE_TOPIC_XXXX. The file has upstream's layout.
 
 Invariants:
 
-* An offset is in the file only when the messages delivered before it are on the disk. A power cut
-  may have messages delivered twice, never lose one. Upstream writes the file without asking
-  whether the log is behind.
+* An offset is in the file only when the messages delivered before it are on disk. After a power
+  failure messages may be delivered twice, but none is lost. Upstream writes the file without
+  checking whether the log is behind.
 * The file is written at intervals, not at each delivery, as upstream does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -30,7 +30,7 @@ from roquet.runtime.files import Files
 __all__ = ["DelayOffsetManager"]
 
 VERSION_STEP = 200
-"""Deliveries from one version to the next; upstream's delayOffsetUpdateVersionStep."""
+"""Deliveries per version increment; upstream's delayOffsetUpdateVersionStep."""
 
 _FILE_NAME = "delayOffset.json"
 
@@ -43,10 +43,10 @@ class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
     """The offsets of the delay levels.
 
     Args:
-        file: Where they are kept; see :meth:`at`.
+        file: Their file; see :meth:`at`.
         clock: The time.
-        flush: Puts the log on the disk and returns how far it is there; called in the thread
-            that writes the file.
+        flush: Flushes the log and returns the flushed offset; called in the thread that writes the
+            file.
 
     Attributes:
         table: Queue offsets by delay level; read only.
@@ -69,23 +69,23 @@ class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
     def at(
         cls, config: BrokerConfig, files: Files, clock: Clock, *, flush: Callable[[], int]
     ) -> DelayOffsetManager:
-        """The offsets, kept in the store of ``config``."""
+        """Return the offsets in the store of ``config``."""
         file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
         return cls(file, clock, flush=flush)
 
     def query(self, level: int) -> int:
-        """Where the delivery of a level goes on."""
+        """Return the next offset of a level."""
         return self.table.get(level, 0)
 
     def update(
         self, level: int, queue_offset: int, *, delivered_offset: int = 0, messages: int = 1
     ) -> None:
-        """Note where the delivery of a level goes on.
+        """Set the next offset of a level.
 
         Args:
             level: The delay level.
             queue_offset: The next entry to be delivered.
-            delivered_offset: Where in the log the last delivered message ends.
+            delivered_offset: The physical end of the last delivered message.
             messages: How many were delivered, for the version.
         """
         self.table[level] = queue_offset
@@ -97,7 +97,7 @@ class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
             self._bump()
 
     def begin_persist(self) -> Callable[[], None] | None:
-        """Take a picture of the table; the result flushes the log, then writes the picture."""
+        """Take a snapshot of the table; the result flushes the log, then writes the snapshot."""
         write = super().begin_persist()
         return None if write is None else partial(self._write_behind, self._delivered_offset, write)
 
@@ -105,8 +105,8 @@ class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
         flushed_offset = self._flush()
         if flushed_offset < physical_offset:
             raise StoreError(
-                f"{_FILE_NAME} was not written: the log is not on the disk.",
-                detail=f"it is there up to {flushed_offset}, messages end at {physical_offset}",
+                f"{_FILE_NAME} was not written: the log is not on disk.",
+                detail=f"flushed up to {flushed_offset}, messages end at {physical_offset}",
             )
         write()
 
@@ -116,14 +116,14 @@ class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
             self.data_version = loaded.data_version
         return False
 
-    def _picture(self) -> DelayOffsetSerializeWrapper:
+    def _snapshot(self) -> DelayOffsetSerializeWrapper:
         return DelayOffsetSerializeWrapper(
             data_version=msgspec.structs.replace(self.data_version), offset_table=dict(self.table)
         )
 
-    def _text(self, picture: DelayOffsetSerializeWrapper) -> str:
+    def _pieces(self, snapshot: DelayOffsetSerializeWrapper) -> Iterable[bytes]:
         file: dict[str, WritableJson] = {
-            "dataVersion": msgspec.to_builtins(picture.data_version),
-            "offsetTable": picture.offset_table,
+            "dataVersion": msgspec.to_builtins(snapshot.data_version),
+            "offsetTable": snapshot.offset_table,
         }
-        return dumps(file, pretty=True)
+        return (dumps(file, pretty=True).encode(),)

@@ -1,22 +1,23 @@
 """Settings that an administrator may change while the broker runs.
 
 Owns the list of them, :data:`DYNAMIC_KEYS`, and the file ``<store root>/config/broker.properties``,
-which holds what was changed and wins over the broker's own file at the next start.
+which holds the changes and overrides the broker's own file at the next start.
 
 Invariants:
 
-* Nothing that is not on the list changes, whoever asks: no path, no address, no class to load, no
-  limit of what is on disk already, nothing that decides when a message counts as stored.
-* Everything on the list is read anew each time that it is needed, so a change has its effect at
-  once. What somebody reads once, at the start, is not on the list.
-* A change is all or nothing: it is checked as at the start, then kept in the file, then made.
+* Nothing outside the list changes, whoever requests it: no path, no address, no class to load, no
+  limit that applies to data on disk, nothing that decides when a message counts as stored.
+* Every setting on the list is read each time it is used, so a change takes effect at once. A
+  setting that is read only at startup is not on the list.
+* A change is all or nothing: it is validated as at startup, then written to the file, then applied.
 
-Settings are frozen everywhere else; here alone they are changed in place, because all parts of the
-broker share the two structs.
+Settings are frozen everywhere else; only here are they changed in place, because all components of
+the broker share the two structs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -33,10 +34,10 @@ from roquet.model.properties_text import format_properties, parse_properties
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
-from roquet.runtime.settings import Setting, changed, keys_of, shown_value
+from roquet.runtime.settings import Setting, changed, check_supported, keys_of, shown_value
 from roquet.store.config import MessageStoreConfig
 
-__all__ = ["BLACK_LIST", "DYNAMIC_KEYS", "DynamicSettings", "NotDynamic"]
+__all__ = ["BLACK_LIST", "DYNAMIC_KEYS", "DynamicSettings", "NotDynamic", "SettingsUpdate"]
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +80,12 @@ _STORE_KEYS = (
 )
 
 DYNAMIC_KEYS = frozenset({*_BROKER_KEYS, *_STORE_KEYS})
-"""Upstream's keys of what may be changed."""
+"""Upstream's keys of the settings that may be changed."""
 
+_NAMES = {**keys_of(BrokerConfig), **keys_of(MessageStoreConfig)}
 
 BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
-"""What upstream refuses; they have no effect here, and are refused all the same."""
+"""Keys that upstream refuses; they have no effect here, and are refused as well."""
 
 
 class NotDynamic(ConfigError):
@@ -92,8 +94,20 @@ class NotDynamic(ConfigError):
     default_code = "config_not_dynamic"
 
 
+class SettingsUpdate(NamedTuple):
+    """The result of one request.
+
+    Attributes:
+        changed: Keys whose values changed.
+        without_effect: Keys that have no effect in this version.
+    """
+
+    changed: list[str]
+    without_effect: list[str]
+
+
 class _Change(NamedTuple):
-    """Values of one struct, checked, by our names."""
+    """Validated values of one struct, by our names."""
 
     target: Struct
     values: dict[str, object]
@@ -105,11 +119,11 @@ class DynamicSettings:
     Args:
         config: The broker's settings, changed in place.
         store_config: The settings of its files, changed in place.
-        file: Where changes are kept; see :meth:`at`.
+        file: The file of changes; see :meth:`at`.
         clock: The time.
 
     Attributes:
-        data_version: Goes up with every change.
+        data_version: Increases with every change.
         changed: Called with the keys after every change.
     """
 
@@ -125,6 +139,7 @@ class DynamicSettings:
         self._file = file
         self._clock = clock
         self._kept: dict[str, str] = {}
+        self._updating = asyncio.Lock()
         self.data_version = DataVersion(timestamp_ms=clock.now_ms())
         self.changed: list[Callable[[frozenset[str]], None]] = []
 
@@ -132,21 +147,21 @@ class DynamicSettings:
     def at(
         cls, config: BrokerConfig, store_config: MessageStoreConfig, files: Files, clock: Clock
     ) -> DynamicSettings:
-        """Settings whose changes are kept in the store of ``config``."""
+        """Return settings whose changes are kept in the store of ``config``."""
         path = config_path(config.store_root, _FILE_NAME)
         file = ConfigFile(path, files, decode=parse_properties)
         return cls(config, store_config, file, clock)
 
     def load(self) -> ConfigError | None:
-        """Make the changes of earlier lives; to be called before others read the settings.
+        """Apply the changes of earlier runs; call it before the settings are used.
 
-        A change that is no longer allowed, or no longer valid, is told and left out.
+        A change that is no longer allowed, or no longer valid, is logged and skipped.
 
         Returns:
-            What is wrong with the file when its backup was used.
+            The fault of the file, if its backup was used.
 
         Raises:
-            ConfigError: Neither file can be used.
+            ConfigError: Neither file is usable.
             StoreError: They cannot be read.
         """
         loaded = self._file.load()
@@ -160,42 +175,38 @@ class DynamicSettings:
                 log.warning("%s: %s", loaded.path, error)
             else:
                 self._kept[key] = text
-                log.info("%s=%s, which an administrator set", key, text)
+                log.info("%s=%s, set by an administrator", key, text)
         return loaded.problem
 
-    def update(self, settings: Mapping[str, str]) -> list[str]:
-        """Change settings.
+    async def update(self, settings: Mapping[str, str]) -> SettingsUpdate:
+        """Change settings; updates take effect in the order of the calls.
 
         Args:
-            settings: Values as they are written in a file, by upstream's keys.
-
-        Returns:
-            Those of the keys that have no effect in this version.
+            settings: Values as written in a file, by upstream's keys.
 
         Raises:
-            NotDynamic: One of them may not be changed; nothing was.
-            ConfigError: A value cannot be used; nothing was changed.
-            StoreError: The change could not be kept; nothing was changed.
+            NotDynamic: One of them may not be changed, or requires a missing feature; nothing was
+                changed.
+            ConfigError: A value is invalid; nothing was changed.
+            StoreError: The change could not be written; nothing was changed.
         """
-        without_effect = [
-            key
-            for key in settings
-            if key in BROKER_SETTINGS.without_effect and key not in BLACK_LIST
-        ]
+        without_effect = [key for key, text in settings.items() if _is_without_effect(key, text)]
         asked = {key: text.strip() for key, text in settings.items() if key not in without_effect}
         _check_dynamic(asked)
         if not asked:
-            return without_effect
-        changes = self._checked(asked)
-        kept = self._kept | asked
-        self._file.save(_HEAD + format_properties(kept))
-        self._kept = kept
-        self._make(changes)
+            return SettingsUpdate([], without_effect)
+        async with self._updating:
+            changes = self._checked(asked)
+            kept = self._kept | asked
+            text = _HEAD + format_properties(kept)
+            await asyncio.get_running_loop().run_in_executor(None, self._file.save, text)
+            self._kept = kept
+            names = self._make(changes)
         self.data_version.counter += 1
         self.data_version.timestamp_ms = self._clock.now_ms()
         for listener in self.changed:
             listener(frozenset(asked))
-        return without_effect
+        return SettingsUpdate([key for key in asked if _NAMES[key] in names], without_effect)
 
     def _checked(self, settings: Mapping[str, str]) -> list[_Change]:
         changes: list[_Change] = []
@@ -208,25 +219,44 @@ class DynamicSettings:
                 changes.append(_Change(target, values))
         return changes
 
-    def _make(self, changes: Iterable[_Change]) -> None:
+    def _make(self, changes: Iterable[_Change]) -> set[str]:
+        """Apply changes; return our names of the settings whose values changed."""
+        made: set[str] = set()
         for target, values in changes:
             for name, value in values.items():
-                log.info(
-                    "%s is now %s, was %s",
-                    name, shown_value(value), shown_value(getattr(target, name)),
-                )  # fmt: skip
+                before = getattr(target, name)
+                if value == before:
+                    continue
+                log.info("%s is now %s, was %s", name, shown_value(value), shown_value(before))
                 msgspec.structs.force_setattr(target, name, value)
+                made.add(name)
+        return made
+
+
+def _is_without_effect(key: str, text: str) -> bool:
+    """Whether a key has no effect, with any value or with this one.
+
+    Raises:
+        NotDynamic: It requires a feature that this version does not have.
+    """
+    unsupported = BROKER_SETTINGS.unsupported.get(key)
+    if unsupported is None:
+        return key in BROKER_SETTINGS.without_effect and key not in BLACK_LIST
+    try:
+        check_supported(Setting(key, text.strip()), unsupported)
+    except ConfigError as error:
+        raise NotDynamic(f"{error.message} {error.detail}") from None
+    return True
 
 
 def _check_dynamic(keys: Iterable[str]) -> None:
     for key in keys:
         if key in DYNAMIC_KEYS:
             continue
-        is_known = key in BLACK_LIST or key in BROKER_SETTINGS.with_effect
-        if not is_known and key not in BROKER_SETTINGS.unsupported:
+        if key not in BLACK_LIST and key not in BROKER_SETTINGS.with_effect:
             unknown = BROKER_SETTINGS.unknown(Setting(key, ""))
             raise NotDynamic(unknown.message, hint=unknown.hint)
         raise NotDynamic(
             f"{key} cannot be changed while the broker runs.",
-            hint="Change it in the broker's file of settings, and start the broker anew.",
+            hint="Change it in the broker's settings file, and restart the broker.",
         )

@@ -1,7 +1,7 @@
 """The consumer groups of the broker, kept in ``subscriptionGroup.json``.
 
-Owns the table, the groups that the broker makes for itself, the rules by which a consumer makes a
-new one, and what a group may not read:
+Owns the table, the broker's own groups, the rules by which a consumer creates a new one, and what a
+group is forbidden to read:
 
 .. code-block:: text
 
@@ -10,38 +10,39 @@ new one, and what a group may not read:
 
 Invariants:
 
-* What an administrator changes is in the file before the call returns, or nothing changed.
-* A group that a consumer makes has default settings, so it can be made again at any time; it is
+* A change by an administrator is in the file before it takes effect, or nothing changed; many
+  changes share one write: see :mod:`roquet.broker.manager.staged`.
+* A group created by a consumer has default settings, so it can be created again at any time; it is
   in the file after the next :meth:`persist`, and a full disk does not stop reading.
-* Consumers cannot make groups of names that are refused, nor more than :data:`GROUPS_MAX`.
+* Consumers cannot create groups with invalid names, nor more than :data:`GROUPS_MAX`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.attributes import GROUP_ATTRIBUTES, alter_attributes
+from roquet.broker.manager.change_log import ChangeLog
 from roquet.broker.manager.config_manager import (
-    EntryTexts,
-    SettingsManager,
+    EntryTextCache,
     config_path,
     decode_table,
     merge,
     pretty,
-    restorer,
 )
-from roquet.model.fastjson import WritableJson
+from roquet.broker.manager.staged import StagedManager
+from roquet.model.fastjson import WritableJson, dumps
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import group_fault
 from roquet.remoting.bodies.group import SubscriptionGroupWrapper
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
+from roquet.runtime.log_budget import LogBudget
 
 __all__ = [
     "GROUPS_MAX",
@@ -53,7 +54,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 GROUPS_MAX = 100_000
-"""Consumers make no more groups than this; an administrator may."""
+"""Limit on groups that consumers may create; it does not apply to administrators."""
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
@@ -81,27 +82,56 @@ def _decode(text: str) -> SubscriptionGroupWrapper:
     return decode_table(SubscriptionGroupWrapper, text)
 
 
-def _plain(entry: Struct) -> WritableJson:
+def _member(name: str, entry: SubscriptionGroupConfig) -> bytes:
     plain: dict[str, WritableJson] = msgspec.to_builtins(entry)
-    policy = plain["groupRetryPolicy"]
-    if isinstance(policy, dict) and isinstance(customized := policy["customizedRetryPolicy"], dict):
-        # An array of numbers, which fastjson keeps on one line.
-        customized["next"] = tuple(customized["next"])
-    return plain
+    policy = entry.group_retry_policy
+    if policy.customized_retry_policy is not None:
+        # A tuple, because fastjson keeps an array of numbers on one line.
+        customized = {"next": tuple(policy.customized_retry_policy.next_ms)}
+        plain["groupRetryPolicy"] = msgspec.to_builtins(policy) | {
+            "customizedRetryPolicy": customized
+        }
+    return f"{dumps(name)}:{pretty(plain, level=2)}".encode()
 
 
-class SubscriptionGroupManager(SettingsManager[SubscriptionGroupWrapper]):
+class _DefaultGroups:
+    """Groups as consumers create them, which differ only in their names."""
+
+    def __init__(self) -> None:
+        self._default = SubscriptionGroupConfig()
+        mark = SubscriptionGroupConfig(group_name="%NAME-OF-GROUP%")
+        _, self._before, self._behind = _member("%NAME-OF-GROUP%", mark).split(b'"%NAME-OF-GROUP%"')
+
+    def new(self, name: str) -> SubscriptionGroupConfig:
+        """Return a new group; all share the parts that are never modified."""
+        default = self._default
+        return SubscriptionGroupConfig(
+            group_name=name,
+            attributes=default.attributes,
+            group_retry_policy=default.group_retry_policy,
+        )
+
+    def member(self, name: str, group: SubscriptionGroupConfig) -> bytes | None:
+        """Encode a group as :func:`_member` does; ``None`` if it has other settings."""
+        if group != self.new(name):
+            return None
+        quoted = dumps(name).encode()
+        return quoted + self._before + quoted + self._behind
+
+
+class SubscriptionGroupManager(StagedManager[SubscriptionGroupWrapper]):
     """The consumer groups.
 
     Args:
         config: The broker's settings.
-        file: Where they are kept; see :meth:`at`.
+        file: Their file; see :meth:`at`.
         clock: The time.
 
     Attributes:
-        table: The groups by name. Entries are replaced, never altered; read them only.
-        forbidden: Bits of what is forbidden, by group and topic; read only.
+        table: The groups by name. Entries are replaced, never modified; read only.
+        forbidden: Forbidden bits by group and topic; read only.
         changed: Called after every change.
+        changes: The names of recently changed groups.
     """
 
     def __init__(
@@ -111,82 +141,71 @@ class SubscriptionGroupManager(SettingsManager[SubscriptionGroupWrapper]):
         self._config = config
         self.table = {group: SubscriptionGroupConfig(group_name=group) for group in SYSTEM_GROUPS}
         self.forbidden: dict[str, dict[str, int]] = {}
-        self._texts = EntryTexts(2, _plain)
+        self._lines = LogBudget(log, clock)
+        self.changes = ChangeLog()
+        self._staged_groups = self._stages(self.table, self.changes.note)
+        self._staged_forbidden = self._stages(self.forbidden)
+        self._defaults = _DefaultGroups()
+        self._texts = EntryTextCache[SubscriptionGroupConfig](2, _member, self._defaults.member)
 
     @classmethod
     def at(cls, config: BrokerConfig, files: Files, clock: Clock) -> SubscriptionGroupManager:
-        """The groups, kept in the store of ``config``."""
+        """Return the groups in the store of ``config``."""
         file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
         return cls(config, file, clock)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """One group; a new one is made where that is allowed.
+        """Return a group; create it where that is allowed.
 
         Returns:
-            The group, or None when it is unknown and may not be made.
+            The group, or None if it is unknown and may not be created.
         """
         known = self.table.get(group)
         if known is not None or not self._may_create(group):
             return known
-        new = SubscriptionGroupConfig(group_name=group)
+        new = self._defaults.new(group)
         self.table[group] = new
+        self.changes.note(group)
         self._bump()
-        log.info("Group %s was made by a consumer", group)
-        self._tell()
+        self._lines.info("Group %s was created by a consumer", group)
+        self.tell_changed()
         return new
 
-    def update(self, group_config: SubscriptionGroupConfig) -> None:
-        """Make or alter a group; its attributes say what to alter, as ``+key`` and ``-key``.
+    def stage_all(self, group_configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or change groups, all or none, once committed.
+
+        The attributes of a group are changes, as ``+key`` and ``-key``.
 
         Raises:
             ConfigError: An attribute is refused.
-            StoreError: It could not be kept.
         """
-        self.update_all([group_config])
+        new: dict[str, SubscriptionGroupConfig] = {}
+        for given in group_configs:
+            name = given.group_name
+            assert name, "a group has a name"
+            known = new.get(name) or self._staged_groups.get(name)
+            attributes = alter_attributes(
+                {} if known is None else known.attributes,
+                given.attributes,
+                GROUP_ATTRIBUTES,
+                is_new=known is None,
+            )
+            new[name] = msgspec.structs.replace(given, attributes=attributes)
+        if new:
+            change = self._new_change()
+            for name, group in new.items():
+                self._staged_groups.stage(change, name, group)
 
-    def update_all(self, group_configs: Sequence[SubscriptionGroupConfig]) -> None:
-        """As :meth:`update`, for several at once: all or none.
-
-        Raises:
-            ConfigError: An attribute is refused.
-            StoreError: They could not be kept.
-        """
-        if not group_configs:
-            return
-        with self._changing(restorer(self.table)):
-            for given in group_configs:
-                name = given.group_name
-                assert name, "a group has a name"
-                known = self.table.get(name)
-                attributes = alter_attributes(
-                    {} if known is None else known.attributes,
-                    given.attributes,
-                    GROUP_ATTRIBUTES,
-                    is_new=known is None,
-                )
-                self.table[name] = msgspec.structs.replace(given, attributes=attributes)
-
-    def delete(self, group: str) -> None:
-        """Drop a group and what is forbidden to it, if it is there.
-
-        Raises:
-            StoreError: That could not be kept.
-        """
-        if group not in self.table and group not in self.forbidden:
-            return
-        with self._changing(restorer(self.table), restorer(self.forbidden)):
-            self.table.pop(group, None)
-            self.forbidden.pop(group, None)
-
-    def disable_consume(self, group: str) -> None:
-        """Let a group read no more, because it is so far behind that it harms others."""
-        known = self.table.get(group)
-        if known is not None and known.consume_enable:
-            self.table[group] = msgspec.structs.replace(known, consume_enable=False)
-            self._keep_if_possible(f"The end of group {group}")
+    def stage_delete(self, group: str) -> None:
+        """Delete a group and its forbidden bits, if it exists, once committed."""
+        staged = (self._staged_groups, self._staged_forbidden)
+        if any(table.get(group) is not None for table in staged):
+            change = self._new_change()
+            for table in staged:
+                table.stage(change, group, None)
 
     def forbidden_bits(self, group: str, topic: str) -> int:
-        """The bits of what a group may not do with a topic."""
+        """Return the forbidden bits of a group for a topic."""
         topics = self.forbidden.get(group)
         return 0 if topics is None else max(0, topics.get(topic, 0))
 
@@ -194,26 +213,17 @@ class SubscriptionGroupManager(SettingsManager[SubscriptionGroupWrapper]):
         """Whether a bit, counted from 0, is set."""
         return bool(self.forbidden_bits(group, topic) >> bit & 1)
 
-    def set_forbidden(self, group: str, topic: str, bit: int, *, forbidden: bool) -> None:
-        """Set or clear a bit, counted from 0; the bits of other topics stay.
-
-        Raises:
-            StoreError: That could not be kept.
-        """
+    def stage_forbidden(self, group: str, topic: str, bit: int, *, forbidden: bool) -> None:
+        """Set or clear a bit, counted from 0, once committed; the bits of other topics stay."""
         assert 0 <= bit < 31, "a bit of a positive Java int"
-        old = self.forbidden_bits(group, topic)
+        topics = dict(self._staged_forbidden.get(group) or {})
+        old = max(0, topics.pop(topic, 0))
         new = old | 1 << bit if forbidden else old & ~(1 << bit)
         if new == old:
             return
-        with self._changing(restorer(self.forbidden)):
-            topics = dict(self.forbidden.get(group, {}))
+        if new:
             topics[topic] = new
-            if not new:
-                del topics[topic]
-            if topics:
-                self.forbidden[group] = topics
-            else:
-                del self.forbidden[group]
+        self._staged_forbidden.stage(self._new_change(), group, topics or None)
 
     def _may_create(self, group: str) -> bool:
         config = self._config
@@ -222,10 +232,10 @@ class SubscriptionGroupManager(SettingsManager[SubscriptionGroupWrapper]):
         ):
             return False
         fault = group_fault(group)
-        if fault is None and len(self.table) >= GROUPS_MAX:
+        if fault is None and len(self._staged_groups) >= GROUPS_MAX:
             fault = f"there are {GROUPS_MAX} groups"
         if fault is not None and (more := self._log_limiter.allow("refused")) is not None:
-            log.warning("Group %.300r was not made: %.300s%s", group, fault, more)
+            log.warning("Group %.300r was not created: %.300s%s", group, fault, more)
         return fault is None
 
     def _take(self, loaded: SubscriptionGroupWrapper) -> bool:
@@ -235,18 +245,17 @@ class SubscriptionGroupManager(SettingsManager[SubscriptionGroupWrapper]):
         self.data_version = loaded.data_version
         return merge(self.table, loaded.subscription_group_table)
 
-    def _picture(self) -> SubscriptionGroupWrapper:
+    def _snapshot(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
-            data_version=msgspec.structs.replace(self.data_version),
-            forbidden_table=dict(self.forbidden),
-            subscription_group_table=dict(self.table),
+            data_version=self._pictured_version(),
+            forbidden_table=self._staged_forbidden.snapshot(),
+            subscription_group_table=self._staged_groups.snapshot(),
         )
 
-    def _text(self, picture: SubscriptionGroupWrapper) -> str:
-        version = pretty(msgspec.to_builtins(picture.data_version), level=1)
-        forbidden = pretty(picture.forbidden_table, level=1)
-        groups = self._texts.text(dict(picture.subscription_group_table))
-        return (
-            f'{{\n\t"dataVersion":{version},\n\t"forbiddenTable":{forbidden},'
-            f'\n\t"subscriptionGroupTable":{groups}\n}}'
-        )
+    def _pieces(self, snapshot: SubscriptionGroupWrapper) -> Iterator[bytes]:
+        version = pretty(msgspec.to_builtins(snapshot.data_version), level=1)
+        forbidden = pretty(snapshot.forbidden_table, level=1)
+        yield f'{{\n\t"dataVersion":{version},\n\t"forbiddenTable":{forbidden},'.encode()
+        yield b'\n\t"subscriptionGroupTable":'
+        yield from self._texts.pieces(snapshot.subscription_group_table)
+        yield b"\n}"

@@ -1,13 +1,13 @@
 """The topics of the broker, kept in ``topics.json``.
 
-Owns the table, the topics that the broker makes for itself, and the rules by which a send or a
-heartbeat makes a new one.
+Owns the table, the broker's own topics, and the rules by which a send or a heartbeat creates a new
+one.
 
 .. code-block:: text
 
-    system topic                         queues          perm   made when
+    system topic                         queues          perm   condition
     SELF_TEST_TOPIC                      1               6
-    TBW102                               default (8)     7      new topics may be made by senders
+    TBW102                               default (8)     7      senders may create topics
     BenchmarkTest                        1024            6
     <cluster>                            16              7 or 1
     <broker name>                        1               7 or 1
@@ -21,30 +21,33 @@ heartbeat makes a new one.
 
 Invariants:
 
-* A topic is in the file before a message of it is acknowledged, except topics of retries, which
-  the heartbeats of their groups make again.
-* Names that cannot be a directory never get in, and senders cannot make more than
+* A topic is in the file before a message of it is acknowledged, except retry topics, which the
+  heartbeats of their groups create again, and dead letter topics while the disk is full.
+* Many changes share one write of the file, which does not block the event loop: see
+  :mod:`roquet.broker.manager.staged`.
+* Names that cannot be a directory are never accepted, and senders cannot create more than
   :data:`TOPICS_MAX` topics.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.attributes import TOPIC_ATTRIBUTES, alter_attributes
+from roquet.broker.manager.change_log import ChangeLog
 from roquet.broker.manager.config_manager import (
-    EntryTexts,
-    SettingsManager,
+    EntryTextCache,
     config_path,
     decode_table,
     merge,
     pretty,
-    restorer,
 )
+from roquet.broker.manager.staged import StagedManager
+from roquet.broker.manager.topic_texts import TopicTexts
 from roquet.model.topic import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
@@ -64,13 +67,17 @@ from roquet.remoting.bodies.topic import TopicConfigSerializeWrapper
 from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
+from roquet.runtime.log_budget import LogBudget
 
 __all__ = ["TOPICS_MAX", "TopicConfigManager"]
 
 log = logging.getLogger(__name__)
 
 TOPICS_MAX = 100_000
-"""Senders and heartbeats make no more topics than this; an administrator may."""
+"""Limit on topics that senders and heartbeats may create; not for administrators."""
+
+FRESH_MAX = 1_024
+"""New dead letter topics that are tracked before those in the file are forgotten."""
 
 BENCHMARK_QUEUES = 1024
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
@@ -111,19 +118,20 @@ def _system_topics(config: BrokerConfig, delay_level_count: int) -> Iterator[Top
     yield _topic(ROCKSDB_TRANS_OP_HALF_TOPIC, 1)
 
 
-class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
+class TopicConfigManager(StagedManager[TopicConfigSerializeWrapper]):
     """The topics.
 
     Args:
         config: The broker's settings.
-        file: Where they are kept; see :meth:`at`.
+        file: Their file; see :meth:`at`.
         clock: The time.
         delay_level_count: How many delay levels there are; each has a queue.
 
     Attributes:
-        table: The topics by name. Entries are replaced, never altered; read them only.
+        table: The topics by name. Entries are replaced, never modified; read only.
         system_topics: Names that belong to this broker.
         changed: Called after every change.
+        changes: The names of recently changed topics.
     """
 
     def __init__(
@@ -142,13 +150,18 @@ class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
             if topic.topic_name is not None
         }
         self.system_topics = frozenset(self.table)
-        self._texts = EntryTexts(2, msgspec.to_builtins)
+        self._lines = LogBudget(log, clock)
+        self.changes = ChangeLog()
+        self._staged_topics = self._stages(self.table, self.changes.note)
+        texts = TopicTexts(lambda topic: pretty(msgspec.to_builtins(topic), level=2))
+        self._texts = EntryTextCache[TopicConfig](2, texts.member)
+        self._fresh: dict[str, int] = {}
 
     @classmethod
     def at(
         cls, config: BrokerConfig, files: Files, clock: Clock, *, delay_level_count: int = 18
     ) -> TopicConfigManager:
-        """The topics, kept in the store of ``config``."""
+        """Return the topics in the store of ``config``."""
         file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
         return cls(config, file, clock, delay_level_count=delay_level_count)
 
@@ -156,22 +169,27 @@ class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
         """One topic."""
         return self.table.get(topic)
 
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether a topic exists and has batch consume queues."""
+        known = self.table.get(topic)
+        return known is not None and known.has_batch_queues
+
     def is_system(self, topic: str) -> bool:
-        """Whether a topic belongs to the broker, by its name or by the names of this broker."""
+        """Whether a topic is a system topic, of any broker or of this one."""
         return topic in self.system_topics or is_system_topic(topic)
 
     def create_in_send(
         self, topic: str, *, default_topic: str, default_queue_nums: int, sys_flag: int
     ) -> TopicConfig | None:
-        """The topic of a message; a new one takes after the default topic that the sender names.
+        """Return the topic of a message; a new one is modelled on the sender's default topic.
+
+        A new one is staged: it is in the table, and its messages may be stored, once
+        :meth:`when_committed` has called back.
 
         Returns:
-            The topic, or None when it may not be made.
-
-        Raises:
-            StoreError: It could not be kept.
+            The topic, or None if it may not be created.
         """
-        known = self.table.get(topic)
+        known = self._staged_topics.get(topic)
         if known is not None:
             return known
         default = self.table.get(default_topic)
@@ -185,23 +203,22 @@ class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
         new = _topic(topic, queues, default.perm & ~PERM_INHERIT)
         new.topic_sys_flag = sys_flag
         new.topic_filter_type = default.topic_filter_type
-        with self._changing(restorer(self.table)):
-            self.table[topic] = new
-        log.info("Topic %s was made by a send after %s: %s", topic, default_topic, new)
+        self._staged_topics.stage(self._new_change(), topic, new)
+        self._lines.info("Topic %s is created by a send, like %s: %s", topic, default_topic, new)
         return new
 
     def create_in_send_back(
         self, topic: str, *, queue_nums: int, perm: int, sys_flag: int, order: bool = False
     ) -> TopicConfig | None:
-        """The topic of a group's retries or dead letters.
+        """Return the retry or dead letter topic of a group.
 
-        A topic of retries is in the file after the next :meth:`persist`: the heartbeats of its
-        group make it again at any time, and a thousand groups that come at once should not have
-        to wait for a thousand syncs. Another topic is in the file at once, if that is possible;
-        a full disk does not stop consumers.
+        A retry topic is in the file after the next :meth:`persist`: the heartbeats of its group
+        create it again at any time, and a thousand groups that come at once should not have to
+        wait for a thousand syncs. Another topic is written at once, if that is possible; a full
+        disk does not stop consumers. :meth:`when_kept` reports when that is done.
 
         Returns:
-            The topic, or None when it may not be made.
+            The topic, or None if it may not be created.
         """
         known = self.table.get(topic)
         if known is not None and known.order == order:
@@ -215,91 +232,97 @@ class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
         else:
             return None
         self.table[topic] = new
+        self.changes.note(topic)
         if is_retry_topic(topic):
             self._bump()
-            self._tell()
+            self.tell_changed()
         else:
+            self._note_fresh(topic)
             self._keep_if_possible(f"Topic {topic}")
         return new
 
-    def update(self, topic_config: TopicConfig) -> None:
-        """Make or alter a topic; its attributes say what to alter, as ``+key`` and ``-key``.
+    def _note_fresh(self, topic: str) -> None:
+        """Track a topic that is not in the file before the next edit is."""
+        if len(self._fresh) >= FRESH_MAX:
+            written = self._written_edits
+            self._fresh = {name: edits for name, edits in self._fresh.items() if edits > written}
+        self._fresh[topic] = self._edits + 1
+
+    def when_kept(self, topic: str, callback: Callable[[], None]) -> None:
+        """Call a function once a topic is in the file, or its write has failed."""
+        edits = self._fresh.get(topic)
+        if edits is None:
+            callback()
+        elif edits <= self._written_edits:
+            del self._fresh[topic]
+            callback()
+        else:
+            self._when_written(edits, callback)
+
+    def stage_all(self, topic_configs: Sequence[TopicConfig]) -> None:
+        """Create or change topics, all or none, once committed.
+
+        The attributes of a topic are changes, as ``+key`` and ``-key``.
 
         Raises:
             ConfigError: An attribute is refused.
-            StoreError: It could not be kept.
         """
-        self.update_all([topic_config])
-
-    def update_all(self, topic_configs: Sequence[TopicConfig]) -> None:
-        """As :meth:`update`, for several at once: all or none.
-
-        Raises:
-            ConfigError: An attribute is refused.
-            StoreError: They could not be kept.
-        """
-        if not topic_configs:
-            return
-        with self._changing(restorer(self.table)):
-            for given in topic_configs:
-                name = given.topic_name
-                assert name, "a topic has a name"
-                known = self.table.get(name)
-                self.table[name] = TopicConfig(
-                    attributes=alter_attributes(
-                        {} if known is None else known.attributes,
-                        given.attributes,
-                        TOPIC_ATTRIBUTES,
-                        is_new=known is None,
-                    ),
-                    order=given.order,
-                    perm=given.perm,
-                    read_queue_nums=given.read_queue_nums,
-                    topic_filter_type=given.topic_filter_type,
-                    topic_name=name,
-                    topic_sys_flag=given.topic_sys_flag,
-                    write_queue_nums=given.write_queue_nums,
+        new: dict[str, TopicConfig] = {}
+        for given in topic_configs:
+            name = given.topic_name
+            assert name, "a topic has a name"
+            known = new.get(name) or self._staged_topics.get(name)
+            attributes = {} if known is None else known.attributes
+            if given.attributes:
+                attributes = alter_attributes(
+                    attributes, given.attributes, TOPIC_ATTRIBUTES, is_new=known is None
                 )
+            new[name] = TopicConfig(
+                attributes=attributes,
+                order=given.order,
+                perm=given.perm,
+                read_queue_nums=given.read_queue_nums,
+                topic_filter_type=given.topic_filter_type,
+                topic_name=name,
+                topic_sys_flag=given.topic_sys_flag,
+                write_queue_nums=given.write_queue_nums,
+            )
+        self._stage(new)
 
-    def delete(self, topic: str) -> None:
-        """Drop a topic, if it is there.
+    def stage_delete(self, topics: Iterable[str]) -> None:
+        """Delete topics, those that exist, once committed."""
+        self._stage({name: None for name in topics if self._staged_topics.get(name) is not None})
 
-        Raises:
-            StoreError: That could not be kept.
+    def stage_order_config(self, ordered: Mapping[str, str]) -> None:
+        """Mark topics as ordered if the name server lists queues for them, once committed.
+
+        No topic is marked as unordered.
         """
-        if topic in self.table:
-            with self._changing(restorer(self.table)):
-                del self.table[topic]
+        self._stage(
+            {
+                topic: msgspec.structs.replace(known, order=True)
+                for topic in ordered
+                if (known := self._staged_topics.get(topic)) is not None and not known.order
+            }
+        )
 
-    def update_order_config(self, ordered: Mapping[str, str]) -> None:
-        """Make ordered the topics for which the name server lists queues; none is made unordered.
-
-        Raises:
-            StoreError: That could not be kept.
-        """
-        newly = [
-            known
-            for topic in ordered
-            if (known := self.table.get(topic)) is not None and not known.order
-        ]
-        if not newly:
-            return
-        with self._changing(restorer(self.table)):
-            for known in newly:
-                assert known.topic_name is not None
-                self.table[known.topic_name] = msgspec.structs.replace(known, order=True)
+    def _stage(self, entries: Mapping[str, TopicConfig | None]) -> None:
+        if entries:
+            change = self._new_change()
+            for name, entry in entries.items():
+                self._staged_topics.stage(change, name, entry)
 
     def is_order_topic(self, topic: str) -> bool:
-        """Whether producers keep to the queues that the name server lists."""
+        """Whether producers use only the queues that the name server lists."""
         known = self.table.get(topic)
         return known is not None and known.order
 
     def _may_create(self, topic: str) -> bool:
         fault = topic_fault(topic)
-        if fault is None and len(self.table) >= TOPICS_MAX:
+        if fault is None and len(self._staged_topics) >= TOPICS_MAX:
             fault = f"there are {TOPICS_MAX} topics"
         if fault is not None and (more := self._log_limiter.allow("refused")) is not None:
-            log.warning("Topic %.300r was not made: %.300s%s", topic, fault, more)
+            log.warning("Topic %.300r was not created: %.300s%s", topic, fault, more)
         return fault is None
 
     def _take(self, loaded: TopicConfigSerializeWrapper) -> bool:
@@ -308,13 +331,14 @@ class TopicConfigManager(SettingsManager[TopicConfigSerializeWrapper]):
         self.data_version = loaded.data_version
         return merge(self.table, loaded.topic_config_table)
 
-    def _picture(self) -> TopicConfigSerializeWrapper:
+    def _snapshot(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(
-            data_version=msgspec.structs.replace(self.data_version),
-            topic_config_table=dict(self.table),
+            data_version=self._pictured_version(),
+            topic_config_table=self._staged_topics.snapshot(),
         )
 
-    def _text(self, picture: TopicConfigSerializeWrapper) -> str:
-        version = pretty(msgspec.to_builtins(picture.data_version), level=1)
-        topics = self._texts.text(dict(picture.topic_config_table))
-        return f'{{\n\t"dataVersion":{version},\n\t"topicConfigTable":{topics}\n}}'
+    def _pieces(self, snapshot: TopicConfigSerializeWrapper) -> Iterator[bytes]:
+        version = pretty(msgspec.to_builtins(snapshot.data_version), level=1)
+        yield f'{{\n\t"dataVersion":{version},\n\t"topicConfigTable":'.encode()
+        yield from self._texts.pieces(snapshot.topic_config_table)
+        yield b"\n}"

@@ -1,8 +1,8 @@
-"""How many half messages of each topic wait for the end of their transaction.
+"""Counts the pending half messages of each topic.
 
 Upstream's TransactionMetrics, kept in ``config/transactionMetrics`` in upstream's layout, on one
-line. The counts are for people who look at the broker; nothing depends on them, and after a crash
-they may be off by what happened since the last write.
+line. The counts are for operators; nothing depends on them, and after a crash they may be off by
+the changes since the last write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from roquet.runtime.files import Files
 __all__ = ["Metric", "TransactionMetrics", "TransactionMetricsSerializeWrapper"]
 
 TOPICS_MAX = 100_000
-"""Topics beyond these are not counted."""
+"""Further topics are not counted."""
 
 _FILE_NAME = "transactionMetrics"
 
@@ -37,7 +37,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 class TransactionMetricsSerializeWrapper(Struct, rename="camel", kw_only=True):
-    """What the file holds."""
+    """The content of the file."""
 
     data_version: DataVersion | None = None
     transaction_count: dict[str, Metric] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class TransactionMetrics(ConfigManager[TransactionMetricsSerializeWrapper]):
     """The counts.
 
     Args:
-        file: Where they are kept; see :meth:`at`.
+        file: Their file; see :meth:`at`.
         clock: The time.
 
     Attributes:
@@ -64,27 +64,26 @@ class TransactionMetrics(ConfigManager[TransactionMetricsSerializeWrapper]):
 
     @classmethod
     def at(cls, config: BrokerConfig, files: Files, clock: Clock) -> TransactionMetrics:
-        """The counts, kept in the store of ``config``."""
+        """Return the counts in the store of ``config``."""
         file = ConfigFile(config_path(config.store_root, _FILE_NAME), files, decode=_decode)
         return cls(file, clock)
 
     def add(self, topic: str, half_messages: int) -> int:
-        """Count half messages that came, or with a minus sign that went; how many there are."""
-        known = self.table.get(topic)
-        if known is None and len(self.table) >= TOPICS_MAX:
+        """Add to a topic's count; negative for ended ones. Return the new count."""
+        if topic not in self.table and len(self.table) >= TOPICS_MAX:
             return 0
-        count = half_messages + (0 if known is None else known.count)
+        count = self.count(topic) + half_messages
         self.table[topic] = Metric(count=count, timestamp_ms=self._clock.now_ms())
         self._bump()
         return count
 
     def count(self, topic: str) -> int:
-        """How many half messages of a topic wait."""
+        """Return how many half messages of a topic are pending."""
         known = self.table.get(topic)
         return 0 if known is None else known.count
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Drop the counts of topics that are gone."""
+        """Drop the counts of deleted topics."""
         for topic in topics:
             if topic in self.table and not topic.startswith(SYSTEM_TOPIC_PREFIX):
                 del self.table[topic]
@@ -96,11 +95,11 @@ class TransactionMetrics(ConfigManager[TransactionMetricsSerializeWrapper]):
             self.data_version = loaded.data_version
         return False
 
-    def _picture(self) -> TransactionMetricsSerializeWrapper:
+    def _snapshot(self) -> TransactionMetricsSerializeWrapper:
         return TransactionMetricsSerializeWrapper(
             data_version=msgspec.structs.replace(self.data_version),
             transaction_count=dict(self.table),
         )
 
-    def _text(self, picture: TransactionMetricsSerializeWrapper) -> str:
-        return dumps(msgspec.to_builtins(picture))
+    def _pieces(self, snapshot: TransactionMetricsSerializeWrapper) -> Iterable[bytes]:
+        return (dumps(msgspec.to_builtins(snapshot)).encode(),)

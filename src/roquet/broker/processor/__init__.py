@@ -1,1 +1,1 @@
-"""One module for each family of requests of producers and consumers."""
+"""Processors of client requests, one module per request family."""

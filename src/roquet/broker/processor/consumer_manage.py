@@ -1,20 +1,17 @@
-"""Consumer groups: who is in one, and how far it is.
+"""Consumer groups: members and committed offsets.
 
-Upstream's ConsumerManageProcessor. Owns no state: members are the consumer manager's, committed
-offsets the offset manager's.
+Upstream's ConsumerManageProcessor. Owns no state: the consumer manager owns members, the offset
+manager committed offsets.
 
-A group that has committed nothing for a queue is answered with 0 while the queue still has its
-first message, and that message is in memory; later with QUERY_NOT_FOUND, upon which the client
-starts where its ``consumeFromWhere`` says. So a new group reads young topics from their beginning.
+For a queue without a committed offset the response is 0 while the queue's first message still
+exists and is in memory; otherwise it is QUERY_NOT_FOUND, and the client starts where its
+``consumeFromWhere`` says. So a new group reads young topics from the beginning.
 """
 
 from __future__ import annotations
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.components import BrokerComponents
+from roquet.broker.processor.static_offset import StaticOffsets
 from roquet.remoting.bodies.client import GetConsumerListByGroupResponseBody
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -25,56 +22,40 @@ from roquet.remoting.processor import (
     ALL_PORTS,
     Action,
     Permission,
+    ProcessorResult,
     RequestContext,
     Resource,
     processor,
 )
-from roquet.store.message_store import MessageStore
+from roquet.remoting.turn_scheduler import RequestClass
 
 __all__ = ["ConsumerManageProcessor"]
 
 
 class ConsumerManageProcessor:
-    """Answers questions about groups and takes their offsets.
+    """Lists the members of groups, and queries and commits their offsets.
 
     Args:
-        config: The broker's settings.
-        store: The messages.
-        topics: Which topics there are.
-        groups: Which groups there are.
-        consumers: Who is in them.
-        offsets: How far they are.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
+    def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
+        self._static = StaticOffsets(components)
 
     @processor(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         header=client.GetConsumerListByGroupRequestHeader,
         permission=Permission(Action.SUB, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     def consumer_list(
         self, context: RequestContext, header: client.GetConsumerListByGroupRequestHeader
     ) -> RemotingCommand:
-        """The client ids of a group, by which its clients share the queues."""
+        """Return the client ids of a group, by which its clients share the queues."""
         answer = client.GetConsumerListByGroupResponseHeader()
-        group = self._consumers.find(header.consumer_group)
+        group = self._broker.consumers.find(header.consumer_group)
         client_ids = [] if group is None else list(group.client_ids())
         if not client_ids:
             remark = f"no consumer for this group, {header.consumer_group}"
@@ -87,13 +68,17 @@ class ConsumerManageProcessor:
         header=offset.QueryConsumerOffsetRequestHeader,
         permission=Permission(Action.GET, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     def query_offset(
         self, context: RequestContext, header: offset.QueryConsumerOffsetRequestHeader
-    ) -> RemotingCommand:
-        """The committed offset of a group."""
+    ) -> ProcessorResult:
+        """Return the committed offset of a group."""
+        queue = self._broker.mappings.queue_of(header)
+        if queue is not None:
+            return self._static.query_offset(context, header, queue, self.query_offset)
         topic, queue_id = header.topic, header.queue_id
-        queue_offset = self._offsets.query(header.consumer_group, topic, queue_id)
+        queue_offset = self._broker.offsets.query(header.consumer_group, topic, queue_id)
         if queue_offset < 0 and self._starts_at_zero(header):
             queue_offset = 0
         if queue_offset >= 0:
@@ -108,8 +93,8 @@ class ConsumerManageProcessor:
         topic, queue_id = header.topic, header.queue_id
         return (
             header.set_zero_if_not_found is not False
-            and self._store.min_offset_in_queue(topic, queue_id) <= 0
-            and self._store.is_in_memory(topic, queue_id, 0)
+            and self._broker.store.min_offset_in_queue(topic, queue_id) <= 0
+            and self._broker.store.is_in_memory(topic, queue_id, 0)
         )
 
     @processor(
@@ -117,25 +102,30 @@ class ConsumerManageProcessor:
         header=offset.UpdateConsumerOffsetRequestHeader,
         permission=Permission(Action.SUB, Resource.GROUP),
         ports=ALL_PORTS,
+        request_class=RequestClass.CLIENT,
     )
     def update_offset(
         self, context: RequestContext, header: offset.UpdateConsumerOffsetRequestHeader
-    ) -> RemotingCommand:
-        """Commit an offset; one that was reset from here stays until the client has taken it."""
+    ) -> ProcessorResult:
+        """Commit an offset. One that was reset here stays until the client has fetched it."""
+        queue = self._broker.mappings.queue_of(header)
+        if queue is not None:
+            return self._static.update_offset(context, header, queue, self.update_offset)
         answer = offset.UpdateConsumerOffsetResponseHeader()
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if group not in self._groups.table:
+        if group not in self._broker.groups.table:
             remark = f"Group {group} not exist!"
             return context.response(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, answer, remark=remark
             )
-        if topic not in self._topics.table:
+        if topic not in self._broker.topics.table:
             remark = f"Topic {topic} not exist!"
             return context.response(ResponseCode.TOPIC_NOT_EXIST, answer, remark=remark)
-        if self._config.use_server_side_reset_offset and self._offsets.has_offset_reset(
-            topic, group, queue_id
+        if (
+            self._broker.config.use_server_side_reset_offset
+            and self._broker.offsets.has_offset_reset(topic, group, queue_id)
         ):
             remark = "Offset has been previously reset"
             return context.response(ResponseCode.SUCCESS, answer, remark=remark)
-        self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        self._broker.offsets.commit(group, topic, queue_id, header.commit_offset)
         return context.response(ResponseCode.SUCCESS, answer)

@@ -1,20 +1,20 @@
 """The end of a transaction: END_TRANSACTION.
 
 Upstream's EndTransactionProcessor. Owns the checks of such a request in upstream's order and words,
-and what follows: a commit stores the message in the topic for which it is meant, a rollback stores
-nothing; both have the half message named by an op message. A producer that does not know, or
-something that is neither, is not answered, and is asked again by the check.
+and the outcome: a commit stores the message in its real topic, a rollback stores nothing; both
+write an op message for the half message. If the producer does not know the state, or sends an
+unknown one, there is no response, and the transaction check asks it later.
 
 The committed message has the properties of the half message without REAL_TOPIC and REAL_QID.
 TRAN_MSG stays, because upstream clears it after the string is made; the records of 5.4.0 show that.
-A message with a delay level waits for its time now.
+A message with a delay level starts waiting at this point.
 
 Invariants:
 
 * A half message counts as ended only when its commit is in the log.
-* Only messages of the half topic are committed, and only for the group that sent them, at the
-  places in the log and in the queue that the request names. Upstream does not look at the topic, so
-  that a message that was put aside, or one of another topic, may be committed with it.
+* Only messages of the half topic are committed, only for the group that sent them, and only at the
+  physical and queue offsets that the request names. Upstream does not check the topic, so that it
+  may also commit a discarded half message, or a message of another topic.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from roquet.broker.components import BrokerComponents
 from roquet.broker.log_lookup import LogLookup
-from roquet.broker.manager.transaction_metrics import TransactionMetrics
 from roquet.broker.processor.inner_message import TIMER_REQUESTS, delay_level, delayed_placement
 from roquet.broker.processor.send_check import Refusal
-from roquet.broker.service.flow_control import FlowControl
-from roquet.broker.service.transaction_op import TransactionOps, TransactionSettings
-from roquet.broker.stored_copy import Place, copied, real_place
+from roquet.broker.service.transaction_op import TransactionOps
+from roquet.broker.stored_copy import TopicQueue, copied, real_queue
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.delay_level import DelayLevels
@@ -40,9 +39,8 @@ from roquet.remoting.command import RemotingCommand
 from roquet.remoting.endpoint import LogLimiter
 from roquet.remoting.headers.send import EndTransactionRequestHeader
 from roquet.remoting.processor import Action, Permission, RequestContext, Resource, processor
-from roquet.runtime.clock import Clock
+from roquet.remoting.turn_scheduler import RequestClass
 from roquet.store.config import BrokerRole
-from roquet.store.message_store import MessageStore
 from roquet.store.results import PutMessageResult, PutMessageStatus
 
 __all__ = ["CHECK_IMMUNITY_SECONDS", "EndTransactionProcessor"]
@@ -50,14 +48,14 @@ __all__ = ["CHECK_IMMUNITY_SECONDS", "EndTransactionProcessor"]
 log = logging.getLogger(__name__)
 
 CHECK_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-"""The property by which a producer says for how long it must not be asked."""
+"""The property by which a producer delays the first check of a transaction."""
 
 _NOT_FOUND = Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 _LONG_DIGITS_MAX = 18
 
 
 def immunity_ms(text: str, timeout_ms: int) -> int:
-    """How long an end is taken without a check: what the producer says, at least the time-out.
+    """How long an end is accepted without a check: as the producer asks, at least the timeout.
 
     Example:
         >>> immunity_ms("60", 6_000), immunity_ms("1", 6_000), immunity_ms("soon", 6_000)
@@ -72,43 +70,31 @@ class EndTransactionProcessor:
     """Ends transactions.
 
     Args:
-        settings: For how long a producer may end one by itself.
-        store: Where the messages are.
-        ops: Takes down what is ended.
-        metrics: Counts half messages.
-        clock: The time.
-        flow: The threads.
+        components: The broker's components.
+        ops: Records ended transactions.
 
     Attributes:
-        committed: Told of every committed message: the topic where it is now, which is that of
-            delayed ones for a message that has to wait, and its size in the log.
+        committed: Called for every committed message with its size in the log and the topic where
+            it is now, which is the schedule topic for a delayed message.
     """
 
-    def __init__(
-        self,
-        settings: TransactionSettings,
-        *,
-        store: MessageStore,
-        ops: TransactionOps,
-        metrics: TransactionMetrics,
-        clock: Clock,
-        flow: FlowControl,
-    ) -> None:
+    def __init__(self, components: BrokerComponents, ops: TransactionOps) -> None:
         self.committed: list[Callable[[str, int], None]] = []
-        self._settings = settings
-        self._store = store
+        self._config = components.config
+        self._store = components.store
         self._ops = ops
-        self._metrics = metrics
-        self._clock = clock
-        self._lookup = LogLookup(store, flow)
-        self._is_slave = store.config.broker_role is BrokerRole.SLAVE
-        self._delay_level_max = DelayLevels(store.config.message_delay_levels).max_level
-        self._log_limiter = LogLimiter(clock)
+        self._metrics = components.transaction_metrics
+        self._clock = components.clock
+        self._lookup = LogLookup(components.store, components.flow)
+        self._is_slave = components.store.config.broker_role is BrokerRole.SLAVE
+        self._delay_level_max = DelayLevels(components.store.config.message_delay_levels).max_level
+        self._log_limiter = LogLimiter(components.clock)
 
     @processor(
         RequestCode.END_TRANSACTION,
         header=EndTransactionRequestHeader,
         permission=Permission(Action.PUB, Resource.TOPIC),
+        request_class=RequestClass.SEND,
     )
     def end(
         self, context: RequestContext, header: EndTransactionRequestHeader
@@ -136,24 +122,24 @@ class EndTransactionProcessor:
         header: EndTransactionRequestHeader,
         half: StoredMessage | None,
     ) -> RemotingCommand | None:
-        """Do it; a commit is answered at the end of the burst."""
+        """End the transaction; a commit is acknowledged at the end of the burst."""
         refusal = self._refusal(header, half)
         if refusal is not None or half is None:
-            code, remark, _ = refusal or _NOT_FOUND
+            code, remark, *_ = refusal or _NOT_FOUND
             more = self._log_limiter.allow("refused")
             if more is not None:
-                log.warning("an end of a transaction is refused: %s %s%s", code, remark, more)
+                log.warning("END_TRANSACTION refused: %s %s%s", code, remark, more)
             return context.response(code, remark=remark or None)
         if header.commit_or_rollback == flags.TRANSACTION_ROLLBACK:
             self._ops.ended(half.queue_offset)
             self._metrics.add(half.properties.get(prop.REAL_TOPIC, ""), -1)
             return context.response(ResponseCode.SUCCESS)
-        place = real_place(half)
-        if place is None:
-            remark = "The prepared message does not say for which queue it is"
+        queue = real_queue(half)
+        if queue is None:
+            remark = "The prepared message names no target queue"
             return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
-        message = self._committed(half, place)
-        self._store.submit(message, partial(self._stored, context, half, place[0], message.topic))
+        message = self._committed(half, queue)
+        self._store.submit(message, partial(self._stored, context, half, queue[0], message.topic))
         return None
 
     def _refusal(
@@ -164,7 +150,7 @@ class EndTransactionProcessor:
         immunity = half.properties.get(CHECK_IMMUNITY_SECONDS)
         if immunity and not header.from_transaction_check:
             age_ms = self._clock.now_ms() - half.born_timestamp_ms
-            if age_ms > immunity_ms(immunity, self._settings.timeout_ms):
+            if age_ms > immunity_ms(immunity, self._config.transaction_timeout_ms):
                 return Refusal(ResponseCode.ILLEGAL_OPERATION, "")
         if half.properties.get(prop.PRODUCER_GROUP) != header.producer_group:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
@@ -176,7 +162,7 @@ class EndTransactionProcessor:
 
     # ------------------------------------------------------------------------------ commit
 
-    def _committed(self, half: StoredMessage, place: Place) -> BrokerMessage:
+    def _committed(self, half: StoredMessage, queue: TopicQueue) -> BrokerMessage:
         properties = dict(half.properties)
         for name in (prop.REAL_TOPIC, prop.REAL_QUEUE_ID, prop.CRC32):
             properties.pop(name, None)
@@ -185,12 +171,12 @@ class EndTransactionProcessor:
             for name in TIMER_REQUESTS:
                 properties.pop(name, None)
             properties[prop.DELAY_TIME_LEVEL] = str(level)
-            topic, queue_id, added = delayed_placement(*place, level)
-            place = (topic, queue_id)
+            topic, queue_id, added = delayed_placement(*queue, level)
+            queue = (topic, queue_id)
             properties.update(added)
         return copied(
             half,
-            place,
+            queue,
             properties,
             sys_flag=flags.with_transaction_type(half.sys_flag, flags.TRANSACTION_COMMIT),
             prepared_transaction_offset=half.physical_offset,

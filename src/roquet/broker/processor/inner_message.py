@@ -1,24 +1,23 @@
-"""What the broker makes of a message before it stores it; upstream's MessageExtBrokerInner.
+"""How the broker transforms a message before it is stored; upstream's MessageExtBrokerInner.
 
-Owns the properties that the broker reads, replaces and adds, and the places of messages that are
-not delivered at once: the schedule topic of delayed ones, the half topic of transactions.
+Owns the properties that the broker reads, replaces and adds, and the topics of messages that are
+not delivered at once: the schedule topic for delayed ones, the half topic for transactions.
 
-Properties are stored in this order. The compiled lane writes the same bytes, so the order is part
-of the format here, although readers take it as a map:
+Properties are stored in this order. The hot path writes the same bytes, so the order is part
+of the format here, although readers treat properties as a map:
 
 ==== ========================================== ==========================================
 #    what                                       when
 ==== ========================================== ==========================================
-1    the producer's pairs, in its order         always, without what is replaced below
+1    the producer's pairs, in its order         always, except those replaced below
 2    UNIQ_KEY                                   the producer gave none
 3    MSG_REGION, TRACE_ON, CLUSTER              always, see :func:`added_properties`
 4    __transactionId__                          half messages
 5    REAL_TOPIC, REAL_QID                       half messages and delayed ones
 ==== ========================================== ==========================================
 
-A producer's string is stored as it came when it is a list of different names, each with a value;
-otherwise it is written anew from the map that upstream would read: the last of equal names counts,
-empty names and values do not.
+A producer's string is parsed as upstream parses it, and written again: the last of equal names
+wins, empty names and values are dropped. If names are unique and have values, it stays unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ __all__ = [
     "POP_CHECKPOINT",
     "PRIORITY",
     "REPLACED",
-    "SPECIAL",
     "TIMER_REQUESTS",
     "Placement",
     "added_properties",
@@ -54,28 +52,16 @@ PRIORITY = "_SYS_MSG_PRIORITY_"
 TRANSACTION_ID = "__transactionId__"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_REQUESTS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
-"""Properties by which a producer asks for delivery at a time of its own."""
+"""Properties by which a producer requests delivery at a specific time."""
 
 REPLACED = (POP_CHECKPOINT, prop.MSG_REGION, prop.TRACE_SWITCH, prop.CLUSTER)
 """Properties that only the broker sets; a producer's are dropped."""
-
-SPECIAL = frozenset(
-    {
-        *REPLACED,
-        *TIMER_REQUESTS,
-        PRIORITY,
-        prop.DELAY_TIME_LEVEL,
-        prop.TRANSACTION_PREPARED,
-        prop.INNER_NUM,
-    }
-)
-"""Properties that make more of a message than its body in its queue."""
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 
 class Placement(NamedTuple):
-    """Where a message is stored instead, and what it must then carry."""
+    """Where a message is stored instead of its own topic, and the properties it gets for that."""
 
     topic: str
     queue_id: int
@@ -83,7 +69,7 @@ class Placement(NamedTuple):
 
 
 def added_properties(config: BrokerConfig) -> bytes:
-    r"""What every stored message of a single send ends with, unless it is placed elsewhere.
+    r"""The properties at the end of every message of a single send, unless placed elsewhere.
 
     Example:
         >>> added_properties(BrokerConfig())
@@ -93,7 +79,7 @@ def added_properties(config: BrokerConfig) -> bytes:
 
 
 def region_properties(config: BrokerConfig) -> dict[str, str]:
-    """What a broker says of itself in messages and answers: its region, and whether to trace.
+    """The properties that describe the broker in messages and responses: region, trace switch.
 
     Example:
         >>> region_properties(BrokerConfig(trace_on=False))
@@ -105,28 +91,13 @@ def region_properties(config: BrokerConfig) -> dict[str, str]:
     }
 
 
-def read_properties(text: str) -> tuple[dict[str, str], bool]:
-    r"""The map of a producer's string, and whether the string can be stored as it is.
+def read_properties(text: str) -> dict[str, str]:
+    r"""Parse a producer's property string.
 
     Example:
-        >>> read_properties("TAGS\x01A\x02KEYS\x01k\x02")
-        ({'TAGS': 'A', 'KEYS': 'k'}, True)
         >>> read_properties("TAGS\x01A\x02TAGS\x01B\x02=\x02KEYS\x01\x02")
-        ({'TAGS': 'B'}, False)
+        {'TAGS': 'B'}
     """
-    pairs = text.split(prop.PROPERTY_SEPARATOR)
-    if not pairs.pop():
-        try:
-            properties = dict([pair.split(prop.NAME_VALUE_SEPARATOR) for pair in pairs])
-        except ValueError:
-            properties = {}
-        is_whole = len(properties) == len(pairs) and "" not in properties
-        if is_whole and "" not in properties.values():
-            return properties, True
-    return _read_patiently(text), False
-
-
-def _read_patiently(text: str) -> dict[str, str]:
     properties: dict[str, str] = {}
     for pair in text.split(prop.PROPERTY_SEPARATOR):
         name, _, value = pair.partition(prop.NAME_VALUE_SEPARATOR)
@@ -136,7 +107,7 @@ def _read_patiently(text: str) -> dict[str, str]:
 
 
 def encoded(text: str) -> bytes:
-    """A string as it is stored; half a surrogate pair becomes a question mark, as in Java."""
+    """Encode a string for the store; half a surrogate pair becomes a question mark, as in Java."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -149,10 +120,10 @@ def is_true(text: str | None) -> bool:
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """The delay level of a message, 0 for none.
+    """Return the delay level of a message, 0 for none.
 
     Raises:
-        ProtocolError: It is no number.
+        ProtocolError: It is not a number.
     """
     text = properties.get(prop.DELAY_TIME_LEVEL)
     if text is None:
@@ -162,19 +133,19 @@ def delay_level(properties: Mapping[str, str]) -> int:
         raise ProtocolError(
             f'the property <{prop.DELAY_TIME_LEVEL}> is no number. For input string: "{text[:40]}"',
             code="bad_property",
-            hint="a delay level is a number from 1 on",
+            hint="set a delay level of 1 or more",
         )
     return level
 
 
 def priority(properties: Mapping[str, str]) -> int:
-    """The priority of a message, -1 for none that is a number."""
+    """Return the priority of a message, -1 if it is missing or not a number."""
     level = _java_int(properties.get(PRIORITY, ""))
     return -1 if level is None else level
 
 
 def _java_int(text: str) -> int | None:
-    """``Integer.parseInt``; ``None`` for what it does not take."""
+    """``Integer.parseInt``; ``None`` where that would throw."""
     digits = text[1:] if text[:1] in {"+", "-"} else text
     if not digits.isdecimal() or len(digits) > 10:
         return None
@@ -183,7 +154,7 @@ def _java_int(text: str) -> int | None:
 
 
 def delayed_placement(topic: str, queue_id: int, level: int) -> Placement:
-    """Where a message of a delay level waits: every level has a queue.
+    """Where a message with a delay level waits: each level has its own queue.
 
     Example:
         >>> delayed_placement("T", 0, 3)[:2]

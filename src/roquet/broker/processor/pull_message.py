@@ -1,139 +1,112 @@
-"""Pulls: the messages of a queue from an offset on, or the first that comes.
+"""Pulls: the messages of a queue from an offset on, or the next one to arrive.
 
-Upstream's PullMessageProcessor and DefaultPullMessageResultHandler. Owns the way of a pull:
+Upstream's PullMessageProcessor and DefaultPullMessageResultHandler. Owns the path of a pull:
 
 .. code-block:: text
 
-    check ─► read ─► answer ─┬─► found: slices of the mapped log
+    check ─► read ─► respond ┬─► found: slices of the mapped log
                              ├─► nothing yet, and it may wait: hold ─► woken: check ─► read ─► …
-                             └─► otherwise: where to go on
+                             └─► otherwise: where to continue
 
 Invariants:
 
-* The loop never waits for the disk: what may not be in memory is read, and copied, in a thread.
-* A pull that was held is checked anew when it is woken, is not held again, and does not commit
-  the offset it carries a second time.
-* Slices of the log are in the answer before control returns to the event loop.
+* The loop never waits for the disk: what may not be in memory is read and copied in a thread.
+* A held pull is checked again when it is woken, is not held again, and does not commit its offset
+  a second time.
+* Slices of the log are in the response before control returns to the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.components import BrokerComponents
 from roquet.broker.hooks import (
     ConsumeMessageContext,
-    ConsumeMessageHook,
     StatsType,
     namespace_of,
     run_before,
 )
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_filter import ConsumerFilterManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.processor.pull_check import Admitted, PullCheck
+from roquet.broker.manager.topic_queue_mapping import MappedQueue
+from roquet.broker.processor.pull_check import AdmittedPull, PullCheck
 from roquet.broker.processor.pull_response import PullResponse
+from roquet.broker.processor.static_pull import StaticPull, pull_there, static_pull
 from roquet.broker.service.flow_control import (
     OVERLOAD,
     REJECT_REQUEST,
-    FlowControl,
     RequestClass,
 )
-from roquet.broker.service.pull_request_hold import HeldPull, PullRequestHoldService
-from roquet.broker.stats.broker_stats import BrokerStats
-from roquet.errors import RoquetError
+from roquet.broker.service.held_pull import HeldPull
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
+from roquet.remoting.headers.base import decode_header
 from roquet.remoting.headers.pull import PullFlag, PullMessageRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
     Action,
-    Answer,
-    AnswerInParts,
     Permission,
     Port,
     ProcessorResult,
     RequestContext,
     Resource,
+    Response,
+    SlicedResponse,
     processor,
 )
-from roquet.runtime.clock import Clock
 from roquet.store.config import BrokerRole
-from roquet.store.message_store import MessageStore
 from roquet.store.results import GetMessageResult, GetMessageStatus
 
 __all__ = ["PullMessageProcessor"]
 
-log = logging.getLogger(__name__)
+
+SUSPEND_MS_MAX = 300_000
+"""A pull is held no longer than this, whatever it requests."""
 
 MESSAGES_MAX = 1_024
-"""What a pull may ask for, unless the store's own limit is higher: also a bound of how many
-entries are looked at for a filter."""
+"""The most messages a pull may request, unless the store's own limit is higher; also bounds how
+many entries are checked against a filter."""
 
 UNWRITTEN_BYTES_MAX = 4 << 20
-"""A pull that was held waits on while its connection holds more: its peer does not read."""
+"""A held pull is not resumed while its connection buffers more than this: the peer is not reading.
+"""
 
 _NS_IN_MS = 1_000_000
 
 
 class PullMessageProcessor:
-    """Answers pulls.
+    """Serves pulls.
 
     Args:
-        config: The broker's settings.
-        store: The messages.
-        topics: The topics.
-        groups: The consumer groups' settings.
-        consumers: The consumers that are there.
-        filters: What groups filter by, other than tags.
-        offsets: How far the groups are.
-        hold: Where pulls wait.
-        clock: Time.
-        flow: The threads that read what is not in memory.
-        stats: The broker's counters; without them, nobody sees what is counted.
-        consume_hooks: The hooks, if others have them too.
+        components: The broker's components.
 
     Attributes:
-        check: Says who may pull what.
-        response: Makes the answers.
-        consume_hooks: Told of every answer before it is given; they may refuse to hand out.
+        check: Admits or refuses pulls.
+        response: Builds the responses.
+        static_topics: Topics with logical queues.
+        consume_hooks: Called before every response; they may withhold the messages.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        filters: ConsumerFilterManager,
-        offsets: ConsumerOffsetManager,
-        hold: PullRequestHoldService,
-        clock: Clock,
-        flow: FlowControl,
-        stats: BrokerStats | None = None,
-        consume_hooks: list[ConsumeMessageHook] | None = None,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._offsets = offsets
-        self._hold = hold
-        self._clock = clock
-        self._flow = flow
-        self.check = PullCheck(
-            config, topics=topics, groups=groups, consumers=consumers, filters=filters
-        )
-        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
-        self.consume_hooks = [] if consume_hooks is None else consume_hooks
-        self.response = PullResponse(config, store.config, clock)
-        self._messages_max = max(store.config.transfer_count_in_memory_max, MESSAGES_MAX)
+    def __init__(self, components: BrokerComponents) -> None:
+        self._config = components.config
+        self._store = components.store
+        self._offsets = components.offsets
+        self._hold = components.hold
+        self._clock = components.clock
+        self._flow = components.flow
+        self._mappings = components.mappings
+        self.static_topics: Collection[str] = components.mappings.table
+        self._rpc = components.rpc
+        self.check = PullCheck(components)
+        self._stats = components.stats
+        self.consume_hooks = components.hooks.consume
+        self.response = PullResponse(components.config, components.store.config, components.clock)
+        self._messages_max = max(components.store.config.transfer_count_in_memory_max, MESSAGES_MAX)
         self._late: set[asyncio.Future[None]] = set()
-        hold.wake = self.answer_held
+        components.hold.wake = self.answer_held
+        components.store.add_arriving_listener(components.hold.notify_arriving)
+        components.offsets.reset_assigned.append(components.hold.notify_reset)
+        components.mappings.changed.append(self._mappings_changed)
 
     @processor(
         RequestCode.PULL_MESSAGE,
@@ -141,15 +114,56 @@ class PullMessageProcessor:
         header=PullMessageRequestHeader,
         permission=Permission(Action.SUB, Resource.TOPIC),
         ports={Port.MAIN},
+        request_class=RequestClass.PULL,
     )
     def pull(self, context: RequestContext, header: PullMessageRequestHeader) -> ProcessorResult:
-        """Messages of a queue, at once or when the first comes."""
+        """Return messages of a queue, at once or when the first arrives."""
         if not self._config.slave_read and self._store.config.broker_role is BrokerRole.SLAVE:
             raise RequestRefused(REJECT_REQUEST, response_code=ResponseCode.SYSTEM_BUSY)
         return self._pull(context, header, is_first=True)
 
+    def _mappings_changed(self) -> None:
+        """Wake held pulls, since another broker may lead their queues now."""
+        for topic, detail in self._mappings.table.items():
+            for items in detail.hosted_queues.values():
+                for item in items:
+                    if item.broker_name == detail.broker_name:
+                        self._hold.notify_remapped(topic, item.queue_id)
+
     def _pull(
         self, context: RequestContext, header: PullMessageRequestHeader, *, is_first: bool
+    ) -> ProcessorResult:
+        queue = self._mappings.queue_of(header)
+        if queue is None:
+            return self._pull_physical(context, header, is_first=is_first)
+        return self._pull_static(context, header, queue, is_first=is_first)
+
+    def _pull_static(
+        self,
+        context: RequestContext,
+        header: PullMessageRequestHeader,
+        queue: MappedQueue,
+        *,
+        is_first: bool,
+    ) -> ProcessorResult:
+        """Read the physical queue, here or on another broker, that holds the logical offset."""
+        named = self.check.names(context, header)
+        if isinstance(named, RemotingCommand):
+            return named
+        static = static_pull(context, header, queue)
+        if isinstance(static, RemotingCommand):
+            return static
+        if not static.is_local:
+            return pull_there(self._rpc, context, static)
+        return self._pull_physical(context, static.header, static, is_first=is_first)
+
+    def _pull_physical(
+        self,
+        context: RequestContext,
+        header: PullMessageRequestHeader,
+        static: StaticPull | None = None,
+        *,
+        is_first: bool,
     ) -> ProcessorResult:
         began_ms = self._clock.now_ms()
         admitted = self.check.admit(context, header)
@@ -175,19 +189,24 @@ class PullMessageProcessor:
                 message_filter=admitted.message_filter,
             )
             if found is None:
-                return self._pull_cold(context, header, admitted, began_ms, is_first=is_first)
+                return self._pull_cold(
+                    context, header, admitted, began_ms, is_first=is_first, static=static
+                )
             result = found
-        return self._answer(context, header, admitted, result, began_ms, is_first=is_first)
+        return self._answer(
+            context, header, admitted, result, began_ms, is_first=is_first, static=static
+        )
 
     async def _pull_cold(
         self,
         context: RequestContext,
         header: PullMessageRequestHeader,
-        admitted: Admitted,
+        admitted: AdmittedPull,
         began_ms: int,
         *,
         is_first: bool,
-    ) -> Answer | None:
+        static: StaticPull | None,
+    ) -> Response | None:
         def read() -> GetMessageResult:
             result = self._store.get_message(
                 header.topic,
@@ -197,26 +216,29 @@ class PullMessageProcessor:
                 message_filter=admitted.message_filter,
             )
             if result.slices:
-                # Copied here: even a slice of the mapped log may have to come from the disk.
+                # Copied here: even a slice of the mapped log may have to be read from the disk.
                 result.slices = [result.body()]
             return result
 
         result = await self._flow.run(RequestClass.PULL, read)
-        return self._answer(context, header, admitted, result, began_ms, is_first=is_first)
+        return self._answer(
+            context, header, admitted, result, began_ms, is_first=is_first, static=static
+        )
 
-    # -- answering ----------------------------------------------------------------------------
+    # -- responding ---------------------------------------------------------------------------
 
     def _answer(
         self,
         context: RequestContext,
         header: PullMessageRequestHeader,
-        admitted: Admitted,
+        admitted: AdmittedPull,
         result: GetMessageResult,
         began_ms: int,
         *,
         is_first: bool,
-    ) -> Answer | None:
-        """Answer with what was read, or let the pull wait."""
+        static: StaticPull | None,
+    ) -> Response | None:
+        """Respond with what was read, or hold the pull."""
         command = self.response.make(context, header, admitted, result)
         if self.consume_hooks:
             try:
@@ -224,10 +246,12 @@ class PullMessageProcessor:
             except RequestRefused as error:
                 command.code, command.remark = error.response_code, error.message
                 return command
+        if static is not None:
+            static.rewrite(command)
         self._commit(header, result, is_first=is_first)
         self._count(header, command, result, began_ms)
         if command.code == ResponseCode.SUCCESS:
-            return AnswerInParts(command, result.slices)
+            return SlicedResponse(command, result.slices)
         if (
             command.code == ResponseCode.PULL_NOT_FOUND
             and is_first
@@ -240,10 +264,10 @@ class PullMessageProcessor:
     def _commit(
         self, header: PullMessageRequestHeader, result: GetMessageResult, *, is_first: bool
     ) -> None:
-        """Keep where the group reads and, if the pull says so, how far it has consumed.
+        """Record the group's pull offset and, if the pull carries one, commit its consume offset.
 
-        A client that is told to go on somewhere else said so before it knew, and may never come to
-        say it again.
+        After a reset nothing is committed: the client did not know of the reset when it sent the
+        offset, and may never send another one.
         """
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._offsets.commit_pull(group, topic, queue_id, result.next_begin_offset)
@@ -307,9 +331,9 @@ class PullMessageProcessor:
     # -- waiting ------------------------------------------------------------------------------
 
     def _suspend(
-        self, context: RequestContext, header: PullMessageRequestHeader, admitted: Admitted
+        self, context: RequestContext, header: PullMessageRequestHeader, admitted: AdmittedPull
     ) -> RemotingCommand | None:
-        wait_ms = header.suspend_timeout_ms
+        wait_ms = min(header.suspend_timeout_ms, SUSPEND_MS_MAX)
         if not self._config.long_polling:
             wait_ms = self._config.short_polling_ms
         held = HeldPull(
@@ -323,48 +347,41 @@ class PullMessageProcessor:
         return context.response(ResponseCode.SYSTEM_BUSY, remark=OVERLOAD)
 
     def answer_held(self, held: HeldPull) -> None:
-        """Answer a pull that was held; later, if its peer does not read."""
-        if held.context.connection.held_bytes > UNWRITTEN_BYTES_MAX:
+        """Respond to a held pull; later, if its peer is not reading."""
+        if held.connection.held_bytes > UNWRITTEN_BYTES_MAX:
             self._keep(self._answer_when_read(held))
         else:
             self._answer_now(held)
 
     def _answer_now(self, held: HeldPull) -> None:
+        header = held.header
         try:
-            result = self._pull(held.context, held.header, is_first=False)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
-            result = _failure(held.context, error)
-        if isinstance(result, (RemotingCommand, AnswerInParts)):
+            if header.logical is False:
+                # The queue may have been remapped meanwhile.
+                header = decode_header(PullMessageRequestHeader, held.context.request.ext_fields)
+            result = self._pull(held.context, header, is_first=False)
+        except Exception as error:  # noqa: BLE001 - the peer gets a response in any case
+            result = held.context.failure(error)
+        if isinstance(result, (RemotingCommand, SlicedResponse)):
             held.context.reply(result)
         elif result is not None:
             self._keep(self._answer_cold(held, result))
 
     async def _answer_when_read(self, held: HeldPull) -> None:
-        connection = held.context.connection
+        connection = held.connection
         await connection.wait_writable()
         if not connection.is_closed:
             self._answer_now(held)
 
-    async def _answer_cold(self, held: HeldPull, reading: Awaitable[Answer | None]) -> None:
+    async def _answer_cold(self, held: HeldPull, reading: Awaitable[Response | None]) -> None:
         try:
             answer = await reading
-        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
-            answer = _failure(held.context, error)
+        except Exception as error:  # noqa: BLE001 - the peer gets a response in any case
+            answer = held.context.failure(error)
         held.context.reply(answer)
 
     def _keep(self, work: Coroutine[None, None, None]) -> None:
-        """Have something done that the loop would forget; bounded by how many pulls are held."""
+        """Keep a reference to a task, as the loop does not; bounded by the number of held pulls."""
         task = asyncio.ensure_future(work)
         self._late.add(task)
         task.add_done_callback(self._late.discard)
-
-
-def _failure(context: RequestContext, error: Exception) -> RemotingCommand:
-    """The answer to a pull that failed after it was held, as a connection answers others."""
-    if isinstance(error, RequestRefused):
-        return context.response(error.response_code, remark=error.message)
-    if isinstance(error, RoquetError):
-        return context.response(ResponseCode.SYSTEM_ERROR, remark=error.message)
-    remark = f"{type(error).__name__} while handling {context.request.code_name}"
-    log.error("%s of %s", remark, context.connection.remote_address, exc_info=error)
-    return context.response(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -1,7 +1,7 @@
-"""From what a read found to what a pull is told.
+"""Responses to pulls.
 
-Owns the response code of every read status, the broker that a consumer is sent to next, and the
-ext fields of the answer; upstream's composeResponseHeader and the part of
+Owns the response code of every read status, the broker suggested for the next pull, and the
+ext fields of the response; upstream's composeResponseHeader and the part of
 DefaultPullMessageResultHandler that changes codes.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.processor.pull_check import Admitted
+from roquet.broker.processor.pull_check import AdmittedPull
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.codes import ResponseCode
@@ -40,7 +40,7 @@ _CODES = {
 
 
 class PullResponse:
-    """Makes the answers of pulls.
+    """Builds the responses to pulls.
 
     Args:
         config: The broker's settings.
@@ -48,7 +48,7 @@ class PullResponse:
         clock: Time.
 
     Attributes:
-        min_broker_id: The least id that is alive under the broker's name.
+        min_broker_id: The lowest live broker id under the broker's name.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class PullResponse:
         self,
         context: RequestContext,
         header: PullMessageRequestHeader,
-        admitted: Admitted,
+        admitted: AdmittedPull,
         result: GetMessageResult,
     ) -> RemotingCommand:
-        """The answer to a pull, without its body."""
+        """Return the response to a pull, without its body."""
         status = result.status
         if status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
-            # Upstream makes a queue when it is first read, and then it is empty.
+            # Upstream creates a queue when it is first read, and then it is empty.
             status = GetMessageStatus.NO_MESSAGE_IN_QUEUE
         code = _CODES[status]
         if status is GetMessageStatus.NO_MESSAGE_IN_QUEUE and header.queue_offset == 0:

@@ -1,12 +1,13 @@
-"""Single messages: by key, by unique key, by their place in the log.
+"""Queries of single messages: by key, by unique key, by physical offset.
 
-Upstream's QueryMessageProcessor. Owns no state. Both searches may touch any page of the log, so
-they run in a thread, and their answers are copies.
+Upstream's QueryMessageProcessor. Owns no state. A query may touch any page of the log, so it runs
+in a thread and responds with copies.
 """
 
 from __future__ import annotations
 
-from roquet.broker.service.flow_control import FlowControl, RequestClass
+from roquet.broker.components import BrokerComponents
+from roquet.broker.service.flow_control import RequestClass
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.pull import (
     QueryMessageRequestHeader,
@@ -16,45 +17,44 @@ from roquet.remoting.headers.pull import (
 from roquet.remoting.processor import (
     ALL_PORTS,
     Action,
-    Answer,
-    AnswerInParts,
     Permission,
     RequestContext,
     Resource,
+    Response,
+    SlicedResponse,
     processor,
 )
-from roquet.store.message_store import MessageStore
 from roquet.store.results import QueryMessageResult
 
 __all__ = ["QueryMessageProcessor"]
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-"""The ext field that says that the key is a unique one."""
+"""The ext field that marks the key as a unique one."""
 
 UNIQUE_KEY_QUERY_MAX = 32
-"""How many messages a search by unique key gives, whatever it asks for."""
+"""How many messages a query by unique key returns, whatever it requests."""
 
 
 class QueryMessageProcessor:
     """Finds single messages.
 
     Args:
-        store: The messages.
-        flow: The threads.
+        components: The broker's components.
     """
 
-    def __init__(self, *, store: MessageStore, flow: FlowControl) -> None:
-        self._store = store
-        self._flow = flow
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
+        self._flow = components.flow
 
     @processor(
         RequestCode.QUERY_MESSAGE,
         header=QueryMessageRequestHeader,
         permission=Permission(Action.GET, Resource.TOPIC),
         ports=ALL_PORTS,
+        request_class=RequestClass.QUERY,
     )
-    async def query(self, context: RequestContext, header: QueryMessageRequestHeader) -> Answer:
-        """Messages of a topic by key and time."""
+    async def query(self, context: RequestContext, header: QueryMessageRequestHeader) -> Response:
+        """Return messages of a topic by key and time."""
         ext_fields = context.request.ext_fields or {}
         is_unique_key = ext_fields.get(UNIQUE_KEY_QUERY) == "true"
         max_messages = UNIQUE_KEY_QUERY_MAX if is_unique_key else header.max_num
@@ -78,16 +78,17 @@ class QueryMessageProcessor:
         if not found.records:
             remark = "can not find message, maybe time range not correct"
             return context.response(ResponseCode.QUERY_NOT_FOUND, answer, remark=remark)
-        return AnswerInParts(context.response(ResponseCode.SUCCESS, answer), found.records)
+        return SlicedResponse(context.response(ResponseCode.SUCCESS, answer), found.records)
 
     @processor(
         RequestCode.VIEW_MESSAGE_BY_ID,
         header=ViewMessageRequestHeader,
         permission=Permission(Action.GET, Resource.TOPIC),
         ports=ALL_PORTS,
+        request_class=RequestClass.QUERY,
     )
-    async def view(self, context: RequestContext, header: ViewMessageRequestHeader) -> Answer:
-        """The message whose id says where it lies in the log."""
+    async def view(self, context: RequestContext, header: ViewMessageRequestHeader) -> Response:
+        """Return the message at the physical offset of a message id."""
 
         def look() -> bytes | None:
             record = self._store.select_one(header.physical_offset)

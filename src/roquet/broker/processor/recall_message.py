@@ -1,46 +1,48 @@
-"""Messages that are to be called back before their time of delivery: RECALL_MESSAGE.
+"""Recall of messages before their delivery time: RECALL_MESSAGE.
 
-Upstream's RecallMessageProcessor. It writes a message that the timer takes for a deletion. This
-broker has no timer, so it answers as upstream does without ``recallMessageEnable``, which is
-upstream's default: no message that could be called back is ever taken.
+Upstream's RecallMessageProcessor. It writes a message that the timer treats as a deletion. This
+broker has no timer, so it responds as upstream does without ``recallMessageEnable``, which is
+upstream's default: it never accepts a message that could be recalled.
 """
 
 from __future__ import annotations
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.components import BrokerComponents
 from roquet.model import properties as prop
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.send import RecallMessageRequestHeader
 from roquet.remoting.processor import (
     ALL_PORTS,
     Action,
-    Answer,
     Permission,
     RequestContext,
     Resource,
+    Response,
     processor,
 )
+from roquet.remoting.turn_scheduler import RequestClass
 
 __all__ = ["RecallMessageProcessor"]
 
 
 class RecallMessageProcessor:
-    """Refuses to call messages back.
+    """Refuses to recall messages.
 
     Args:
-        config: What the broker says of itself.
+        components: The broker's components.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
+    def __init__(self, components: BrokerComponents) -> None:
+        self._config = components.config
 
     @processor(
         RequestCode.RECALL_MESSAGE,
         header=RecallMessageRequestHeader,
         permission=Permission(Action.PUB, Resource.TOPIC),
         ports=ALL_PORTS,
+        request_class=RequestClass.SEND,
     )
-    def recall(self, context: RequestContext, header: RecallMessageRequestHeader) -> Answer:
+    def recall(self, context: RequestContext, header: RecallMessageRequestHeader) -> Response:
         """Refuse, in upstream's words."""
         del header
         answer = context.response(

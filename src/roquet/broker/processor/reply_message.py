@@ -1,7 +1,7 @@
 """Replies to request messages: SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2.
 
 Upstream's ReplyMessageProcessor. A producer that sends a request names itself in the message; the
-consumer that answers sends its reply here, and the broker hands it to that producer:
+consumer sends its reply here, and the broker pushes it to that producer:
 
 .. code-block:: text
 
@@ -10,16 +10,16 @@ consumer that answers sends its reply here, and the broker hands it to that prod
         └── PUSH_REPLY_MESSAGE ◄── broker ◄── reply (325)┘
             _TO_CLIENT (326)         └──► <cluster>_REPLY_TOPIC
 
-Owns the push, and the order: checks, push, store, answer. The answer's code says whether the
-requester has the reply; whether it is stored shows only in msgId and queueOffset, as upstream has
+Owns the push and the order: checks, push, store, response. The response code says whether the
+requester has the reply; whether it is stored shows only in msgId and queueOffset, as upstream does
 it.
 
 Invariants:
 
 * At most :data:`REPLIES_WAITING_MAX` replies, of :data:`REPLIES_BYTES_MAX` together, wait for their
-  requesters at a time, so that silent clients can neither fill the memory nor stop the connection
-  of a replier. Further ones are refused as busy.
-* A reply is stored when the requester got it, and when it did not.
+  requesters at a time, so that unresponsive clients can neither exhaust memory nor block a
+  replier's connection. Further ones are refused as busy.
+* A reply is stored whether or not the requester got it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 
-from roquet.broker.config import BrokerConfig, broker_ip
-from roquet.broker.hooks import SendMessageContext, SendMessageHook, run_after
-from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.components import BrokerComponents
+from roquet.broker.hooks import SendMessageContext, run_after
 from roquet.broker.processor.inner_message import read_properties, region_properties
 from roquet.broker.processor.send_answer import SendAnswers
-from roquet.broker.processor.send_check import Refusal, TopicCheck, TopicPlan
+from roquet.broker.processor.send_check import NewTopic, Refusal, TopicCheck, TopicPlan
 from roquet.broker.processor.send_prepare import SendPreparation
 from roquet.broker.processor.send_request import (
     before_send,
@@ -46,10 +43,8 @@ from roquet.broker.processor.send_request import (
     note_append,
 )
 from roquet.broker.service.flow_control import OVERLOAD
-from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RequestTimeout, SendFailed
 from roquet.model import properties as prop
-from roquet.model.host import Host
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.endpoint import LogLimiter
@@ -67,10 +62,8 @@ from roquet.remoting.processor import (
     Resource,
     processor,
 )
-from roquet.runtime.clock import Clock
-from roquet.runtime.randomness import Randomness
+from roquet.remoting.turn_scheduler import RequestClass
 from roquet.store.config import BrokerRole
-from roquet.store.message_store import MessageStore
 from roquet.store.results import AppendResult, PutMessageResult
 
 __all__ = ["REPLIES_BYTES_MAX", "REPLIES_WAITING_MAX", "ReplyMessageProcessor"]
@@ -78,7 +71,7 @@ __all__ = ["REPLIES_BYTES_MAX", "REPLIES_WAITING_MAX", "ReplyMessageProcessor"]
 log = logging.getLogger(__name__)
 
 REPLIES_WAITING_MAX = 4_000
-"""Below what one connection may have in flight: an answer to a push may come on the same one."""
+"""Below a connection's in-flight limit: the response to a push may come on the same connection."""
 
 REPLIES_BYTES_MAX = 32 << 20
 
@@ -88,63 +81,24 @@ _MAY_SEND = Permission(Action.PUB, Resource.TOPIC)
 
 
 class ReplyMessageProcessor:
-    """Hands replies to those who asked.
+    """Pushes replies to their requesters.
 
     Args:
-        config: What the broker allows and says of itself.
-        store: What keeps the replies.
-        topics: The topics; may make new ones.
-        groups: The consumer groups.
-        producers: Who asked.
-        clock: The time.
-        store_host: The broker's address in records and message ids.
-        random: Chooses queues for those who do not.
-        send_hooks: Called around every reply, as around sends.
-        stats: The broker's counters; without them, nobody sees what is counted.
+        components: The broker's components.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        producers: ProducerManager,
-        clock: Clock,
-        store_host: Host,
-        random: Randomness,
-        send_hooks: list[SendMessageHook] | None = None,
-        stats: BrokerStats | None = None,
-    ) -> None:
-        self.send_hooks = [] if send_hooks is None else send_hooks
-        self._config = config
-        self._store = store
-        self._producers = producers
-        self._clock = clock
-        self._stats = BrokerStats(config.cluster_name, clock) if stats is None else stats
-        self._store_host = store_host
-        self._random = random
-        self._region = region_properties(config)
-        self._is_slave = store.config.broker_role is BrokerRole.SLAVE
-        shown_ip = broker_ip(config, store_host)
-        self._check = TopicCheck(config, topics, broker_ip=shown_ip)
-        self._answers = SendAnswers(config, store=store, clock=clock, store_host=store_host)
-        self._prepare = SendPreparation(
-            config,
-            answers=self._answers,
-            store=store,
-            topics=topics,
-            groups=groups,
-            locks=None,
-            clock=clock,
-            store_host=store_host,
-            broker_ip=shown_ip,
-            random=random,
-        )
+    def __init__(self, components: BrokerComponents) -> None:
+        self.send_hooks = components.hooks.send
+        self._broker = components
+        self._store_host = components.store_host
+        self._region = region_properties(components.config)
+        self._is_slave = components.store.config.broker_role is BrokerRole.SLAVE
+        self._check = TopicCheck(components)
+        self._answers = SendAnswers(components)
+        self._prepare = SendPreparation(components, self._answers)
         self._waiting = 0
         self._waiting_bytes = 0
-        self._log_limiter = LogLimiter(clock)
+        self._log_limiter = LogLimiter(components.clock)
 
     @property
     def waiting(self) -> int:
@@ -156,17 +110,19 @@ class ReplyMessageProcessor:
         header=SendMessageRequestHeader,
         permission=_MAY_SEND,
         ports=ALL_PORTS,
+        request_class=RequestClass.SEND,
     )
     @processor(
         RequestCode.SEND_REPLY_MESSAGE_V2,
         header=SendMessageRequestHeaderV2,
         permission=_MAY_SEND,
         ports=ALL_PORTS,
+        request_class=RequestClass.SEND,
     )
     def send_reply(
         self, context: RequestContext, header: SendMessageRequestHeader
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        """Hand a reply to the client that asked, and store it."""
+        """Push a reply to the requester, and store it."""
         request = context.request
         if not request.body:
             raise RequestRefused("the message body is null")
@@ -177,33 +133,38 @@ class ReplyMessageProcessor:
             self.send_hooks,
             context,
             header,
-            self._config,
+            self._broker.config,
             store_host=self._store_host,
-            clock=self._clock,
+            clock=self._broker.clock,
         )
         checked = self._checked(context, header)
         if isinstance(checked, Refusal):
-            answer = self._answers.refused(request, checked)
-            self._after(hooked, answer)
-            return answer
-        # Counted from here on: the work begins when the loop has taken the rest of this burst.
+            return self._refused(context, checked, hooked)
+        # Counted from here on: the work starts once the loop has processed the rest of this burst.
         self._waiting += 1
         self._waiting_bytes += size_bytes
-        work = asyncio.ensure_future(self._deliver(context, header, *checked, hooked))
+        work = asyncio.ensure_future(self._deliver(context, header, checked, hooked))
         work.add_done_callback(lambda _: self._count_out(size_bytes))
         return work
 
     def _checked(
         self, context: RequestContext, header: SendMessageRequestHeader
-    ) -> tuple[TopicPlan, int] | Refusal:
-        starts_ms = self._config.start_accept_send_timestamp_ms
-        if self._clock.now_ms() < starts_ms:
+    ) -> tuple[TopicPlan, int] | Refusal | NewTopic:
+        starts_ms = self._broker.config.start_accept_send_timestamp_ms
+        if self._broker.clock.now_ms() < starts_ms:
             return not_open_yet(starts_ms)
         plan = self._check.check(header)
-        if isinstance(plan, Refusal):
+        if isinstance(plan, (Refusal, NewTopic)):
             return plan
-        queue_id = chosen_queue_id(context, header, plan, self._random)
+        queue_id = chosen_queue_id(context, header, plan, self._broker.random)
         return queue_id if isinstance(queue_id, Refusal) else (plan, queue_id)
+
+    def _refused(
+        self, context: RequestContext, refusal: Refusal, hooked: SendMessageContext | None
+    ) -> RemotingCommand:
+        answer = self._answers.refused(context.request, refusal)
+        self._after(hooked, answer)
+        return answer
 
     def _is_full(self, size_bytes: int) -> bool:
         if self._waiting >= REPLIES_WAITING_MAX:
@@ -218,15 +179,20 @@ class ReplyMessageProcessor:
         self,
         context: RequestContext,
         header: SendMessageRequestHeader,
-        plan: TopicPlan,
-        queue_id: int,
+        checked: tuple[TopicPlan, int] | Refusal | NewTopic,
         hooked: SendMessageContext | None,
     ) -> RemotingCommand:
+        while isinstance(checked, NewTopic):
+            await checked.topics.committed()
+            checked = self._checked(context, header)
+        if isinstance(checked, Refusal):
+            return self._refused(context, checked, hooked)
+        plan, queue_id = checked
         failure = await self._push(context, header)
-        is_kept = self._config.store_reply_message
+        is_kept = self._broker.config.store_reply_message
         appended = await self._put(context, header, plan, queue_id) if is_kept else None
         if appended is not None:
-            self._stats.add_puts(header.topic, 1, appended.wrote_bytes)
+            self._broker.stats.add_puts(header.topic, 1, appended.wrote_bytes)
         answer = self._answers.of_reply(
             context.request, queue_id, failure=failure, appended=appended
         )
@@ -238,15 +204,15 @@ class ReplyMessageProcessor:
     # --------------------------------------------------------------------------------- push
 
     async def _push(self, context: RequestContext, header: SendMessageRequestHeader) -> str | None:
-        """Hand a reply to who asked; why that could not be done."""
-        properties, _ = read_properties(header.properties or "")
+        """Push a reply to its requester; return the reason if that fails."""
+        properties = read_properties(header.properties or "")
         client_id = properties.get(prop.REPLY_TO_CLIENT)
         if client_id is None:
             return self._unpushed(f"reply message properties[{prop.REPLY_TO_CLIENT}] is null")
-        channel = self._producers.find_channel(client_id)
+        channel = self._broker.producers.find_channel(client_id)
         if channel is None:
             return self._unpushed(f"push reply message fail, channel of <{client_id}> not found.")
-        now_ms = self._clock.now_ms()
+        now_ms = self._broker.clock.now_ms()
         properties |= self._region | {prop.PUSH_REPLY_TIME: str(now_ms)}
         pushed = ReplyMessageRequestHeader(
             born_host=str(born_host_of(context.connection)),
@@ -276,7 +242,7 @@ class ReplyMessageProcessor:
         else:
             if said.code == ResponseCode.SUCCESS:
                 return None
-            reason = f"it answers {said.code}: {said.remark}"
+            reason = f"it responded with {said.code}: {said.remark}"
         return self._unpushed(f"push reply message to {client_id}fail.", reason)
 
     def _unpushed(self, remark: str, reason: str = "") -> str:
@@ -294,13 +260,13 @@ class ReplyMessageProcessor:
         plan: TopicPlan,
         queue_id: int,
     ) -> AppendResult | None:
-        """Store a reply; why one is not stored is the log's business, not the replier's."""
+        """Store a reply; a failure is logged, and the replier does not learn of it."""
         appended = await self._append(context, header, plan, queue_id)
         if isinstance(appended, AppendResult):
             return appended
         more = self._log_limiter.allow("put")
         if more is not None:
-            log.warning("a reply is not stored: %.300s%s", appended, more)
+            log.warning("reply not stored: %.300s%s", appended, more)
         return None
 
     async def _append(
@@ -319,11 +285,11 @@ class ReplyMessageProcessor:
         stored: asyncio.Future[PutMessageResult] = asyncio.get_running_loop().create_future()
 
         def done(result: PutMessageResult) -> None:
-            if not stored.done():  # nobody waits for it after a cancelled stop
+            if not stored.done():  # cancelled during shutdown
                 stored.set_result(result)
 
-        self._store.submit(prepared.message, done)
-        self._store.finish_burst()
+        self._broker.store.submit(prepared.message, done)
+        self._broker.store.finish_burst()
         result = await stored
         if result.is_stored and result.append is not None:
             return result.append
@@ -340,6 +306,6 @@ class ReplyMessageProcessor:
 
 
 def _size_of(request: RemotingCommand) -> int:
-    """How much of a connection's bytes in flight a reply takes, nearly."""
+    """About how many in-flight bytes a reply takes on its connection."""
     fields = request.ext_fields or {}
     return len(request.body) + sum(len(name) + len(text) for name, text in fields.items())

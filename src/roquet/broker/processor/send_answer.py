@@ -1,26 +1,24 @@
-"""Answers to sends: every status of the store as a response code, with upstream's remark.
+"""Responses to sends: maps each store status to a response code with upstream's remark.
 
-Owns the ext fields of send answers, in the order in which Apache RocketMQ writes them:
+Owns the ext fields of send responses, in the order in which Apache RocketMQ writes them:
 
 .. code-block:: text
 
-    stored    queueId, transactionId, msgId, TRACE_ON, MSG_REGION, queueOffset
-    refused   TRACE_ON, MSG_REGION
+    stored    queueId, batchUniqId, transactionId, msgId, TRACE_ON, MSG_REGION, queueOffset
+    refused   batchUniqId, TRACE_ON, MSG_REGION
     replied   queueId, msgId, TRACE_ON, MSG_REGION, queueOffset
 
-transactionId is left out for a batch without a unique key. Requests that are refused before they
-are looked at (flow control, hooks, a header that cannot be read) carry no fields.
+batchUniqId is present only for batches that are stored as one message; transactionId is omitted
+for a batch without a unique key. Requests that are refused before they are parsed (flow control,
+hooks, an undecodable header) carry no fields.
 """
 
 from __future__ import annotations
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.components import BrokerComponents
 from roquet.broker.processor.send_check import Refusal
-from roquet.model.host import Host
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.command import RemotingCommand, create_response
-from roquet.runtime.clock import Clock
-from roquet.store.message_store import MessageStore
 from roquet.store.results import AppendResult, PutMessageResult, PutMessageStatus
 
 __all__ = ["TIMER_NOT_ENABLED", "SendAnswers"]
@@ -42,29 +40,26 @@ _DISK_NEWS_NS = 1_000_000_000
 
 
 class SendAnswers:
-    """Makes answers to sends.
+    """Builds responses to sends.
 
     Args:
-        config: What answers say of the broker.
-        store: What refusals say of the store.
-        clock: The time.
-        store_host: The broker's address in message ids.
+        components: The broker's components.
     """
 
-    def __init__(
-        self, config: BrokerConfig, *, store: MessageStore, clock: Clock, store_host: Host
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._trace_on = "true" if config.trace_on else "false"
-        self._region_id = config.region_id
-        self._id_prefix = store_host.pack().hex().upper()
+    def __init__(self, components: BrokerComponents) -> None:
+        self._store = components.store
+        self._clock = components.clock
+        self._trace_on = "true" if components.config.trace_on else "false"
+        self._region_id = components.config.region_id
+        self._id_prefix = components.store_host.pack().hex().upper()
         self._disk_remark = ("", 0)
 
     def refused(self, request: RemotingCommand, refusal: Refusal) -> RemotingCommand:
-        """The answer to a message that is not taken."""
+        """Return the response to a message that is refused."""
         answer = create_response(request, refusal.code, remark=refusal.remark)
         answer.ext_fields = {"TRACE_ON": self._trace_on, "MSG_REGION": self._region_id}
+        if refusal.batch_unique_id is not None:
+            answer.ext_fields = {"batchUniqId": refusal.batch_unique_id, **answer.ext_fields}
         return answer
 
     def of(
@@ -73,20 +68,26 @@ class SendAnswers:
         result: PutMessageResult,
         queue_id: int,
         unique_key: str | None,
+        *,
+        is_inner_batch: bool = False,
     ) -> RemotingCommand:
-        """The answer to a message that was given to the store.
+        """Return the response to a message that was passed to the store.
 
         Args:
             request: The send.
-            result: What the store says.
-            queue_id: The queue that the producer knows, which may not be the one of the record.
+            result: The result from the store.
+            queue_id: The queue that the producer knows, which may differ from that of the record.
             unique_key: The producer's id of the message.
+            is_inner_batch: Whether the broker stored the batch as one message.
         """
         status = result.status
         appended = result.append
         code = _SUCCESS if status is _PUT_OK else _STORED.get(status)
         if code is None or appended is None:
-            return self.refused(request, self.refusal(status))
+            refusal = self.refusal(status)
+            if is_inner_batch:
+                refusal = refusal._replace(batch_unique_id=unique_key)
+            return self.refused(request, refusal)
         offsets = appended.physical_offsets
         prefix = self._id_prefix
         msg_id = (
@@ -96,6 +97,8 @@ class SendAnswers:
         )
         fields = {"queueId": str(queue_id)}
         if unique_key is not None:
+            if is_inner_batch:
+                fields["batchUniqId"] = unique_key
             fields["transactionId"] = unique_key
         fields["msgId"] = msg_id
         fields["TRACE_ON"] = self._trace_on
@@ -113,7 +116,7 @@ class SendAnswers:
         failure: str | None,
         appended: AppendResult | None,
     ) -> RemotingCommand:
-        """The answer to a reply, which says how the requester got it.
+        """Return the response to a reply, which says whether the requester got it.
 
         Args:
             request: The reply.
@@ -140,7 +143,7 @@ class SendAnswers:
         return answer
 
     def refusal(self, status: PutMessageStatus) -> Refusal:
-        """What a producer hears when the store does not take a message."""
+        """Return the refusal for a message that the store did not accept."""
         match status:
             case PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
                 code, remark = (
@@ -171,7 +174,7 @@ class SendAnswers:
         return Refusal(code, remark, is_of_store=True)
 
     def _disk(self) -> str:
-        """How full the disk is; asked at most once a second, because a full disk refuses a lot."""
+        """How full the disk is; measured at most once a second, as a full disk refuses a lot."""
         remark, until_ns = self._disk_remark
         now_ns = self._clock.monotonic_ns()
         if not remark or now_ns >= until_ns:

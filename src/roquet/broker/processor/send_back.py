@@ -1,30 +1,30 @@
-"""Messages that consumers could not consume: CONSUMER_SEND_MSG_BACK.
+"""Messages that consumers failed to consume: CONSUMER_SEND_MSG_BACK.
 
-Upstream's consumerSendMsgBack. Owns the way of such a message to its group's topic of retries, by
-way of the delay that it has to wait, or to the topic of dead letters:
+Upstream's consumerSendMsgBack. Moves such a message to its group's retry topic, after a delay, or
+to its dead letter topic:
 
 =============================================== ====================================================
-it was delivered again as often as allowed,     %DLQ%group, queue 0, with DELAY 0
-or the consumer gives it up (delay level < 0)
+redeliveries exhausted, or                      %DLQ%group, queue 0, with DELAY 0
+the consumer gives up (delay level < 0)
 delay level > 0                                 %RETRY%group after that delay
 delay level 0                                   %RETRY%group after level 3 + number of retries
 =============================================== ====================================================
 
-How often is allowed says the group, or the request of a client since version 3.4.9. The new record
-has the old one's properties and these:
+The group sets the maximum of redeliveries, or the request of a client since version 3.4.9. The new
+record has the properties of the old one and these:
 
 ================== ================================================================================
 RETRY_TOPIC        the topic from which the group first got it
 ORIGIN_MESSAGE_ID  the id that it had there
 DELAY              the level
-WAIT               false: the consumer is not kept until it is on the disk
+WAIT               false: the consumer does not wait until it is on disk
 ================== ================================================================================
 
 Invariants:
 
-* A message is answered for only when its copy is in the log; the consumer goes on then, and would
-  not give it back again.
-* Nothing is made, neither topic nor record, for a group that does not exist.
+* A message is acknowledged only when its copy is in the log; the consumer then continues, and
+  would not send it back again.
+* Neither topic nor record is created for a group that does not exist.
 """
 
 from __future__ import annotations
@@ -34,25 +34,20 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from roquet.broker.config import BrokerConfig, broker_ip
+from roquet.broker.components import BrokerComponents
 from roquet.broker.hooks import (
     ConsumeMessageContext,
-    ConsumeMessageHook,
     StatsType,
     namespace_of,
     run_after,
 )
 from roquet.broker.log_lookup import LogLookup
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.inner_message import TIMER_REQUESTS, delayed_placement
 from roquet.broker.processor.send_check import SUGGESTION, Refusal
-from roquet.broker.service.flow_control import FlowControl
-from roquet.broker.stored_copy import Place, copied
+from roquet.broker.stored_copy import TopicQueue, copied
 from roquet.model import properties as prop
 from roquet.model import sys_flag as flags
 from roquet.model.delay_level import DelayLevels
-from roquet.model.host import Host
 from roquet.model.message import BrokerMessage, StoredMessage
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import dlq_topic, retry_topic
@@ -61,18 +56,17 @@ from roquet.remoting.codes import RequestCode, ResponseCode, version_ordinal
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from roquet.remoting.processor import Action, Permission, RequestContext, Resource, processor
-from roquet.runtime.randomness import Randomness
+from roquet.remoting.turn_scheduler import RequestClass
 from roquet.store.config import BrokerRole
-from roquet.store.message_store import MessageStore
 from roquet.store.results import PutMessageResult
 
-__all__ = ["SendBackProcessor", "SentBack"]
+__all__ = ["SendBackProcessor", "SentBackMessage"]
 
 log = logging.getLogger(__name__)
 
 DLQ_QUEUES = 1
 FIRST_RETRY_LEVEL = 3
-"""The delay level of a first retry for which the consumer names none."""
+"""The delay level of a first retry if the consumer names none."""
 
 _READ_WRITE = PERM_READ | PERM_WRITE
 _TOPIC_UNIT_SUB = 2
@@ -80,12 +74,12 @@ _MAX_TIMES_SINCE = version_ordinal("V3_4_9")
 """Clients before this version send no meaningful maxReconsumeTimes."""
 
 
-class SentBack(NamedTuple):
-    """A message that was taken back.
+class SentBackMessage(NamedTuple):
+    """A message that was sent back.
 
     Attributes:
         origin_topic: The topic from which the group first got it.
-        named_topic: The one that the request names, which may be none.
+        named_topic: The topic in the request, which may be missing.
         stored_topic: Where it is now: the schedule topic for a retry.
         ext_fields: The fields of the request, such as those of accounts.
     """
@@ -101,7 +95,7 @@ class SentBack(NamedTuple):
 
 
 class _Return(NamedTuple):
-    """A message on its way back."""
+    """A message being sent back."""
 
     message: BrokerMessage
     origin_topic: str
@@ -110,59 +104,37 @@ class _Return(NamedTuple):
 
 
 class SendBackProcessor:
-    """Takes messages back.
+    """Stores messages that consumers send back.
 
     Args:
-        config: What the broker allows.
-        store: Where the messages are.
-        topics: Where topics of retries and dead letters are made.
-        groups: How often a group's messages are tried.
-        store_host: The broker's address in records.
-        flow: What keeps the broker from taking more than it can.
-        random: Chooses queues.
-        consume_hooks: The hooks, if others have them too.
+        components: The broker's components.
 
     Attributes:
-        consume_hooks: Called after a message was taken back, or was not.
-        listeners: Told of every message that was taken back.
+        consume_hooks: Called after a message was stored or refused.
+        listeners: Called for every message that was sent back.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        store_host: Host,
-        flow: FlowControl,
-        random: Randomness,
-        consume_hooks: list[ConsumeMessageHook] | None = None,
-    ) -> None:
-        self.consume_hooks = [] if consume_hooks is None else consume_hooks
-        self.listeners: list[Callable[[SentBack], None]] = []
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._store_host = store_host
-        self._flow = flow
-        self._random = random
-        self._lookup = LogLookup(store, flow)
-        self._broker_ip = broker_ip(config, store_host)
-        self._delay_level_max = DelayLevels(store.config.message_delay_levels).max_level
-        self._is_slave = store.config.broker_role is BrokerRole.SLAVE
+    def __init__(self, components: BrokerComponents) -> None:
+        self.consume_hooks = components.hooks.consume
+        self.listeners: list[Callable[[SentBackMessage], None]] = []
+        self._broker = components
+        self._store_host = components.store_host
+        self._lookup = LogLookup(components.store, components.flow)
+        self._broker_ip = components.broker_ip
+        self._delay_level_max = DelayLevels(components.store.config.message_delay_levels).max_level
+        self._is_slave = components.store.config.broker_role is BrokerRole.SLAVE
 
     @processor(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         header=ConsumerSendMsgBackRequestHeader,
         permission=Permission(Action.SUB, Resource.GROUP),
+        request_class=RequestClass.SEND,
     )
     def send_back(
         self, context: RequestContext, header: ConsumerSendMsgBackRequestHeader
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Store a message again, for another try or as a dead letter."""
-        remark = self._flow.refusal_of_send()
+        """Store a message again, for a retry or as a dead letter."""
+        remark = self._broker.flow.refusal_of_send()
         if remark is not None:
             return context.response(ResponseCode.SYSTEM_BUSY, remark=remark)
         group = self._group(header)
@@ -186,7 +158,7 @@ class SendBackProcessor:
     ) -> RemotingCommand | None:
         message = await self._lookup.later(header.physical_offset)
         answer = self._store_again(context, header, group, message)
-        self._store.finish_burst()
+        self._broker.store.finish_burst()
         return answer
 
     # ----------------------------------------------------------------------------- checks
@@ -196,13 +168,13 @@ class SendBackProcessor:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR, f"no master available along with {self._broker_ip}"
             )
-        group = self._groups.find(header.group)
+        group = self._broker.groups.find(header.group)
         if group is None:
             return Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group} {SUGGESTION}",
             )
-        if not self._config.broker_permission & PERM_WRITE:
+        if not self._broker.config.broker_permission & PERM_WRITE:
             return Refusal(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_ip}] sending message is forbidden",
@@ -213,7 +185,7 @@ class SendBackProcessor:
         self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
     ) -> Refusal | None:
         topic = retry_topic(header.group)
-        config = self._topics.create_in_send_back(
+        config = self._broker.topics.create_in_send_back(
             topic,
             queue_nums=group.retry_queue_nums,
             perm=_READ_WRITE,
@@ -236,7 +208,7 @@ class SendBackProcessor:
         group: SubscriptionGroupConfig,
         message: StoredMessage | None,
     ) -> RemotingCommand | None:
-        """Store the message; the answer is given at the end of the burst, or is a refusal."""
+        """Store the message; the response follows at the end of the burst, or is a refusal."""
         if message is None:
             return context.response(
                 ResponseCode.SYSTEM_ERROR,
@@ -245,7 +217,9 @@ class SendBackProcessor:
         prepared = self._prepared(context.request, header, group, message)
         if isinstance(prepared, Refusal):
             return context.response(prepared.code, remark=prepared.remark)
-        self._store.submit(prepared.message, partial(self._stored, context, header, prepared))
+        self._broker.store.submit(
+            prepared.message, partial(self._stored, context, header, prepared)
+        )
         return None
 
     def _prepared(
@@ -266,22 +240,22 @@ class SendBackProcessor:
         if not properties.get(prop.ORIGIN_MESSAGE_ID, "").strip():
             properties[prop.ORIGIN_MESSAGE_ID] = message.offset_message_id
         if is_dead_letter:
-            place: Place = (dlq_topic(header.group), 0)
-            made = self._topics.create_in_send_back(
-                place[0], queue_nums=DLQ_QUEUES, perm=_READ_WRITE, sys_flag=0
+            queue: TopicQueue = (dlq_topic(header.group), 0)
+            made = self._broker.topics.create_in_send_back(
+                queue[0], queue_nums=DLQ_QUEUES, perm=_READ_WRITE, sys_flag=0
             )
             if made is None:
-                return Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{place[0]}] not exist")
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{queue[0]}] not exist")
             properties[prop.DELAY_TIME_LEVEL] = "0"
         else:
             level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
-            queue_id = self._random.randrange(group.retry_queue_nums)
-            place = self._delayed(
+            queue_id = self._broker.random.randrange(group.retry_queue_nums)
+            queue = self._delayed(
                 (retry_topic(header.group), queue_id), level, properties, message.sys_flag
             )
         again = copied(
             message,
-            place,
+            queue,
             properties,
             store_host=self._store_host,
             reconsume_times=message.reconsume_times + 1,
@@ -289,16 +263,16 @@ class SendBackProcessor:
         return _Return(again, origin_topic, message.unique_key, is_dead_letter)
 
     def _delayed(
-        self, place: Place, level: int, properties: dict[str, str], sys_flag: int
-    ) -> Place:
-        """Where a retry waits for its time, with that noted in its properties."""
+        self, queue: TopicQueue, level: int, properties: dict[str, str], sys_flag: int
+    ) -> TopicQueue:
+        """Where a retry waits for its delay, with that noted in its properties."""
         level = min(level, self._delay_level_max)
         properties[prop.DELAY_TIME_LEVEL] = str(level)
         if not flags.takes_queue_offset(sys_flag) or level <= 0:
-            return place
+            return queue
         for name in TIMER_REQUESTS:
             properties.pop(name, None)
-        topic, queue_id, added = delayed_placement(*place, level)
+        topic, queue_id, added = delayed_placement(*queue, level)
         properties.update(added)
         return topic, queue_id
 
@@ -316,7 +290,8 @@ class SendBackProcessor:
             remark = result.status.value
             answer = context.response(ResponseCode.SYSTEM_ERROR, remark=remark)
         if not context.request.is_oneway:
-            context.reply(answer)
+            # A dead letter topic may have been created for this message.
+            self._broker.topics.when_kept(sent.message.topic, partial(context.reply, answer))
         if self.consume_hooks and (header.origin_msg_id or "").strip():
             kind = StatsType.SEND_BACK_TO_DLQ if sent.is_dead_letter else StatsType.SEND_BACK
             hooked = ConsumeMessageContext(
@@ -346,7 +321,7 @@ class SendBackProcessor:
                 header.origin_topic,
                 sent.unique_key,
             )
-        news = SentBack(
+        news = SentBackMessage(
             group=header.group,
             origin_topic=sent.origin_topic,
             named_topic=header.origin_topic,

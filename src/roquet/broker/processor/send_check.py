@@ -1,15 +1,15 @@
-"""Whether a message may be sent to a topic; upstream's msgCheck.
+"""Topic checks of sends; upstream's msgCheck.
 
-Owns the checks that depend on the topic, in upstream's order and words, and what they leave behind:
-a :class:`TopicPlan`. A plan holds until any topic changes, so that the checks of a topic are made
-once and not once a message.
+Owns the checks that depend on the topic, in upstream's order and words, and their result, a
+:class:`TopicPlan`. A plan holds until any topic changes, so that a topic is checked once and not
+once per message.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.components import BrokerComponents
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.model import sys_flag as flags
 from roquet.model.topic import (
@@ -23,10 +23,10 @@ from roquet.model.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, Topic
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.headers.send import SendMessageRequestHeader
 
-__all__ = ["SUGGESTION", "Refusal", "TopicCheck", "TopicPlan", "describe_topic"]
+__all__ = ["SUGGESTION", "NewTopic", "Refusal", "TopicCheck", "TopicPlan", "describe_topic"]
 
 SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""What upstream says below errors that have a page; it stands at the end of the remark."""
+"""Upstream appends this to the remark of errors that have a FAQ entry."""
 
 _TOPIC_UNIT = 1
 _TOPIC_UNIT_SUB = 2
@@ -34,26 +34,38 @@ _READ_WRITE = PERM_READ | PERM_WRITE
 
 
 class Refusal(NamedTuple):
-    """Why a message is not taken.
+    """Why a message is refused.
 
     Attributes:
-        is_of_store: All checks were passed, and hooks hear of it like of a stored message.
+        is_of_store: All checks passed, so hooks are called as for a stored message.
+        batch_unique_id: The producer's id of the refused inner batch.
     """
 
     code: int
     remark: str
     is_of_store: bool = False
+    batch_unique_id: str | None = None
+
+
+class NewTopic(NamedTuple):
+    """A topic that is being created.
+
+    Attributes:
+        topics: Calls back once it is committed; the message is checked again then.
+    """
+
+    topics: TopicConfigManager
 
 
 class TopicPlan(NamedTuple):
-    """What is known of a topic to which messages may be sent.
+    """Cached facts about a topic to which messages may be sent.
 
     Attributes:
-        queue_id_limit: A queue id must be less.
+        queue_id_limit: Queue ids must be below this.
         sys_flag: Bits that every message of the topic gets.
-        is_plain: No rule below applies, and nothing is added to the flag.
-        needs_key: Compaction keeps the last message of a key, so there must be one.
-        is_batch_queue: Its queues are of a kind that this store does not write.
+        is_plain: No rule below applies, and no bit is added to the flag.
+        needs_key: Compaction keeps the last message of a key, so a key is required.
+        is_batch_queue: It has batch consume queues, where a batch stays one message.
         group: The group whose retries it holds.
     """
 
@@ -71,18 +83,17 @@ class TopicCheck:
     """Checks the topics of messages.
 
     Args:
-        config: What the broker allows.
-        topics: The topics.
-        broker_ip: Who we say we are when we refuse.
+        components: The broker's components.
     """
 
-    def __init__(self, config: BrokerConfig, topics: TopicConfigManager, *, broker_ip: str) -> None:
-        self._config = config
-        self._topics = topics
-        self._broker_ip = broker_ip
+    def __init__(self, components: BrokerComponents) -> None:
+        self._config = components.config
+        self._topics = components.topics
+        self._broker_ip = components.broker_ip
+        self._static_topics = components.mappings.table
 
-    def check(self, header: SendMessageRequestHeader) -> TopicPlan | Refusal:
-        """The plan of a message's topic, which may be made now, or why there is none."""
+    def check(self, header: SendMessageRequestHeader) -> TopicPlan | Refusal | NewTopic:
+        """Return the plan of a message's topic, which may have to be created, or a refusal."""
         topic = header.topic
         if not self._config.broker_permission & PERM_WRITE and self._topics.is_order_topic(topic):
             return Refusal(
@@ -97,14 +108,16 @@ class TopicCheck:
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
             )
         config = self._topics.select(topic) or self._make(header)
+        if isinstance(config, NewTopic):
+            return config
         if config is None:
             return Refusal(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic}] not exist, apply first please!{SUGGESTION}",
             )
-        return _plan(topic, config)
+        return _plan(topic, config, is_static=topic in self._static_topics)
 
-    def _make(self, header: SendMessageRequestHeader) -> TopicConfig | None:
+    def _make(self, header: SendMessageRequestHeader) -> TopicConfig | NewTopic | None:
         is_retry = is_retry_topic(header.topic)
         sys_flag = 0
         if header.unit_mode:
@@ -115,18 +128,20 @@ class TopicCheck:
             default_queue_nums=header.default_topic_queue_nums,
             sys_flag=sys_flag,
         )
-        if made is None and is_retry:
-            made = self._topics.create_in_send_back(
-                header.topic, queue_nums=1, perm=_READ_WRITE, sys_flag=sys_flag
-            )
-        return made
+        if made is not None:
+            return NewTopic(self._topics)
+        if not is_retry:
+            return None
+        return self._topics.create_in_send_back(
+            header.topic, queue_nums=1, perm=_READ_WRITE, sys_flag=sys_flag
+        )
 
 
-def _plan(topic: str, config: TopicConfig) -> TopicPlan:
+def _plan(topic: str, config: TopicConfig, *, is_static: bool) -> TopicPlan:
     is_retry = is_retry_topic(topic)
     attributes = config.attributes
     needs_key = attributes.get("cleanup.policy") == "COMPACTION"
-    is_batch_queue = attributes.get("queue.type") == "BatchCQ"
+    is_batch_queue = config.has_batch_queues
     sys_flag = flags.MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
     is_too_long = not is_retry and len(topic) > TOPIC_LENGTH_MAX
     return TopicPlan(
@@ -134,7 +149,9 @@ def _plan(topic: str, config: TopicConfig) -> TopicPlan:
         queue_id_limit=max(config.write_queue_nums, config.read_queue_nums),
         write_queue_nums=config.write_queue_nums,
         sys_flag=sys_flag,
-        is_plain=not (is_retry or needs_key or is_batch_queue or sys_flag or is_too_long),
+        is_plain=not (
+            is_retry or needs_key or is_batch_queue or sys_flag or is_too_long or is_static
+        ),
         needs_key=needs_key,
         is_batch_queue=is_batch_queue,
         group=topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) if is_retry else None,
@@ -142,7 +159,7 @@ def _plan(topic: str, config: TopicConfig) -> TopicPlan:
 
 
 def describe_topic(config: TopicConfig) -> str:
-    """The settings of a topic as Java prints them, which remarks quote.
+    """Format a topic's settings as Java prints them, for remarks.
 
     Example:
         >>> describe_topic(TopicConfig(topic_name="T"))[:56]

@@ -1,7 +1,6 @@
-"""What sends and replies have in common.
+"""Steps that sends and replies share.
 
-Owns the steps that both take with a request before anything is stored, the address of a producer,
-and what hooks are told of either.
+Owns the steps before anything is stored, the address of a producer, and the data passed to hooks.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _UNKNOWN_HOST = Host(bytes(4), 0)
 
 
 def not_open_yet(starts_ms: int) -> Refusal:
-    """Why nothing is taken before a time."""
+    """The refusal before the broker starts to accept messages."""
     return Refusal(
         ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {_human(starts_ms)}"
     )
@@ -57,7 +56,7 @@ def chosen_queue_id(
     plan: TopicPlan,
     random: Randomness,
 ) -> int | Refusal:
-    """The queue that is asked for, or any if the producer leaves that to the broker."""
+    """Return the requested queue, or a random one if the producer leaves that to the broker."""
     queue_id = header.queue_id
     if queue_id >= plan.queue_id_limit:
         return Refusal(
@@ -73,7 +72,7 @@ def chosen_queue_id(
 
 
 def born_host_of(connection: Connection) -> Host:
-    """The producer's address, read once a connection."""
+    """Return the producer's address, parsed once per connection."""
     known = connection.attributes.get(_BORN_HOST)
     if isinstance(known, Host):
         return known
@@ -100,14 +99,14 @@ def before_send(
     store_host: Host,
     clock: Clock,
 ) -> SendMessageContext | None:
-    """Let hooks see a request before it is checked; what they see, if there are any.
+    """Run the hooks before a request is checked; return their context, if there are any.
 
     Raises:
-        RequestRefused: A hook refuses it; there is nothing more to do.
+        RequestRefused: A hook refuses the request; nothing more is to be done.
     """
     if not hooks:
         return None
-    properties, _ = read_properties((header.properties or "")[: PROPERTIES_BYTES_MAX + 1])
+    properties = read_properties((header.properties or "")[: PROPERTIES_BYTES_MAX + 1])
     hooked = SendMessageContext(
         namespace=namespace_of(header.topic),
         producer_group=header.producer_group,
@@ -129,7 +128,7 @@ def before_send(
 
 
 def note_answer(hooked: SendMessageContext, answer: RemotingCommand) -> None:
-    """Let hooks see how a request is answered."""
+    """Pass the response to a request on to the hooks."""
     fields = answer.ext_fields or {}
     hooked.code = answer.code
     hooked.error_message = answer.remark
@@ -138,7 +137,7 @@ def note_answer(hooked: SendMessageContext, answer: RemotingCommand) -> None:
 
 
 def note_append(hooked: SendMessageContext, appended: AppendResult | None) -> None:
-    """Let hooks see what was stored, or that it was not."""
+    """Pass the result of the append, or its absence, on to the hooks."""
     if appended is None:
         hooked.message_count = 1
         hooked.wrote_bytes = hooked.body_bytes
@@ -146,13 +145,13 @@ def note_append(hooked: SendMessageContext, appended: AppendResult | None) -> No
         return
     hooked.queue_offset = appended.queue_offset
     hooked.is_success = True
-    hooked.message_count = len(appended.physical_offsets)
+    hooked.message_count = appended.message_count
     hooked.wrote_bytes = appended.wrote_bytes
     hooked.stats_type = StatsType.SEND_SUCCESS
 
 
 def _human(timestamp_ms: int) -> str:
-    """A time as upstream writes it for people.
+    """Format a time as upstream does for people.
 
     Example:
         >>> len(_human(0))

@@ -1,1 +1,1 @@
-"""What runs besides requests: waiting pulls, registration, flow control, housekeeping."""
+"""Background services: held pulls, registration, flow control, housekeeping."""

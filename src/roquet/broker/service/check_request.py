@@ -1,9 +1,8 @@
-"""Asking producers what became of a transaction: CHECK_TRANSACTION_STATE.
+"""Asks producers for the state of a transaction: CHECK_TRANSACTION_STATE.
 
 Upstream's AbstractTransactionalMessageCheckListener. Owns the request: one-way, with the half
-message as a record of the topic for which it is meant, at the place of its last copy. The producers
-of a group are asked in turn, and when one cannot be reached another is; when there is none, the
-next round asks again.
+message as a record of its real topic, at the offset of its last copy. The producers of a group are
+asked in turn, skipping unreachable ones; if none is reachable, the next round tries again.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.stored_copy import real_place
+from roquet.broker.stored_copy import real_queue
 from roquet.errors import SendFailed
 from roquet.format.commit_log import encode_record, uses_v2
 from roquet.model import properties as prop
@@ -32,11 +31,11 @@ TRIES_MAX = 3
 
 
 class TransactionChecker:
-    """Asks producers.
+    """Sends transaction checks to producers.
 
     Args:
-        config: Who asks.
-        producers: Who is asked.
+        config: The broker's settings.
+        producers: The producers.
         clock: The time.
     """
 
@@ -48,12 +47,12 @@ class TransactionChecker:
     def ask(
         self, message: StoredMessage, properties: dict[str, str], appended: AppendResult
     ) -> bool:
-        """Ask about a half message; whether somebody was.
+        """Send a check of a half message; return whether a producer got it.
 
         Args:
             message: The half message as it was read.
             properties: The properties of its copy.
-            appended: The place of its copy.
+            appended: Where its copy is stored.
         """
         group = properties.get(prop.PRODUCER_GROUP, "")
         unique_key = properties.get(prop.UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
@@ -84,7 +83,7 @@ class TransactionChecker:
                     return True
         more = self._log_limiter.allow("nobody")
         if more is not None:
-            log.warning("no producer of group %s can be asked about %s%s", group, unique_key, more)
+            log.warning("no reachable producer of group %s to check %s%s", group, unique_key, more)
         return False
 
 
@@ -92,10 +91,10 @@ def _record(
     message: StoredMessage, properties: dict[str, str], appended: AppendResult
 ) -> bytes | None:
     """The half message as a record of its real topic."""
-    place = real_place(message)
-    if place is None:
+    queue = real_queue(message)
+    if queue is None:
         return None
-    topic, queue_id = place
+    topic, queue_id = queue
     return encode_record(
         topic=topic.encode(),
         body=message.body,

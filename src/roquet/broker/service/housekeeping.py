@@ -1,23 +1,25 @@
-"""What the broker does again and again: looking for silent clients, writing its tables.
+"""Periodic work of the broker: detecting silent clients, saving its tables.
 
-Owns the timers. They run on the event loop; what blocks is done in a thread. A round that fails is
-logged, and the next one comes all the same: nobody would notice the silence of a timer that ended.
+Owns the timers. They run on the event loop, blocking work in a thread. A failed round is logged,
+and the next one still runs: a timer that ended silently would go unnoticed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.manager.rebalance_lock import RebalanceLockManager
+from roquet.broker.components import BrokerComponents
+from roquet.broker.service.topic_queue_mapping_clean import (
+    CLEAN_INTERVAL_MS,
+    TopicQueueMappingCleanService,
+)
+from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS
 from roquet.errors import RoquetError
 
-__all__ = ["PeriodicTasks", "Table", "keep_house", "persist_tables"]
+__all__ = ["PeriodicTasks", "Table", "in_turns", "persist_tables", "schedule_housekeeping"]
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +31,10 @@ Round = Callable[[], Awaitable[None] | None]
 
 
 class Table(Protocol):
-    """What is kept in a file."""
+    """A table that is kept in a file."""
 
     def begin_persist(self) -> Callable[[], None] | None:
-        """What writes the table as it is now, in any thread, or ``None`` if nothing changed."""
+        """Return a function that writes the current table in any thread; ``None`` if unchanged."""
         ...
 
 
@@ -65,12 +67,12 @@ class PeriodicTasks:
         self._is_started = False
 
     def every(self, interval_ms: int, name: str, round_: Round) -> None:
-        """Have something called; the first time when the interval has passed once.
+        """Add a periodic function; its first call is after one interval.
 
         Args:
             interval_ms: From the end of one round to the start of the next.
-            name: What the log calls it.
-            round_: Returns at once, or something to wait for.
+            name: Its name in the log.
+            round_: Returns at once, or returns an awaitable.
         """
         periodic = _Periodic(name, interval_ms, round_)
         self._known.append(periodic)
@@ -84,7 +86,7 @@ class PeriodicTasks:
             self._run(periodic)
 
     async def stop(self) -> None:
-        """End all timers, also in the middle of a round; safe to call twice."""
+        """Stop all timers, even in the middle of a round; safe to call twice."""
         self._is_started = False
         running, self._running = self._running, []
         for task in running:
@@ -108,9 +110,24 @@ async def _repeat(periodic: _Periodic) -> None:
             log.exception("%s: a round failed", periodic.name)
 
 
-async def persist_tables(tables: Sequence[Table]) -> None:
-    """Write the tables that changed; one that cannot be written does not keep others from it."""
+def in_turns(steps: Callable[[], Iterable[object]]) -> Callable[[], Awaitable[None]]:
+    """Wrap a generator as a round that runs in steps, with other work in between."""
+
+    async def do_round() -> None:
+        for _ in steps():
+            await asyncio.sleep(0)
+
+    return do_round
+
+
+async def persist_tables(tables: Sequence[Table]) -> list[RoquetError]:
+    """Write the tables that changed; if one cannot be written, the others still are.
+
+    Returns:
+        The errors of those that could not be written.
+    """
     loop = asyncio.get_running_loop()
+    failures: list[RoquetError] = []
     for table in tables:
         save = table.begin_persist()
         if save is None:
@@ -118,34 +135,30 @@ async def persist_tables(tables: Sequence[Table]) -> None:
         try:
             await loop.run_in_executor(None, save)
         except RoquetError as error:
-            log.warning("%s is tried again later: %s", type(table).__name__, error)
+            log.warning("%s could not be saved: %s", type(table).__name__, error)
+            failures.append(error)
+    return failures
 
 
-def keep_house(
-    tasks: PeriodicTasks,
-    config: BrokerConfig,
-    *,
-    producers: ProducerManager,
-    consumers: ConsumerManager,
-    locks: RebalanceLockManager,
-    tables: Sequence[Table],
-) -> None:
+def schedule_housekeeping(tasks: PeriodicTasks, components: BrokerComponents) -> None:
     """Add the broker's own rounds.
 
-    Args:
-        tasks: The timers.
-        config: The broker's settings.
-        producers: Loses those that are silent.
-        consumers: Loses those that are silent.
-        locks: Loses those that ran out.
-        tables: Offsets, topics and groups. What administrators change is in the files already;
-            what is left are offsets, and changes that came from clients.
+    Administrators' changes are in the files already; these rounds save offsets, and changes that
+    came from clients.
     """
-    tasks.every(SCAN_INTERVAL_MS, "scan of producers", producers.scan_not_active)
-    tasks.every(SCAN_INTERVAL_MS, "scan of consumers", consumers.scan_not_active)
-    tasks.every(LOCK_SCAN_INTERVAL_MS, "scan of queue locks", locks.scan_expired)
-    if not config.real_time_notify_consumer_change:
+    tasks.every(SCAN_INTERVAL_MS, "scan of producers", in_turns(components.producers.scan))
+    tasks.every(SCAN_INTERVAL_MS, "scan of consumers", in_turns(components.consumers.scan))
+    tasks.every(LOCK_SCAN_INTERVAL_MS, "scan of queue locks", components.locks.scan_expired)
+    if not components.config.real_time_notify_consumer_change:
         interval_ms = DEFERRED_NOTIFY_INTERVAL_MS
-        tasks.every(interval_ms, "news of consumer groups", consumers.notify_deferred)
-    interval_ms = config.flush_consumer_offset_interval_ms
-    tasks.every(interval_ms, "writing of tables", lambda: persist_tables(tables))
+        tasks.every(interval_ms, "news of consumer groups", components.consumers.notify_deferred)
+    hold = components.hold
+    tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
+    tasks.every(SAMPLE_INTERVAL_MS, "sampling of statistics", in_turns(components.stats.sampling))
+    mappings = TopicQueueMappingCleanService(components)
+    tasks.every(CLEAN_INTERVAL_MS, "cleaning of mappings", mappings.run_once)
+
+    async def save() -> None:
+        await persist_tables(components.tables)
+
+    tasks.every(components.config.flush_consumer_offset_interval_ms, "writing of tables", save)

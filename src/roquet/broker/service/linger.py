@@ -1,14 +1,14 @@
-"""Staying awake for a peer that asks again at once.
+"""Stays awake for a peer that is about to send its next request.
 
 Owns the moment after a burst. A client with one request at a time sends the next one as soon as it
-has its answer. If the loop sleeps meanwhile, both sides pay for waking a processor that has gone
+has the response. If the loop sleeps meanwhile, both sides pay for waking a processor that has gone
 idle, which takes longer than all the work for the request. So while bursts follow each other that
-closely, the loop goes on asking the kernel for events instead of sleeping.
+closely, the loop keeps polling the kernel for events instead of sleeping.
 
-Invariants: no longer than ``window_ns`` after a burst, and only if the one before it was as near.
-Requests that come further apart cost nothing more than they did; a loop under load has no moment to
-stay awake in. Other threads and other events of the loop go on as always. On a single processor it
-does nothing: the peer could not run.
+Invariants: no longer than ``window_ns`` after a burst, and only if the burst before it was as
+close. Requests that are further apart cost no more than before; a busy loop never idles anyway.
+Other threads and other events of the loop run as usual. On a single processor it does nothing: the
+peer could not run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from roquet.runtime.process import usable_processors
 
 __all__ = ["TURNS_MAX", "WINDOW_NS", "Linger"]
 
-WINDOW_NS = 150_000
-"""About what a wake-up and an answer cost; who comes later has been asleep as well."""
+WINDOW_NS = 50_000
+"""About the cost of a wake-up and a response; a peer that takes longer has slept as well."""
 
 TURNS_MAX = 1_000
-"""No loop stays awake for more turns, however slowly its clock goes."""
+"""The most iterations a loop stays awake for, however slow its clock is."""
 
 
 class Linger:
@@ -32,8 +32,11 @@ class Linger:
 
     Args:
         clock: The time.
-        window_ns: How near the next burst has to be; by default never near enough where there is
-            one processor.
+        window_ns: How soon the next burst has to follow; by default 0 on a single processor, which
+            disables lingering.
+
+    Attributes:
+        is_awake: Whether the loop is being kept awake.
     """
 
     def __init__(self, clock: Clock, *, window_ns: int | None = None) -> None:
@@ -44,15 +47,10 @@ class Linger:
         self._last_burst_ns = -window_ns
         self._awake_until_ns = 0
         self._turns_left = 0
-        self._is_awake = False
-
-    @property
-    def is_awake(self) -> bool:
-        """Whether the loop is kept from sleeping now."""
-        return self._is_awake
+        self.is_awake = False
 
     def burst_ended(self) -> None:
-        """Take note of a burst; to be called on the loop."""
+        """Record the end of a burst; call it on the loop."""
         now_ns = self._clock.monotonic_ns()
         is_near = now_ns - self._last_burst_ns < self._window_ns
         self._last_burst_ns = now_ns
@@ -60,15 +58,15 @@ class Linger:
             return
         self._awake_until_ns = now_ns + self._window_ns
         self._turns_left = TURNS_MAX
-        if not self._is_awake:
-            self._is_awake = True
+        if not self.is_awake:
+            self.is_awake = True
             loop = asyncio.get_running_loop()
             loop.call_soon(self._stay, loop)
 
     def _stay(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A callback that is always ready keeps the loop from waiting for anything else."""
+        """Reschedule itself: a callback that is always ready keeps the loop from sleeping."""
         self._turns_left -= 1
         if self._turns_left and self._clock.monotonic_ns() < self._awake_until_ns:
             loop.call_soon(self._stay, loop)
         else:
-            self._is_awake = False
+            self.is_awake = False

@@ -1,22 +1,21 @@
 """Where the name servers are: as configured, by DNS, or from an address server.
 
 Upstream's TopAddressing, and the part of BrokerOuterAPI that keeps the list of addresses. Owns the
-rule which of the three applies, and the list that was last good: a source that fails or says
-nothing leaves it as it is.
+choice between the three, and the last good list, which stays if a source fails or is empty.
 
 =============================== =================================================================
 settings                        addresses
 =============================== =================================================================
-namesrvAddr                     those, with semicolons between
-namesrvAddr and                 every address that the names stand for, looked up again each
+namesrvAddr                     as listed, separated by semicolons
+namesrvAddr and                 all addresses that the names resolve to, resolved again every
 fetchNameSrvAddrByDnsLookup     ``updateNameServerAddrPeriod``
-fetchNamesrvAddrByAddressServer the first line of what the address server answers, every 10 s:
+fetchNamesrvAddrByAddressServer the first line of the address server's response, every 10 s:
                                 http://<rmqAddressServerDomain>:8080/rocketmq/
                                 <rmqAddressServerSubGroup>, without the 8080 if the domain has a
                                 port
 =============================== =================================================================
 
-Upstream's default domain belongs to somebody; here there is none.
+Upstream's default domain is a third party's; here there is no default.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ FETCH_INTERVAL_MS = 10_000
 FETCH_TIMEOUT_MS = 3_000
 FETCHED_BYTES_MAX = 64 << 10
 ADDRESSES_MAX = 64
-"""Every address gets a connection; a list longer than this is no list of name servers."""
+"""Each address gets a connection; a longer list cannot be one of name servers."""
 
 _LOG_INTERVAL_MS = 60_000
 
 
 def address_server_url(config: BrokerConfig) -> str | None:
-    """Where the address server is, if anybody said so.
+    """Return the URL of the address server, if one is configured.
 
     Example:
         >>> address_server_url(BrokerConfig(address_server_domain="localhost"))
@@ -63,10 +62,10 @@ def address_server_url(config: BrokerConfig) -> str | None:
 
 
 def parse_addresses(text: str) -> list[str]:
-    """The addresses of a list with semicolons between, each once.
+    """Parse a semicolon-separated list of addresses, without duplicates.
 
     Raises:
-        ConfigError: One of them is no address, or there are too many.
+        ConfigError: One of them is not an address, or there are too many.
 
     Example:
         >>> parse_addresses(" a:9876; b:9876;a:9876;")
@@ -77,7 +76,7 @@ def parse_addresses(text: str) -> list[str]:
         host, _ = split_address(address)
         if "," in host:
             raise ConfigError(
-                f"{address!r} is no address", hint="Write semicolons between name servers."
+                f"{address!r} is no address", hint="Separate name servers with semicolons."
             )
     if len(addresses) > ADDRESSES_MAX:
         raise ConfigError(
@@ -95,7 +94,7 @@ class NamesrvAddresses:
         clock: The time.
 
     Raises:
-        ConfigError: A configured address is none, or the address server is unknown.
+        ConfigError: A configured address is invalid, or no address server is configured.
     """
 
     def __init__(self, config: BrokerConfig, *, clock: Clock) -> None:
@@ -115,18 +114,18 @@ class NamesrvAddresses:
 
     @property
     def current(self) -> list[str]:
-        """The addresses as they were last found."""
+        """The addresses last found."""
         return self._current
 
     @property
     def refresh_interval_ms(self) -> int | None:
-        """How often to look again; ``None`` for a list that stays."""
+        """The interval of refreshes; ``None`` for a fixed list."""
         if self._address_server is not None:
             return FETCH_INTERVAL_MS
         return self._update_period_ms if self._uses_dns else None
 
     async def refresh(self) -> None:
-        """Look again; what was last good stays when that fails."""
+        """Look the addresses up again; if that fails, the last good list stays."""
         try:
             if self._address_server is not None:
                 text = await fetch_text(self._address_server)
@@ -139,7 +138,7 @@ class NamesrvAddresses:
             self._warn(str(error).replace("\n", "; ") or type(error).__name__)
             return
         if not found:
-            self._warn("there are none")
+            self._warn("the list is empty")
         elif found != self._current:
             log.info("name servers are now %s", ";".join(found))
             self._current = found
@@ -166,18 +165,18 @@ async def _looked_up(names: list[str]) -> list[str]:
 async def fetch_text(
     url: str, *, timeout_ms: int = FETCH_TIMEOUT_MS, max_bytes: int = FETCHED_BYTES_MAX
 ) -> str:
-    """A small text from a web server.
+    """Fetch a short text from a web server.
 
-    Asks by HTTP/1.0, so that the answer comes whole and the connection ends with it.
+    Uses HTTP/1.0, so that the response is not chunked and ends with the connection.
 
     Args:
-        url: Where it is; plain HTTP.
-        timeout_ms: How long all of it may take.
-        max_bytes: How long head and text may be.
+        url: A plain HTTP URL.
+        timeout_ms: The limit on the whole request.
+        max_bytes: The limit on head and text together.
 
     Raises:
-        ClientError: There is no such text, or it is too long.
-        OSError: There is no connection.
+        ClientError: The response is not such a text, or it is too long.
+        OSError: The connection failed.
         TimeoutError: It took too long.
     """
     parts = urlsplit(url)
@@ -199,7 +198,7 @@ async def fetch_text(
                 answer += data
         finally:
             writer.close()
-    raise ClientError(f"{url} answers too much", detail=f"more than {max_bytes} bytes")
+    raise ClientError(f"the response of {url} is too long", detail=f"more than {max_bytes} bytes")
 
 
 def _text_of(url: str, answer: bytes) -> str:
@@ -207,15 +206,15 @@ def _text_of(url: str, answer: bytes) -> str:
     lines = head.decode("latin-1").split("\r\n")
     status = lines[0].split(" ", 2)
     if not found or not status[0].startswith("HTTP/") or status[1:2] != ["200"]:
-        raise ClientError(f"{url} does not answer with a text", detail=lines[0][:100])
+        raise ClientError(f"{url} returned no text", detail=lines[0][:100])
     fields = {
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(":") for line in lines[1:])
     }
     length = fields.get("content-length", "")
     if "transfer-encoding" in fields or (length.isdecimal() and int(length) > len(body)):
-        raise ClientError(f"{url} answers half a text", detail=f"{len(body)} bytes came")
+        raise ClientError(f"the response of {url} is truncated", detail=f"got {len(body)} bytes")
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:
-        raise ClientError(f"{url} answers something else than text") from None
+        raise ClientError(f"the response of {url} is not text") from None

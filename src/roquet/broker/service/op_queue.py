@@ -1,7 +1,7 @@
-"""The op queue, as one round of transaction checks reads it.
+"""The op queue, as read by one round of transaction checks.
 
-Owns which half messages are over, by the op messages that say so, and how far the op queue need not
-be read again: up to the first op message that names a half message which the round did not pass.
+Owns which half messages have ended according to the op messages, and how much of the op queue need
+not be read again: up to the first op message with a half message that the round did not reach.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ log = logging.getLogger(__name__)
 
 
 class EndedTransactions:
-    """Half messages that are over.
+    """Half messages whose transactions have ended.
 
     Args:
         op_offset: Where the op queue is read from.
-        half_offset: Ends of half messages before this are of no interest any more.
+        half_offset: Half messages before this offset are ignored.
 
     Attributes:
         next_offset: Where the op queue is read next.
-        last_born_ms: When the last op message of the last read was made; ``None`` if that read
+        last_born_ms: When the last op message of the last read was created; ``None`` if that read
             found nothing.
 
     Example:
@@ -45,17 +45,17 @@ class EndedTransactions:
         self._done: set[int] = set()
 
     def add(self, messages: Iterable[StoredMessage], next_offset: int) -> bool:
-        """Take op messages that were read; whether there were any."""
+        """Add op messages that were read; return whether there were any."""
         self.last_born_ms = None
         expected_offset = self.next_offset
         for message in messages:
             self.last_born_ms = message.born_timestamp_ms
-            # Damaged op messages are not served; nobody can wait for what they named.
+            # Damaged op messages are not returned; their content is lost, so they count as done.
             self._done.update(range(expected_offset, message.queue_offset))
             expected_offset = message.queue_offset + 1
             self._add(message)
         if self.last_born_ms is None and not self._open and not self._done:
-            # Nothing lies between: the queue begins later, or ends earlier, than was thought.
+            # There is nothing in between: the queue starts later, or ends earlier, than expected.
             self._op_offset = next_offset
         self.next_offset = next_offset
         return self.last_born_ms is not None
@@ -71,14 +71,14 @@ class EndedTransactions:
                     self._op_of[offset] = message.queue_offset
                     named += 1
         else:
-            log.error("the op message at %d has the tag %s", message.queue_offset, message.tags)
+            log.error("op message %d has an unknown tag: %s", message.queue_offset, message.tags)
         if named:
             self._open[message.queue_offset] = named
         else:
             self._done.add(message.queue_offset)
 
     def take(self, half_queue_offset: int) -> bool:
-        """Whether a half message is over; what names it is then of no further use."""
+        """Return whether a half message has ended; if so, forget its op entry."""
         op_offset = self._op_of.pop(half_queue_offset, None)
         if op_offset is None:
             return False
@@ -89,7 +89,7 @@ class EndedTransactions:
         return True
 
     def done_offset(self) -> int:
-        """Up to where the op queue need not be read again."""
+        """The offset before which the op queue need not be read again."""
         offset = self._op_offset
         while offset in self._done:
             offset += 1

@@ -1,21 +1,24 @@
-"""What a broker says to a name server.
+"""The requests of a broker to a name server.
 
-Upstream's BrokerOuterAPI. Owns the requests and the reading of their answers, one method each; when
-to say what is :mod:`roquet.broker.service.registration`'s. Every method raises
-:class:`~roquet.errors.RoquetError` when the name server cannot be asked, refuses, or answers
-something else than it should.
+Upstream's BrokerOuterAPI. Owns the requests and the decoding of their responses, one method each;
+:mod:`roquet.broker.service.registration` decides when to send what. Every method raises
+:class:`~roquet.errors.RoquetError` when the name server is unreachable, refuses, or sends an
+invalid response.
 """
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.service.register_body import RegisterBody
+from roquet.broker.manager.topic_queue_mapping import TopicQueueMappingManager
+from roquet.broker.service.advertised_addresses import AdvertisedAddresses
+from roquet.broker.service.register_body import RegisterBody, RegistrationBatch
 from roquet.errors import ProtocolError
 from roquet.model.data_version import DataVersion
 from roquet.model.topic_config import TopicConfig
@@ -26,22 +29,24 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers import namesrv as headers
 from roquet.remoting.headers.base import Header, decode_header
-from roquet.runtime.clock import Clock
 
 __all__ = ["BrokerOuterApi", "RegisterResult"]
 
 ANSWER_BYTES_MAX = 1 << 20
-"""Order configurations of some ten thousand topics."""
+"""Enough for the order configurations of some ten thousand topics."""
+
+TOPICS_IN_FLIGHT_MAX = 50
+"""How many single topics are registered concurrently."""
 
 _CRC_MASK = 0x7FFFFFFF
 
 
 class RegisterResult(NamedTuple):
-    """What a name server answers to a registration.
+    """A name server's response to a registration.
 
     Attributes:
-        ha_server_address: Where a slave finds its master's replication.
-        master_address: Where a slave finds its master.
+        ha_server_address: The address from which a slave replicates.
+        master_address: The master's address, for a slave.
         ordered: Queues of ordered topics, by topic.
     """
 
@@ -51,15 +56,14 @@ class RegisterResult(NamedTuple):
 
 
 class BrokerOuterApi:
-    """Speaks to name servers on behalf of a broker.
+    """Sends the broker's requests to name servers.
 
     Args:
         config: The broker's settings.
         client: Sends the requests.
-        topics: What is registered.
-        address: Where clients find the broker.
-        ha_address: Where slaves find it.
-        clock: The time.
+        topics: The topics to register.
+        mappings: The queue mappings of static topics.
+        advertised: The broker's addresses.
     """
 
     def __init__(
@@ -68,27 +72,32 @@ class BrokerOuterApi:
         *,
         client: RemotingClient,
         topics: TopicConfigManager,
-        address: Callable[[], str],
-        ha_address: Callable[[], str],
-        clock: Clock,
+        mappings: TopicQueueMappingManager,
+        advertised: AdvertisedAddresses,
     ) -> None:
         self._config = config
         self._client = client
         self._topics = topics
-        self._address = address
-        self._ha_address = ha_address
-        self._body = RegisterBody(config, topics, clock)
+        self._advertised = advertised
+        self._body = RegisterBody(config, topics, mappings)
 
     async def register(self, namesrv: str) -> RegisterResult:
-        """Register the broker with all topics that it has now."""
-        body, compressed = await self._body.encode()
+        """Register the broker with all its current topics."""
+        first, *others = self._body.parts()
+        result = await self._register(namesrv, first)
+        for part in others:
+            result = await self._register(namesrv, part)
+        return result
+
+    async def _register(self, namesrv: str, part: RegistrationBatch) -> RegisterResult:
+        body, compressed = await self._body.encode(part)
         config = self._config
         acting = config.slave_acting_master
         header = headers.RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_address=self._address(),
+            broker_address=self._advertised.address,
             cluster_name=config.cluster_name,
-            ha_server_address=self._ha_address(),
+            ha_server_address=self._advertised.ha_address,
             broker_id=config.broker_id,
             heartbeat_timeout_ms=config.broker_not_active_timeout_ms if acting else None,
             enable_acting_master=acting,
@@ -101,8 +110,10 @@ class BrokerOuterApi:
         return RegisterResult(said.ha_server_address, said.master_address, ordered)
 
     async def register_topics(self, namesrv: str, topics: Iterable[TopicConfig]) -> None:
-        """Register single topics of a broker that is registered."""
-        await asyncio.gather(*(self._register_topic(namesrv, topic) for topic in topics))
+        """Register single topics of a registered broker."""
+        left = iter(topics)
+        while some := list(islice(left, TOPICS_IN_FLIGHT_MAX)):
+            await asyncio.gather(*(self._register_topic(namesrv, topic) for topic in some))
 
     async def _register_topic(self, namesrv: str, topic: TopicConfig) -> None:
         header = headers.RegisterTopicRequestHeader(topic=topic.topic_name or "")
@@ -110,13 +121,13 @@ class BrokerOuterApi:
         await self._ask(namesrv, RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, body)
 
     async def has_other_topics(self, namesrv: str) -> bool:
-        """Whether a name server has, or may have, other topics than there are.
+        """Whether a name server has, or may have, other topics than the broker.
 
-        Asking is a sign of life.
+        The request also counts as a sign of life.
         """
         header = headers.QueryDataVersionRequestHeader(
             broker_name=self._config.broker_name,
-            broker_address=self._address(),
+            broker_address=self._advertised.address,
             cluster_name=self._config.cluster_name,
             broker_id=self._config.broker_id,
         )
@@ -130,10 +141,10 @@ class BrokerOuterApi:
         return said.changed or known != self._topics.data_version
 
     async def heartbeat(self, namesrv: str, *, timeout_ms: int) -> None:
-        """Show that the broker lives; one-way."""
+        """Send a one-way sign of life."""
         header = headers.BrokerHeartbeatRequestHeader(
             cluster_name=self._config.cluster_name,
-            broker_address=self._address(),
+            broker_address=self._advertised.address,
             broker_name=self._config.broker_name,
         )
         await self._client.invoke_oneway(
@@ -144,7 +155,7 @@ class BrokerOuterApi:
         """Leave."""
         header = headers.UnregisterBrokerRequestHeader(
             broker_name=self._config.broker_name,
-            broker_address=self._address(),
+            broker_address=self._advertised.address,
             cluster_name=self._config.cluster_name,
             broker_id=self._config.broker_id,
         )
@@ -167,5 +178,5 @@ class BrokerOuterApi:
             raise ProtocolError(f"the name server refused {code.name}", detail=detail)
         if len(answer.body) > ANSWER_BYTES_MAX:
             detail = f"{len(answer.body)} bytes, more than {ANSWER_BYTES_MAX}"
-            raise ProtocolError("the name server answered too much", detail=detail)
+            raise ProtocolError("the name server's response is too long", detail=detail)
         return answer

@@ -1,12 +1,12 @@
-"""Registration at the name servers: when to say what.
+"""Registration with the name servers: when to send what.
 
 The part of upstream's BrokerController around registerBrokerAll. Owns, for each name server, a task
-that keeps it informed, and what is known about it: whether it has taken the broker in, and which
-topics it was told of.
+that keeps it informed, and what is known about it: whether it has accepted the broker, and which
+topics it knows.
 
 .. code-block:: text
 
-    start ──► register ──► taken in ──► period passed, topics changed, or connection lost ──┐
+    start ──► register ──► accepted ──► period passed, topics changed, or connection lost ──┐
                   ▲            └────────────────────────────────────────────────────────────┤
                   └── failed: wait 1 s, 2 s, 4 s … up to the period ◄────────────────────────┘
 
@@ -14,10 +14,10 @@ Invariants:
 
 * Name servers do not wait for each other, and the broker waits for none: one that is down or hangs
   costs its own task only.
-* A change of the topics is told at once. Changes that come while a registration is under way are
-  told together by the next one.
-* A registration names all topics, so a name server that was away misses nothing. Only where there
-  are very many, single topics that changed in between are registered alone.
+* A change of the topics is sent at once. Changes that come while a registration is under way are
+  sent together by the next one.
+* A registration lists all topics, so a name server that was down misses nothing. Only if there are
+  very many topics, changed ones are registered singly in between.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from functools import partial
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.topic_config import TopicConfigManager
+from roquet.broker.manager.topic_queue_mapping import TopicQueueMappingManager
+from roquet.broker.service.advertised_addresses import AdvertisedAddresses
 from roquet.broker.service.namesrv_address import NamesrvAddresses
 from roquet.broker.service.outer_api import BrokerOuterApi, RegisterResult
 from roquet.errors import ProtocolError, RoquetError
-from roquet.model.topic_config import TopicConfig
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import LogLimiter
@@ -52,10 +53,11 @@ HEARTBEAT_INTERVAL_MS = 1_000
 
 UNREGISTER_TIMEOUT_MS = 3_000
 SINGLE_TOPICS_FROM = 500
-"""With fewer topics, registering all takes no longer than a few milliseconds."""
+"""With fewer topics, registering all of them takes only a few milliseconds."""
 
 SINGLE_TOPICS_MAX = 50
-"""More changes than this are told by registering all."""
+SINGLE_TOPICS_SHARE = 20
+"""With more changes than this, or this share of the topics, all topics are registered."""
 
 _LOG_INTERVAL_MS = 30_000
 
@@ -64,21 +66,21 @@ class _Namesrv:
     """One name server.
 
     Attributes:
-        address: Where it is.
-        generation: The last change of the topics that it was told of.
-        told: The topics that it was told of.
-        register_at: When all topics are to be registered again, by the loop's clock.
-        is_registered: Whether it has taken the broker in, as far as is known.
-        is_waited_for: Whether it is worth waiting for: it was not seen to fail or to hang.
-        failures: Registrations in a row that failed.
+        address: Its address.
+        generation: The last topic change that it has been sent.
+        told: How many topic changes it has been sent.
+        register_at: When to register all topics again, by the loop's clock.
+        is_registered: Whether it has accepted the broker, as far as is known.
+        is_waited_for: Whether to wait for it: it has not failed or hung.
+        failures: Consecutive failed registrations.
         wake: Set to register now.
-        ended: Set, and replaced, when a registration has ended in whatever way.
+        ended: Set, and replaced, when a registration has ended in any way.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.generation = -1
-        self.told: dict[str, TopicConfig] = {}
+        self.told = 0
         self.register_at = 0.0
         self.is_registered = False
         self.is_waited_for = True
@@ -89,7 +91,7 @@ class _Namesrv:
         self.task: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
-        """Keep it informed no more, and let nobody wait for it."""
+        """Stop registering with it, and release all waiters."""
         self.is_registered = self.is_waited_for = False
         self.ended.set()
         if self.task is not None:
@@ -102,14 +104,14 @@ class NamesrvRegistration:
     Args:
         config: The broker's settings.
         client: Sends the requests; its owner closes it.
-        topics: What is registered.
-        address: Where clients find the broker.
-        ha_address: Where slaves find it.
+        topics: The topics to register.
+        mappings: The queue mappings of static topics.
+        advertised: The broker's addresses.
         clock: The time.
-        master_found: Told the HA address and the address of the master, if the broker is a slave.
+        master_found: Called with the master's HA address and address, if the broker is a slave.
 
     Raises:
-        ConfigError: The settings do not say where the name servers are, or say it badly.
+        ConfigError: The settings for the name servers are missing or invalid.
     """
 
     def __init__(
@@ -118,21 +120,17 @@ class NamesrvRegistration:
         *,
         client: RemotingClient,
         topics: TopicConfigManager,
-        address: Callable[[], str],
-        ha_address: Callable[[], str],
+        mappings: TopicQueueMappingManager,
+        advertised: AdvertisedAddresses,
         clock: Clock,
         master_found: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
         self._client = client
         self._topics = topics
+        self._mappings = mappings
         self._api = BrokerOuterApi(
-            config,
-            client=client,
-            topics=topics,
-            address=address,
-            ha_address=ha_address,
-            clock=clock,
+            config, client=client, topics=topics, mappings=mappings, advertised=advertised
         )
         self._master_found = master_found
         self._addresses = NamesrvAddresses(config, clock=clock)
@@ -149,13 +147,8 @@ class NamesrvRegistration:
         """The name servers."""
         return list(self._namesrvs)
 
-    @property
-    def registered_at(self) -> list[str]:
-        """The name servers that have taken the broker in."""
-        return [each.address for each in self._namesrvs.values() if each.is_registered]
-
     async def start(self) -> None:
-        """Begin to register; does not wait for any name server."""
+        """Start registering; does not wait for any name server."""
         self._is_running = True
         self._topics.changed.append(self._topics_changed)
         self._use(self._addresses.current)
@@ -166,11 +159,11 @@ class NamesrvRegistration:
             self._beating = loop.create_task(self._beat())
 
     async def stop(self, *, timeout_ms: int = UNREGISTER_TIMEOUT_MS) -> None:
-        """Leave all name servers; safe to call twice.
+        """Unregister from all name servers; safe to call twice.
 
         Args:
-            timeout_ms: How long that may take. A name server that does not answer in time drops
-                the broker by itself when the connection closes.
+            timeout_ms: The time limit. A name server that does not respond in time drops the broker
+                when the connection closes.
         """
         if not self._is_running:
             return
@@ -187,19 +180,11 @@ class NamesrvRegistration:
         _, late = await asyncio.wait(leaving, timeout=timeout_ms / 1000)
         await _cancel(list(late))
 
-    async def register_now(self) -> None:
-        """Register at all name servers, also those that are down, and wait as below."""
-        self._generation += 1
-        for namesrv in self._namesrvs.values():
-            namesrv.register_at = 0.0
-            namesrv.wake.set()
-        await self.wait_registered()
-
     async def wait_registered(self, *, timeout_ms: int = WAIT_TIMEOUT_MS) -> None:
-        """Wait until the name servers know the topics as they are now.
+        """Wait until the name servers know the current topics.
 
-        Those that failed last time are not waited for, and one that makes somebody wait for too
-        long is not waited for again before it has answered.
+        Those that failed last time are not waited for, and one that caused too long a wait is not
+        waited for again before it has responded.
         """
         generation = self._generation
         waiting = {
@@ -221,7 +206,7 @@ class NamesrvRegistration:
 
     async def _refresh(self) -> None:
         interval_ms = self._addresses.refresh_interval_ms
-        assert interval_ms is not None, "only lists that change are looked up again"
+        assert interval_ms is not None, "only lists that may change are refreshed"
         while True:
             await self._addresses.refresh()
             self._use(self._addresses.current)
@@ -240,7 +225,7 @@ class NamesrvRegistration:
     def _topics_changed(self) -> None:
         self._generation += 1
         for namesrv in self._namesrvs.values():
-            # One that fails is tried again when its time has come, not at every change.
+            # A failing one is retried on its own schedule, not at every change.
             if namesrv.is_registered:
                 namesrv.wake.set()
 
@@ -265,7 +250,7 @@ class NamesrvRegistration:
                     await namesrv.wake.wait()
 
     def _retry_at(self, namesrv: _Namesrv) -> float:
-        """When to register next: after the period, or sooner, and ever later, while it fails."""
+        """When to register next: after the period, or while it fails, sooner with a backoff."""
         if namesrv.is_registered:
             namesrv.failures = 0
             return namesrv.register_at
@@ -281,7 +266,7 @@ class NamesrvRegistration:
             self._warn(namesrv, str(error).replace("\n", "; "))
             return False
         except Exception:
-            # Whatever it is, the next attempt must come.
+            # Whatever the error is, the next attempt must follow.
             more = self._log_limiter.allow(namesrv.address)
             if more is not None:
                 log.exception("registration at %s failed%s", namesrv.address, more)
@@ -289,11 +274,12 @@ class NamesrvRegistration:
         return True
 
     async def _inform(self, namesrv: _Namesrv) -> None:
-        """Tell a name server what it does not know."""
+        """Send a name server the changes that it does not know."""
         now = asyncio.get_running_loop().time()
         is_due = not namesrv.is_registered or now >= namesrv.register_at
-        table = dict(self._topics.table)
-        if not is_due and await self._told_singly(namesrv, table):
+        position = self._topics.changes.position
+        if not is_due and await self._told_singly(namesrv):
+            namesrv.told = position
             return
         is_routine = namesrv.is_registered and namesrv.generation == self._generation
         if (
@@ -301,52 +287,56 @@ class NamesrvRegistration:
             or not is_routine
             or await self._api.has_other_topics(namesrv.address)
         ):
-            self._take(namesrv, await self._api.register(namesrv.address))
-            namesrv.told = table
+            await self._take(namesrv, await self._api.register(namesrv.address))
+            namesrv.told = position
         namesrv.register_at = now + self._period_ms / 1000
 
-    async def _told_singly(self, namesrv: _Namesrv, table: dict[str, TopicConfig]) -> bool:
-        """Register the topics that changed one by one, if that is less work."""
-        if len(table) < SINGLE_TOPICS_FROM or not self._config.is_master:
+    async def _told_singly(self, namesrv: _Namesrv) -> bool:
+        """Register the changed topics one by one, if that is less work."""
+        table = self._topics.table
+        is_wanted = self._config.single_topic_register or len(table) >= SINGLE_TOPICS_FROM
+        names = self._topics.changes.since(namesrv.told)
+        if not is_wanted or not self._config.is_master or names is None:
             return False
-        told = namesrv.told
-        # Settings of a topic are replaced, never altered.
-        changed = [topic for name, topic in table.items() if told.get(name) is not topic]
-        if len(changed) > SINGLE_TOPICS_MAX:
+        if len(names) > max(SINGLE_TOPICS_MAX, len(table) // SINGLE_TOPICS_SHARE):
             return False
+        if any(name in self._mappings.table for name in names):
+            # Their mappings are only part of full registrations.
+            return False
+        changed = [table[name] for name in names if name in table]
         try:
             await self._api.register_topics(namesrv.address, changed)
         except ProtocolError:
-            # Name servers before 5.0 know whole registrations only.
+            # Name servers before 5.0 only support full registrations.
             return False
-        namesrv.told = table
         return True
 
-    def _take(self, namesrv: _Namesrv, result: RegisterResult) -> None:
+    async def _take(self, namesrv: _Namesrv, result: RegisterResult) -> None:
         if self._master_found is not None and result.ha_server_address and result.master_address:
             self._master_found(result.ha_server_address, result.master_address)
         try:
-            self._topics.update_order_config(result.ordered)
+            self._topics.stage_order_config(result.ordered)
+            await self._topics.committed()
         except RoquetError as error:
-            # The broker is registered all the same; the next answer brings the list again.
+            # The broker is registered all the same; the next response brings the list again.
             self._warn(namesrv, f"order configuration not kept: {error.message}")
 
     async def _watch(self, namesrv: _Namesrv) -> None:
-        """Register anew as soon as the connection is lost: the name server drops the broker."""
+        """Register again as soon as the connection is lost: the name server drops the broker."""
         connection = await self._client.connect(namesrv.address)
         if connection is not namesrv.connection:
             namesrv.connection = connection
             connection.on_close(partial(self._lost, namesrv))
 
     async def _beat(self) -> None:
-        """Show name servers every second that the broker lives, where it has to be quick."""
+        """Send a heartbeat to the name servers every second, so that a failure is noticed soon."""
         while True:
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             taken_in = [each for each in self._namesrvs.values() if each.is_registered]
             await asyncio.gather(*(self._beat_at(each) for each in taken_in))
 
     async def _beat_at(self, namesrv: _Namesrv) -> None:
-        # Registration finds out and says what is wrong.
+        # Registration detects and logs the failure.
         with suppress(RoquetError):
             await self._api.heartbeat(namesrv.address, timeout_ms=HEARTBEAT_INTERVAL_MS)
 
@@ -369,7 +359,7 @@ class NamesrvRegistration:
 
 
 async def _told(namesrv: _Namesrv, generation: int) -> None:
-    """Return when a name server knows a change, or has failed."""
+    """Wait until a name server knows a change, or has failed."""
     while namesrv.generation < generation and namesrv.is_waited_for:
         await namesrv.ended.wait()
 

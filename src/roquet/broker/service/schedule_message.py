@@ -1,9 +1,9 @@
-"""Delayed messages: their delivery when their time has come.
+"""Delivers delayed messages when they are due.
 
 Upstream's ScheduleMessageService. A message of delay level n waits in queue n-1 of
 SCHEDULE_TOPIC_XXXX, whose entries carry the due time in place of the tags. This module owns the
-delivery: reading what is due, and storing it again in the topic for which it is meant, with the
-properties that it has (upstream leaves DELAY, REAL_TOPIC and REAL_QID in the stored string).
+delivery: it reads due messages and stores them again in their real topic, with their properties
+(upstream leaves DELAY, REAL_TOPIC and REAL_QID in the stored string).
 
 A level is in one of these states:
 
@@ -11,21 +11,21 @@ A level is in one of these states:
 
     IDLE      nothing waits; a message that arrives makes it READY
     WAITING   the first entry is not due yet, or the store refused: a timer makes it READY
-    READY     in line for a turn of the loop
-    READING   a thread reads, because what is due is no longer in memory
+    READY     queued for a turn of the loop
+    READING   a thread reads, because the due entries are no longer in memory
 
 Invariants:
 
-* Nothing is delivered before its time, nothing is passed over because the store refuses it now.
-  Only what can never be stored is dropped, and logged: a record that is gone or damaged, or that
-  does not say for which queue it is.
-* The offset of a level moves when a message is in the log. A crash has the messages since the
-  last write of ``delayOffset.json`` delivered again.
-* Levels are served by the batch, in turn. One turn of the loop takes some milliseconds at most, and
-  a quarter of the time of a loop that is busy with others, however much is due.
-* An idle level costs nothing, a waiting one a look at the clock a second.
+* Nothing is delivered before its time, and nothing is skipped because the store refuses it now.
+  Only what can never be stored is dropped, and logged: a record that is missing or damaged, or that
+  names no target queue.
+* The offset of a level advances once a message is in the log. After a crash, the messages since the
+  last write of ``delayOffset.json`` are delivered again.
+* Levels are served in batches, in turn. One turn of the loop takes some milliseconds at most, and
+  a quarter of the time of a busy loop, however much is due.
+* An idle level costs nothing, a waiting one a check of the clock per second.
 
-Everything happens on the event loop, but for reads in threads.
+Everything runs on the event loop, except reads in threads.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
+from roquet.broker.components import BrokerComponents
 from roquet.broker.due_copy import DueCopies
-from roquet.broker.manager.delay_offset import DelayOffsetManager
-from roquet.broker.service.timers import Handle, Timers
+from roquet.broker.service.timers import TimerHandle
 from roquet.format.commit_log import record_size, uses_v2
 from roquet.format.consume_queue import FILLER_SIZE, UNIT
 from roquet.format.consume_queue_ext import is_ext_address
@@ -47,30 +47,27 @@ from roquet.model.delay_level import DelayLevels
 from roquet.model.message import BrokerMessage
 from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.remoting.endpoint import LogLimiter
-from roquet.runtime.clock import Clock
 from roquet.store.consume_queue import ConsumeQueue
-from roquet.store.lane import BurstResult
-from roquet.store.message_store import MessageStore
-from roquet.store.results import Bytes, PutMessageResult, PutMessageStatus
+from roquet.store.results import BurstResult, Bytes, PutMessageResult, PutMessageStatus
 
 __all__ = ["ScheduleMessageService"]
 
 log = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 64
-"""How much of a level is delivered before the others have their turn; well below a millisecond."""
+"""How much of a level is delivered before the next level's turn; well below a millisecond."""
 BATCH_BYTES = 256 << 10
 TURN_BATCHES = 32
 TURN_NS_MIN = 500_000
 TURN_NS_MAX = 5_000_000
 OTHERS_TO_TURN = 3
-"""How long a turn may last, as a part of the time that the loop had for others since the last."""
+"""The length of a turn, as a share of the time that other work had since the last one."""
 RETRY_MS = 100
-"""How long a level waits when the store refuses a message."""
+"""How long a level waits after the store refused a message."""
 FAILURE_MS = 10_000
-"""How long a level waits after what should not happen."""
+"""How long a level waits after an unexpected error."""
 SLEEP_MS_MAX = 1_000
-"""How long a level sleeps at a time; the machine's clock may be set meanwhile."""
+"""The longest sleep of a level; the system clock may be changed meanwhile."""
 
 _NEVER_STORED = {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}
 
@@ -87,7 +84,7 @@ class _Level:
 
     Attributes:
         next_offset: The first entry that is not delivered.
-        ahead: Entries behind it that are, because the store took them and refused the first.
+        ahead: Delivered entries after it: the store accepted them and refused the first.
     """
 
     __slots__ = ("ahead", "delay_ms", "level", "next_offset", "state", "timer")
@@ -98,7 +95,7 @@ class _Level:
         self.next_offset = next_offset
         self.ahead: set[int] = set()
         self.state = _State.IDLE
-        self.timer: Handle | None = None
+        self.timer: TimerHandle | None = None
 
     @property
     def queue_id(self) -> int:
@@ -106,7 +103,7 @@ class _Level:
 
 
 class _Batch(NamedTuple):
-    """What is due: records, or nothing; the offset behind it, and when what lies there is due."""
+    """Due records, if any; the offset after them, and when the entry there is due."""
 
     slices: list[Bytes] | None
     end_offset: int
@@ -117,55 +114,45 @@ class ScheduleMessageService:
     """Delivers delayed messages.
 
     Args:
-        store: Where they wait and where they go.
-        offsets: How far each level is.
-        clock: The time.
-        timers: The event loop.
+        components: The broker's components.
 
     Attributes:
         delivered: How many messages were delivered.
-        dropped: How many could never be.
-        listeners: Told of what was delivered, by topic: the queue of the level, the topic, how
-            many messages, and how many bytes in the log.
+        dropped: How many could never be delivered.
+        listeners: Called after deliveries, per topic: the queue of the level, the topic, how many
+            messages, and how many bytes in the log.
     """
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        offsets: DelayOffsetManager,
-        clock: Clock,
-        timers: Timers,
-    ) -> None:
+    def __init__(self, components: BrokerComponents) -> None:
         self.delivered = 0
         self.dropped = 0
         self.listeners: list[Callable[[int, str, int, int], None]] = []
-        self._store = store
-        self._offsets = offsets
-        self._clock = clock
-        self._timers = timers
+        self._store = components.store
+        self._offsets = components.delay_offsets
+        self._clock = components.clock
+        self._timers = components.timers
         self._copies = DueCopies()
-        self._delays = DelayLevels(store.config.message_delay_levels)
+        self._delays = DelayLevels(components.store.config.message_delay_levels)
         self._levels: dict[int, _Level] = {}
         self._ready: deque[_Level] = deque()
-        self._turn_handle: Handle | None = None
+        self._turn_handle: TimerHandle | None = None
         self._turn_ended_ns = 0
         self._delivered_offset = 0
         self._is_started = False
-        self._log_limiter = LogLimiter(clock)
+        self._log_limiter = LogLimiter(components.clock)
 
     # ----------------------------------------------------------------------- start and stop
 
     def start(self) -> None:
-        """Deliver from now on; the store must be recovered, and the offsets loaded."""
+        """Start delivering; the store must be recovered, and the offsets loaded."""
         self._is_started = True
         queues = self._store.queues.table.get(SCHEDULE_TOPIC, {})
-        # Levels that the settings no longer have may hold messages, whose entries still say when.
+        # Levels removed from the settings may hold messages; their entries still have a due time.
         for queue_id in sorted(queues):
             self._wake(self._level(queue_id + 1))
 
     def stop(self) -> None:
-        """Deliver nothing more; what was read and not stored is read again by the next start."""
+        """Stop delivering; entries that were read and not stored are read again after a start."""
         self._is_started = False
         self._ready.clear()
         if self._turn_handle is not None:
@@ -177,19 +164,11 @@ class ScheduleMessageService:
         self._levels.clear()
 
     def notify_arriving(self, queue: ConsumeQueue) -> None:
-        """Called when a queue grew; in the middle of a burst, so nothing is stored here."""
+        """Wake the queue's level; called in the middle of a burst, so nothing is stored here."""
         if self._is_started and queue.topic == SCHEDULE_TOPIC:
             level = self._level(queue.queue_id + 1)
             if level.state is _State.IDLE:
                 self._wake(level)
-
-    def running_stats(self) -> dict[str, str]:
-        """Offset and end of every level that was ever used, under upstream's names."""
-        return {
-            f"scheduleMessageOffset_{level}": f"{offset},"
-            f"{self._store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
-            for level, offset in self._offsets.table.items()
-        }
 
     def _level(self, number: int) -> _Level:
         level = self._levels.get(number)
@@ -231,7 +210,7 @@ class ScheduleMessageService:
         try:
             work()
         except Exception:
-            log.exception("delivery of delay level %d goes on later", level.level)
+            log.exception("delivery of delay level %d failed and is retried", level.level)
             self._wait_failed(level)
 
     def _wait_failed(self, level: _Level) -> None:
@@ -259,17 +238,17 @@ class ScheduleMessageService:
 
         def deliver() -> None:
             batch = result()
-            assert batch is not None, "a read that may wait for the disk was given up"
+            assert batch is not None, "a read that may wait for the disk returns a batch"
             self._deliver(level, batch)
 
         self._guarded(level, deliver)
 
     def _has_next(self, level: _Level, queue: ConsumeQueue) -> bool:
-        """Whether an entry waits, after moving an offset that the queue does not have."""
+        """Whether an entry waits; first moves an offset that is outside the queue."""
         low, high = queue.min_queue_offset, queue.max_queue_offset
         if not low <= level.next_offset <= high:
             corrected = low if level.next_offset < low else high
-            # A level that was never used begins with 0, wherever its queue begins.
+            # A level that was never used starts at 0, wherever its queue starts.
             if level.next_offset:
                 log.error(
                     "delay level %d goes on at %d: %d is not between %d and %d",
@@ -286,14 +265,14 @@ class ScheduleMessageService:
     # ------------------------------------------------------------------------------ reading
 
     def _read(self, level: _Level, queue: ConsumeQueue, *, may_block: bool) -> _Batch | None:
-        """What is due, or ``None`` when that would wait for the disk and must not."""
+        """Read what is due; ``None`` if that would wait for the disk and may not."""
         offset = level.next_offset
         read_units = queue.read_units if may_block else queue.read_cached_units
         units = read_units(offset, BATCH_MESSAGES)
         if units is None:
             return None
         if not units:
-            # The file expired in this moment: the queue's own numbers tell where it goes on.
+            # The file has just expired: the queue's own bounds say where to continue.
             return _Batch(None, queue.next_file_offset(offset), 0)
         end_offset, due_ms = self._due_until(level, queue, units)
         if end_offset == offset:
@@ -312,14 +291,14 @@ class ScheduleMessageService:
             left_bytes -= found.total_bytes
             if found.next_begin_offset <= offset:
                 break
-            # A read passes over records that are gone, and goes on behind what is due.
+            # A read skips records that are gone, and may continue beyond what is due.
             offset = found.next_begin_offset
         if offset < end_offset:
             return _Batch(slices, offset, 0)
         return _Batch(slices, end_offset, due_ms)
 
     def _due_until(self, level: _Level, queue: ConsumeQueue, units: bytes) -> tuple[int, int]:
-        """Where what is due ends, and when what lies there is."""
+        """Return the end of the due entries, and when the entry there is due."""
         now_ms = self._clock.now_ms()
         end_offset, due_ms = level.next_offset, 0
         has_ext = queue.ext is not None
@@ -333,10 +312,10 @@ class ScheduleMessageService:
         return end_offset, due_ms
 
     def _due_ms(self, level: _Level, queue: ConsumeQueue, tags_code: int, now_ms: int) -> int:
-        """When an entry is due: never later than if it had been sent just now."""
+        """When an entry is due: at the latest, as if it had been sent just now."""
         if queue.ext is not None and is_ext_address(tags_code):
             unit = queue.ext.get(tags_code)
-            # Without its unit, it is not known how long it has waited.
+            # Without its unit, it is unknown how long it has waited.
             tags_code = now_ms if unit is None else unit.tags_code
         if level.delay_ms is not None and tags_code > now_ms + level.delay_ms:
             return now_ms
@@ -372,7 +351,7 @@ class ScheduleMessageService:
         more = self._log_limiter.allow("refused")
         if more is not None:
             log.warning(
-                "delay level %d: the store takes nothing, %s %s%s",
+                "delay level %d: the store refuses messages, %s %s%s",
                 level.level,
                 refusal.status.value,
                 refusal.detail,
@@ -383,7 +362,7 @@ class ScheduleMessageService:
     def _due(
         self, level: _Level, slices: list[Bytes], end_offset: int
     ) -> list[tuple[int, BrokerMessage]]:
-        """What is to be stored of a batch, each with its place in the queue of the level."""
+        """Return the messages to store from a batch, each with its offset in the level's queue."""
         due: list[tuple[int, BrokerMessage]] = []
         for queue_offset, message in self._copies.of(slices):
             if queue_offset >= end_offset:
@@ -391,7 +370,7 @@ class ScheduleMessageService:
             if queue_offset in level.ahead:
                 continue
             if message is None:
-                self._drop(level, queue_offset, "it does not say for which queue it is")
+                self._drop(level, queue_offset, "it names no target queue")
             else:
                 due.append((queue_offset, message))
         return due
@@ -399,7 +378,7 @@ class ScheduleMessageService:
     def _store_all(
         self, level: _Level, due: list[tuple[int, BrokerMessage]], end_offset: int
     ) -> PutMessageResult | None:
-        """Store messages where they belong; the first that the store refuses now stays next."""
+        """Store messages in their topics; the first that the store refuses for now stays next."""
         result = self._store.put_burst([message for _, message in due])
         self._delivered_offset = max(self._delivered_offset, result.end_offset)
         self.delivered += len(due) - len(result.refused)
@@ -417,13 +396,13 @@ class ScheduleMessageService:
                 continue
             if refused_now is not None and (answer is None or answer.status in _NEVER_STORED):
                 level.ahead.add(queue_offset)
-        assert level.next_offset <= end_offset, "a level never passes what it has read"
+        assert level.next_offset <= end_offset, "a level never advances beyond what it has read"
         return refused_now
 
     def _tell(
         self, level: _Level, due: list[tuple[int, BrokerMessage]], result: BurstResult
     ) -> None:
-        """Tell how much was delivered to which topic."""
+        """Report to the listeners how much was delivered to each topic."""
         moved: dict[str, tuple[int, int]] = {}
         segment_bytes = self._store.config.commit_log_file_bytes
         end_offset = result.end_offset
@@ -443,7 +422,7 @@ class ScheduleMessageService:
                 listener(level.queue_id, topic, messages, total_bytes)
 
     def _skip(self, level: _Level, batch: _Batch) -> None:
-        """Nothing is due: wait for the first one, or go on behind a file that is gone."""
+        """Handle a batch without due records: wait for the first, or skip a file that is gone."""
         if batch.end_offset > level.next_offset:
             level.next_offset = batch.end_offset
             self._offsets.update(level.level, level.next_offset, messages=0)
@@ -453,7 +432,7 @@ class ScheduleMessageService:
 
     def _drop(self, level: _Level, queue_offset: int, reason: str) -> None:
         self.dropped += 1
-        log.error("message %d of delay level %d is dropped: %s", queue_offset, level.level, reason)
+        log.error("dropped message %d of delay level %d: %s", queue_offset, level.level, reason)
 
 
 def _record_bytes(message: BrokerMessage) -> int:

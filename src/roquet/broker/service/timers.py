@@ -1,7 +1,7 @@
-"""Timers and threads, as something that can be handed in.
+"""Timers and threads behind an interface that tests can replace.
 
-Owns the door of the services to the event loop: a function soon, a function later, blocking work
-in a thread. :class:`LoopTimers` is the loop; a test hands in timers that follow its own clock.
+Owns the services' access to the event loop: a call soon, a call later, blocking work in a thread.
+:class:`LoopTimers` uses the loop; a test passes timers that follow its own clock.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-__all__ = ["Handle", "LoopTimers", "Timers"]
+__all__ = ["LoopTimers", "TimerHandle", "Timers"]
 
 T = TypeVar("T")
 
 
-class Handle(Protocol):
-    """A call that was asked for."""
+class TimerHandle(Protocol):
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Take that back; nothing happens if it was made already."""
+        """Cancel the call; does nothing if it has been made."""
         ...
 
 
 class Timers(Protocol):
-    """What a service needs of the event loop."""
+    """What a service needs from the event loop."""
 
-    def call_soon(self, callback: Callable[[], None]) -> Handle:
-        """Call a function in the next turn."""
+    def call_soon(self, callback: Callable[[], None]) -> TimerHandle:
+        """Call a function in the next iteration of the loop."""
         ...
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Handle:
-        """Call a function when some time has passed, never before."""
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        """Call a function after a delay, never earlier."""
         ...
 
     def in_thread(self, work: Callable[[], T], done: Callable[[Callable[[], T]], None]) -> None:
-        """Do blocking work in a thread; ``done`` is called in a turn of the loop.
+        """Run blocking work in a thread; ``done`` is then called on the loop.
 
-        It gets a function that returns what the work returned, or raises what it raised.
+        It gets a function that returns the result of the work, or raises its exception.
         """
         ...
 
@@ -58,16 +58,16 @@ class LoopTimers:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def call_soon(self, callback: Callable[[], None]) -> Handle:
-        """Call a function in the next turn."""
+    def call_soon(self, callback: Callable[[], None]) -> TimerHandle:
+        """Call a function in the next iteration of the loop."""
         return self._loop.call_soon(callback)
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Handle:
-        """Call a function when some time has passed."""
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        """Call a function after a delay."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
     def in_thread(self, work: Callable[[], T], done: Callable[[Callable[[], T]], None]) -> None:
-        """Do blocking work in a thread, and say so on the loop."""
+        """Run blocking work in a thread, and call ``done`` on the loop."""
         future = self._loop.run_in_executor(None, work)
 
         def finished(ended: asyncio.Future[T]) -> None:

@@ -1,28 +1,28 @@
-"""Half messages whose producers said nothing: asking them, again and again, up to a limit.
+"""Checks half messages that were neither committed nor rolled back, up to a limit.
 
 Upstream's TransactionalMessageCheckService with TransactionalMessageServiceImpl.check. Every round
-walks the half queue from where the last one ended. What becomes of a half message:
+walks the half queue from where the last one ended. What happens to a half message:
 
 =========================================== ========================================================
-an op message names it                      it is over
-it was asked about checkMax times, or is    it goes to TRANS_CHECK_MAX_TIME_TOPIC
-older than the log may be
-it was stored since the round began, or is  the round ends here
-younger than transactionTimeOut
-its producer set an immunity time that is   it is stored anew behind the others, with its first
+an op message names it                      it has ended
+it was checked checkMax times, or is older  it goes to TRANS_CHECK_MAX_TIME_TOPIC
+than the log may be
+it was stored since the round started, or   the round ends here
+is younger than transactionTimeOut
+its producer set an immunity time that is   it is stored again behind the others, with its first
 not over (CHECK_IMMUNITY_TIME_IN_SECONDS)   offset in TRAN_PREPARED_QUEUE_OFFSET
-otherwise                                   it is stored anew with TRANSACTION_CHECK_TIMES, and a
+otherwise                                   it is stored again with TRANSACTION_CHECK_TIMES, and a
                                             producer of its group is asked about that copy
 =========================================== ========================================================
 
-How far the half queue and the op queue are is kept as the consumer offsets of CID_RMQ_SYS_TRANS.
+Progress in the half queue and the op queue is kept as consumer offsets of CID_RMQ_SYS_TRANS.
 
 Invariants:
 
-* A half message leaves the walk when it is over, or when its copy is in the log; the offsets are
-  committed when the copies are on the disk. A crash may have a producer asked twice.
-* Nobody is asked before all op messages that are stored have been read, nor about an end that
-  waits to be written.
+* The walk passes a half message once it has ended, or once its copy is in the log; the offsets are
+  committed when the copies are on disk. After a crash a producer may be asked twice.
+* No producer is asked before all stored op messages have been read, nor about a transaction whose
+  op message is not written yet.
 * A turn of the loop handles a bounded number of messages, and rounds take at most a twentieth of
   the loop's time, however many transactions are open.
 """
@@ -34,15 +34,13 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.manager.transaction_metrics import TransactionMetrics
+from roquet.broker.components import BrokerComponents
 from roquet.broker.processor.end_transaction import CHECK_IMMUNITY_SECONDS
 from roquet.broker.service.check_request import TransactionChecker
 from roquet.broker.service.op_queue import EndedTransactions
-from roquet.broker.service.timers import Handle, Timers
-from roquet.broker.service.transaction_op import TransactionOps, TransactionSettings
-from roquet.broker.service.turns import Steps, Turns
+from roquet.broker.service.sliced_task import SlicedTask, Steps
+from roquet.broker.service.timers import TimerHandle
+from roquet.broker.service.transaction_op import TransactionOps
 from roquet.broker.stored_copy import copied, messages_of
 from roquet.model import properties as prop
 from roquet.model.message import BrokerMessage, StoredMessage
@@ -53,8 +51,6 @@ from roquet.model.topic import (
 )
 from roquet.model.topic_config import PERM_READ, PERM_WRITE
 from roquet.remoting.endpoint import LogLimiter
-from roquet.runtime.clock import Clock
-from roquet.store.message_store import MessageStore
 from roquet.store.results import GetMessageResult, GetMessageStatus, PutMessageResult
 
 __all__ = ["TRANSACTION_GROUP", "TransactionCheckService"]
@@ -68,14 +64,14 @@ PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 ROUND_MS_MAX = 60_000
 BATCH_MESSAGES = 32
 OP_MESSAGES = 8
-"""Op messages of one read; each may name several hundred half messages."""
+"""Op messages per read; each may name several hundred half messages."""
 SKIPS_A_TURN = 2_000
-"""Half messages that are over, passed in one turn."""
+"""Ended half messages that are skipped in one turn."""
 NO_OP_PAUSE_MS = 1_000
 REFUSED_PAUSE_MS = 100
 REST_MS_MAX = 100
 PAUSE_TO_WORK = 20
-"""How long a round rests after a turn, measured in the time that the turn took."""
+"""How long a round pauses after a turn, as a multiple of the turn's length."""
 _HOUR_MS = 3_600_000
 _QUEUE_ID = 0
 
@@ -84,7 +80,7 @@ Reading = Generator[Pause, object, GetMessageResult]
 
 
 class _Walk:
-    """Where one round is in the half queue."""
+    """The position of one round in the half queue."""
 
     def __init__(self, began_ms: int, half_offset: int, ended: EndedTransactions) -> None:
         self.began_ms = began_ms
@@ -97,7 +93,7 @@ class _Walk:
 
 
 class _Stored(NamedTuple):
-    """A half message that was stored anew in this turn."""
+    """A half message that was stored again in this turn."""
 
     message: StoredMessage
     properties: dict[str, str]
@@ -109,64 +105,43 @@ class TransactionCheckService:
     """Checks half messages at intervals.
 
     Args:
-        settings: When and how often.
-        store: Where they are.
-        topics: Where the topic of those put aside is made.
-        offsets: How far the rounds are.
-        ops: What is ended and not written.
-        metrics: Counts half messages.
-        checker: Asks producers.
-        clock: The time.
-        timers: The event loop.
+        components: The broker's components.
+        ops: The ended transactions whose op messages are not written yet.
 
     Attributes:
         checked: How many messages producers were asked about.
-        discarded: How many were put aside.
-        read_listeners: Told of every read that found something, with its topic.
-        renewed_listeners: Told of every message that was stored anew, with its size in the log.
+        discarded: How many were discarded.
+        read_listeners: Called for every read that found messages, with its topic.
+        renewed_listeners: Called for every message that was stored again, with its size in the log.
     """
 
-    def __init__(
-        self,
-        settings: TransactionSettings,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        ops: TransactionOps,
-        metrics: TransactionMetrics,
-        checker: TransactionChecker,
-        clock: Clock,
-        timers: Timers,
-    ) -> None:
+    def __init__(self, components: BrokerComponents, ops: TransactionOps) -> None:
         self.checked = 0
         self.discarded = 0
         self.read_listeners: list[Callable[[str, GetMessageResult], None]] = []
         self.renewed_listeners: list[Callable[[int], None]] = []
-        self._settings = settings
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
+        self._broker = components
         self._ops = ops
-        self._metrics = metrics
-        self._checker = checker
-        self._clock = clock
-        self._timers = timers
-        self._reserved_ms = store.config.file_reserved_hours * _HOUR_MS
+        self._checker = TransactionChecker(
+            components.config, producers=components.producers, clock=components.clock
+        )
+        self._reserved_ms = components.store.config.file_reserved_hours * _HOUR_MS
         self._half_offset: int | None = None
         self._op_offset: int | None = None
-        self._timer: Handle | None = None
-        self._round: Turns | None = None
-        self._log_limiter = LogLimiter(clock)
+        self._timer: TimerHandle | None = None
+        self._round: SlicedTask | None = None
+        self._log_limiter = LogLimiter(components.clock)
 
     # ----------------------------------------------------------------------- start and stop
 
     def start(self) -> None:
-        """Begin the first round when the interval has passed."""
-        self._timer = self._timers.call_later(self._settings.check_interval_ms, self._begin)
+        """Start the first round after one interval."""
+        self._timer = self._broker.timers.call_later(
+            self._broker.config.transaction_check_interval_ms, self._begin
+        )
 
     def stop(self) -> None:
-        """End the round under way; the next start begins it again."""
+        """Stop the current round; the next start repeats it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -176,7 +151,7 @@ class TransactionCheckService:
 
     def _begin(self) -> None:
         self._timer = None
-        self._round = Turns(self._timers, self._check(), self._ended)
+        self._round = SlicedTask(self._broker.timers, self._check(), self._ended)
 
     def _ended(self, error: Exception | None) -> None:
         self._round = None
@@ -190,7 +165,7 @@ class TransactionCheckService:
         half_offset = self._offset(self._half_offset, TRANS_HALF_TOPIC)
         op_offset = self._offset(self._op_offset, TRANS_OP_HALF_TOPIC)
         ended = EndedTransactions(op_offset, half_offset)
-        walk = _Walk(self._clock.now_ms(), half_offset, ended)
+        walk = _Walk(self._broker.clock.now_ms(), half_offset, ended)
         try:
             yield from self._read_ops(walk)
             yield from self._walk(walk)
@@ -201,33 +176,33 @@ class TransactionCheckService:
         if (half_offset, op_offset) != (self._half_offset, self._op_offset):
             yield from self._commit()
         if walk.checked:
-            log.info("asked about %d transactions", walk.checked)
+            log.info("checked %d transactions", walk.checked)
 
     def _offset(self, known: int | None, topic: str) -> int:
         if known is not None:
             return known
-        offset = self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID)
+        offset = self._broker.offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID)
         if offset < 0:
-            offset = self._store.min_offset_in_queue(topic, _QUEUE_ID)
+            offset = self._broker.store.min_offset_in_queue(topic, _QUEUE_ID)
         return max(offset, 0)
 
     def _commit(self) -> Steps:
-        """Commit the offsets, when all that was stored before is on the disk."""
+        """Commit the offsets, once everything stored before is on disk."""
         half_offset, op_offset = self._half_offset, self._op_offset
-        end_offset = self._store.max_physical_offset
-        flushed_offset = yield self._store.flush
-        assert isinstance(flushed_offset, int), "a flush tells how far it got"
+        end_offset = self._broker.store.max_physical_offset
+        flushed_offset = yield self._broker.store.flush
+        assert isinstance(flushed_offset, int), "a flush returns its offset"
         if flushed_offset < end_offset or half_offset is None or op_offset is None:
-            log.warning("the offsets of half messages wait for the disk")
+            log.warning("the offsets of half messages are not committed yet")
             return
         for topic, offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
-            if offset != max(self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID), 0):
-                self._offsets.commit(TRANSACTION_GROUP, topic, _QUEUE_ID, offset)
+            if offset != max(self._broker.offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID), 0):
+                self._broker.offsets.commit(TRANSACTION_GROUP, topic, _QUEUE_ID, offset)
 
     def _walk(self, walk: _Walk) -> Steps:
         skipped = 0
-        began_ns = self._clock.monotonic_ns()
-        while not walk.is_over and self._clock.now_ms() - walk.began_ms <= ROUND_MS_MAX:
+        began_ns = self._broker.clock.monotonic_ns()
+        while not walk.is_over and self._broker.clock.now_ms() - walk.began_ms <= ROUND_MS_MAX:
             if self._is_ended(walk, walk.half_offset):
                 walk.half_offset += 1
                 skipped += 1
@@ -243,9 +218,9 @@ class TransactionCheckService:
                 pause = 0
             if pause is not None:
                 self._finish_turn(walk)
-                took_us = (self._clock.monotonic_ns() - began_ns) // 1_000
+                took_us = (self._broker.clock.monotonic_ns() - began_ns) // 1_000
                 yield pause or min(-(-took_us * PAUSE_TO_WORK // 1_000), REST_MS_MAX)
-                began_ns = self._clock.monotonic_ns()
+                began_ns = self._broker.clock.monotonic_ns()
                 yield from self._read_new_ops(walk)
 
     def _is_ended(self, walk: _Walk, queue_offset: int) -> bool:
@@ -255,22 +230,22 @@ class TransactionCheckService:
         return False
 
     def _read_halves(self, walk: _Walk) -> Steps:
-        """Read half messages from where the walk is, or end it."""
+        """Read half messages at the walk's position, or end the walk."""
         walk.batch.clear()
         found = yield from self._get(TRANS_HALF_TOPIC, walk.half_offset, BATCH_MESSAGES)
         if found.status is GetMessageStatus.FOUND:
             walk.batch = {message.queue_offset: message for message in messages_of(found)}
-            # Places before the first one have no message any more.
+            # Offsets before the first one have no messages any more.
             walk.half_offset = max(walk.half_offset, min(walk.batch))
         elif found.next_begin_offset > walk.half_offset:
             walk.half_offset = found.next_begin_offset
         else:
-            # The queue may be shorter than when the offset was kept: its end was lost.
+            # The queue may be shorter than when the offset was committed: its end was lost.
             walk.half_offset = found.next_begin_offset
             walk.is_over = True
 
     def _read_ops(self, walk: _Walk) -> Generator[Pause, object, bool]:
-        """Read the next op messages; whether there were any."""
+        """Read the next op messages; return whether there were any."""
         found = yield from self._get(TRANS_OP_HALF_TOPIC, walk.ended.next_offset, OP_MESSAGES)
         messages: Iterator[StoredMessage] = iter(())
         if found.status is GetMessageStatus.FOUND:
@@ -278,9 +253,9 @@ class TransactionCheckService:
         return walk.ended.add(messages, found.next_begin_offset)
 
     def _read_new_ops(self, walk: _Walk) -> Steps:
-        """Read op messages that were stored while the walk rested."""
+        """Read op messages that were stored while the walk paused."""
         is_read_through = walk.ended.last_born_ms is None
-        store, ended = self._store, walk.ended
+        store, ended = self._broker.store, walk.ended
         while store.max_offset_in_queue(TRANS_OP_HALF_TOPIC, _QUEUE_ID) > ended.next_offset:
             if not (yield from self._read_ops(walk)):
                 break
@@ -289,12 +264,12 @@ class TransactionCheckService:
             ended.last_born_ms = None
 
     def _get(self, topic: str, queue_offset: int, messages: int) -> Reading:
-        """A batch of a queue, read by a thread if that may wait for the disk."""
-        found = self._store.get_message_in_memory(topic, _QUEUE_ID, queue_offset, messages)
+        """Read a batch of a queue, in a thread if that may wait for the disk."""
+        found = self._broker.store.get_message_in_memory(topic, _QUEUE_ID, queue_offset, messages)
         if found is None:
             read = partial(self._read_cold, topic, queue_offset, messages)
             result = yield read
-            assert isinstance(result, GetMessageResult), "a read gives records"
+            assert isinstance(result, GetMessageResult), "a read returns records"
             found = result
         if found.status is GetMessageStatus.FOUND:
             for listener in self.read_listeners:
@@ -302,26 +277,26 @@ class TransactionCheckService:
         return found
 
     def _read_cold(self, topic: str, queue_offset: int, messages: int) -> GetMessageResult:
-        found = self._store.get_message(topic, _QUEUE_ID, queue_offset, messages)
+        found = self._broker.store.get_message(topic, _QUEUE_ID, queue_offset, messages)
         found.slices = [bytes(part) for part in found.slices]
         return found
 
     # --------------------------------------------------------------------- one half message
 
     def _decide(self, walk: _Walk, message: StoredMessage) -> Generator[Pause, object, int | None]:
-        """Do what is due for a half message; returns for how long to pause, if at all.
+        """Handle one half message; return how long to pause, if at all.
 
-        A message that stays where it is goes back into the batch.
+        A message that stays in place goes back into the batch.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._broker.clock.now_ms()
         age_ms = now_ms - message.born_timestamp_ms
         times = _number(message.properties.get(CHECK_TIMES), missing=0)
-        if times >= self._settings.check_max or age_ms > self._reserved_ms:
+        if times >= self._broker.config.transaction_check_max or age_ms > self._reserved_ms:
             return self._discard(walk, message, times)
         if message.store_timestamp_ms >= walk.began_ms:
             walk.is_over = True
             return None
-        immunity_ms = self._settings.timeout_ms
+        immunity_ms = self._broker.config.transaction_timeout_ms
         immunity = message.properties.get(CHECK_IMMUNITY_SECONDS)
         if immunity is not None:
             seconds = _number(immunity, missing=-1)
@@ -345,7 +320,7 @@ class TransactionCheckService:
         last_op_ms = walk.ended.last_born_ms
         if last_op_ms is None:
             return age_ms > immunity_ms
-        return last_op_ms - walk.began_ms > self._settings.timeout_ms
+        return last_op_ms - walk.began_ms > self._broker.config.transaction_timeout_ms
 
     def _keep_immune(self, walk: _Walk, message: StoredMessage) -> int | None:
         first_offset = _prepared_offset(message)
@@ -369,24 +344,24 @@ class TransactionCheckService:
         return None
 
     def _discard(self, walk: _Walk, message: StoredMessage, times: int) -> int | None:
-        """Put a message aside of which no producer will ever tell."""
-        self._topics.create_in_send_back(
+        """Discard a message whose state no producer will ever report."""
+        self._broker.topics.create_in_send_back(
             TRANS_CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=PERM_READ | PERM_WRITE, sys_flag=0
         )
         properties = dict(message.properties)
         properties.pop(prop.CRC32, None)
-        if times < self._settings.check_max:
+        if times < self._broker.config.transaction_check_max:
             properties[CHECK_TIMES] = str(max(times, 0) + 1)
         aside = copied(message, (TRANS_CHECK_MAX_TIME_TOPIC, 0), properties)
         if not self._submit(walk, message, aside, []):
             return REFUSED_PAUSE_MS
         self.discarded += 1
         self._ops.copies.forget(message.queue_offset)
-        self._metrics.add(message.properties.get(prop.REAL_TOPIC, ""), -1)
+        self._broker.transaction_metrics.add(message.properties.get(prop.REAL_TOPIC, ""), -1)
         more = self._log_limiter.allow("discarded")
         if more is not None:
             log.error(
-                "the half message %s for %s was asked about %d times and is put aside%s",
+                "the half message %s for %s was checked %d times and is discarded%s",
                 message.unique_key,
                 message.properties.get(prop.REAL_TOPIC),
                 times,
@@ -401,21 +376,23 @@ class TransactionCheckService:
         again: BrokerMessage,
         result: list[PutMessageResult],
     ) -> bool:
-        """Store a message; whether the walk goes on behind it."""
-        self._store.submit(again, result.append)
+        """Store a message; return whether the walk continues behind it."""
+        self._broker.store.submit(again, result.append)
         if result and result[0].append is None:
             walk.batch[message.queue_offset] = message
             more = self._log_limiter.allow("refused")
             if more is not None:
-                log.warning("a half message waits: %s%s", result[0].status.value, more)
+                log.warning(
+                    "a half message could not be stored again: %s%s", result[0].status.value, more
+                )
             return False
         walk.half_offset = message.queue_offset + 1
         return True
 
     def _finish_turn(self, walk: _Walk) -> None:
-        """End the burst, and ask about the copies that it stored."""
+        """End the burst, and check the copies that it stored."""
         stored, walk.stored = walk.stored, []
-        self._store.finish_burst()
+        self._broker.store.finish_burst()
         for message, properties, results, asks in stored:
             appended = results[0].append if results else None
             if appended is None:
@@ -430,7 +407,7 @@ class TransactionCheckService:
 
 
 def _number(text: str | None, *, missing: int) -> int:
-    """A number in a property; -1 for what is none, as upstream reads it."""
+    """Parse a number in a property; -1 if it is not one, as in upstream."""
     if text is None:
         return missing
     try:
@@ -440,7 +417,7 @@ def _number(text: str | None, *, missing: int) -> int:
 
 
 def _prepared_offset(message: StoredMessage) -> int | None:
-    """The first place of a message that was stored anew for its immunity."""
+    """Return the first offset of a message that was stored again for its immunity."""
     text = message.properties.get(PREPARED_QUEUE_OFFSET)
     offset = _number(text, missing=-1)
     return None if offset < 0 else offset

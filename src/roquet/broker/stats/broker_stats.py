@@ -1,7 +1,7 @@
-"""The broker's counters: what topics take, what groups get, and more, by name and key.
+"""The broker's counters: what topics receive, what groups get, and more, by name and key.
 
-Upstream's BrokerStatsManager. Owns the names, the form of the keys, the windows and when they look.
-Everything is plain integers on the event loop.
+Upstream's BrokerStatsManager. Owns the names, the format of the keys, the periods and when they are
+sampled. Everything is plain integers on the event loop.
 
 .. code-block:: text
 
@@ -25,23 +25,22 @@ COMMERCIAL_…, DLQ_PUT_NUMS and …_FROM_DISK_…: they are for hooks, such as 
 
 Invariants:
 
-* What is counted elsewhere, by the lanes of the wire, is collected before anybody looks.
+* Counts kept elsewhere, by the hot path, are collected before any counter is read.
 * There are at most :data:`ITEMS_MAX` counters, and at most :data:`QUEUE_ITEMS_MAX` of one name for
-  single queues, so that these leave room for topics and groups. What would need another is not
-  counted; every hour room is made by dropping counters that stood still for a day.
-* Counters of a topic or group that is dropped go with it.
+  single queues, so that these leave room for topics and groups. Beyond that nothing is counted;
+  every hour, counters that did not change for a day are dropped.
+* Counters of a topic or group are deleted with it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from roquet.broker.stats import names
-from roquet.broker.stats.item import TURN_ITEMS, StatsItem, StatsSnapshot, StatsWindow
+from roquet.broker.stats.item import TURN_ITEMS, StatsItem, StatsPeriod, StatsSnapshot
 from roquet.broker.stats.names import STATS_NAMES
 from roquet.model.topic import is_system_topic
 from roquet.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
@@ -54,7 +53,7 @@ log = logging.getLogger(__name__)
 ITEMS_MAX = 200_000
 QUEUE_ITEMS_MAX = 50_000
 SAMPLE_INTERVAL_MS = 10_000
-"""How often :meth:`BrokerStats.sample` wants to be called."""
+"""How often :meth:`BrokerStats.sample` has to be called."""
 
 _NS_PER_MS = 1_000_000
 _SEPARATOR = "@"
@@ -70,7 +69,7 @@ _GET_KINDS = ("QUEUE_GET_", "GROUP_", "SNDBCK_")
 
 
 class _Row(NamedTuple):
-    """The counters of messages and bytes that move together."""
+    """The counters of messages and bytes that change together."""
 
     nums: StatsItem
     size: StatsItem
@@ -81,16 +80,16 @@ class BrokerStats:
     """The counters of one broker.
 
     Args:
-        cluster: The name of the cluster, the key of what the whole broker does.
+        cluster: The name of the cluster, the key of counters for the whole broker.
         clock: The time.
-        is_system: Which topics are the broker's own, whose messages users did not send.
+        is_system: Whether a topic is the broker's own, and not used by users.
 
     Attributes:
         fall_size_bytes: How many bytes groups are behind the end of the log, by
             ``queue@topic@group``, as of the last read of each.
         fall_time_ms: The same in time.
-        dropped: How often a counter was missing because there are too many.
-        sources: Called before anybody looks; they add what was counted elsewhere.
+        dropped: How often a count was dropped because there are too many counters.
+        sources: Called before counters are read; they add counts kept elsewhere.
 
     Example:
         >>> from roquet.runtime.clock import ManualClock
@@ -98,7 +97,8 @@ class BrokerStats:
         >>> stats = BrokerStats("c", clock)
         >>> stats.add_puts("Orders", 30, 6_000)
         >>> clock.advance(10_000)
-        >>> stats.sample()
+        >>> for _ in stats.sampling():
+        ...     pass
         >>> stats.topic_put_tps("Orders")
         3.0
     """
@@ -116,12 +116,12 @@ class BrokerStats:
         self._items: dict[str, dict[str, StatsItem]] = {name: {} for name in STATS_NAMES}
         self._count = 0
         self._marked: list[StatsItem] = []
-        self._minute = StatsWindow(SAMPLE_INTERVAL_MS, 7)
-        self._hour = StatsWindow(600_000, 7)
-        self._day = StatsWindow(3_600_000, 25)
+        self._minute = StatsPeriod(SAMPLE_INTERVAL_MS, 7)
+        self._hour = StatsPeriod(600_000, 7)
+        self._day = StatsPeriod(3_600_000, 25)
         now_ms = self._now_ms()
-        for window in (self._minute, self._hour, self._day):
-            deque(window.sample(now_ms), maxlen=0)
+        for period in (self._minute, self._hour, self._day):
+            deque(period.sample(now_ms), maxlen=0)
         self._due_ms = {each: now_ms + each.interval_ms for each in (self._hour, self._day)}
         self._put_rows: dict[str, _Row] = {}
         self._get_rows: dict[tuple[str, str], _Row] = {}
@@ -136,19 +136,19 @@ class BrokerStats:
     # ----------------------------------------------------------------------------- counting
 
     def add_puts(self, topic: str, messages: int, size_bytes: int, *, requests: int = 1) -> None:
-        """Count messages that a topic took, of one request or of several at once."""
+        """Count messages that a topic received, in one request or several."""
         row = self._put_row(topic)
         self._add_row(row, messages, size_bytes, requests)
         self._add_whole(_SYSTEM_PUTS if row.is_system else _USER_PUTS, messages)
 
     def add_topic_puts(self, topic: str, messages: int, size_bytes: int) -> None:
-        """Count a request's messages of a topic that the broker as a whole does not count."""
+        """Count messages of a topic that are not part of the broker's totals."""
         self._add_row(self._put_row(topic), messages, size_bytes, 1)
 
     def add_gets(
         self, group: str, topic: str, messages: int, size_bytes: int, *, requests: int = 1
     ) -> None:
-        """Count messages that a group got of a topic, of one request or of several at once."""
+        """Count messages that a group got from a topic, in one request or several."""
         row = self._get_row(topic, group)
         self._add_row(row, messages, size_bytes, requests)
         self._add_whole(_SYSTEM_GETS if row.is_system else _USER_GETS, messages)
@@ -156,20 +156,20 @@ class BrokerStats:
     def add_put_latency(
         self, topic: str, queue_id: int, latency_ms: int, *, requests: int = 1
     ) -> None:
-        """Count how long a send took, or several together."""
+        """Add the latency of one or more sends."""
         self.add(names.PUT_LATENCY, f"{queue_id}{_SEPARATOR}{topic}", latency_ms, times=requests)
 
     def add_get_latency(
         self, group: str, topic: str, queue_id: int, latency_ms: int, *, requests: int = 1
     ) -> None:
-        """Count how long reading for a group took, or several reads together."""
+        """Add the latency of one or more reads for a group."""
         key = f"{queue_id}{_SEPARATOR}{topic}{_SEPARATOR}{group}"
         self.add(names.GET_LATENCY, key, latency_ms, times=requests)
 
     def add_queue_puts(
         self, topic: str, queue_id: int, messages: int, size_bytes: int, *, requests: int = 1
     ) -> None:
-        """Count what a queue of delayed messages took."""
+        """Count messages that a queue of delayed messages received."""
         key = f"{topic}{_SEPARATOR}{queue_id}"
         self.add("QUEUE_PUT_NUMS", key, messages, times=requests)
         self.add("QUEUE_PUT_SIZE", key, size_bytes, times=requests)
@@ -177,35 +177,35 @@ class BrokerStats:
     def add_queue_gets(
         self, group: str, topic: str, queue_id: int, messages: int, size_bytes: int
     ) -> None:
-        """Count messages that were delivered from a queue of delayed ones, each by itself."""
+        """Count messages delivered from a queue of delayed ones, one by one."""
         key = f"{topic}{_SEPARATOR}{queue_id}{_SEPARATOR}{group}"
         self.add("QUEUE_GET_NUMS", key, messages, times=messages)
         self.add("QUEUE_GET_SIZE", key, size_bytes, times=messages)
 
     def add_group_gets(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
-        """Count messages that a group of the broker itself got, each by itself.
+        """Count messages that one of the broker's own groups got, one by one.
 
-        They are not among those that the broker as a whole hands out.
+        They are not part of the broker's totals.
         """
         self._add_row(self._get_row(topic, group), messages, size_bytes, messages)
 
     def add_send_back(self, group: str, topic: str) -> None:
-        """Count a message that a group gave back."""
+        """Count a message that a group sent back."""
         self.add(names.SEND_BACK, f"{topic}{_SEPARATOR}{group}", 1)
 
     def add_registration(self, *, is_consumer: bool, took_ms: int) -> None:
-        """Count how long it took to make a client known."""
+        """Add the time that the registration of a client took."""
         name = "CONSUMER_REGISTER_TIME" if is_consumer else "PRODUCER_REGISTER_TIME"
         self.add(name, self._cluster, took_ms)
 
     def add_commercial(
         self, name: str, *, owner: str, group: str, topic: str, kind: str, value: int
     ) -> None:
-        """Count for an account; ``kind`` is what became of the request."""
+        """Count for an account; ``kind`` is the outcome of the request."""
         self.add(name, _SEPARATOR.join((owner, topic, group, kind)), value)
 
     def add(self, name: str, key: str, value: int, *, times: int = 1) -> None:
-        """Count anything.
+        """Add to any counter.
 
         Raises:
             KeyError: There is no such name.
@@ -219,7 +219,7 @@ class BrokerStats:
     def record_fall(
         self, group: str, topic: str, queue_id: int, *, size_bytes: int, time_ms: int
     ) -> None:
-        """Note how far a group is behind the end of the log."""
+        """Record how far a group is behind the end of the log."""
         key = f"{queue_id}{_SEPARATOR}{topic}{_SEPARATOR}{group}"
         if key not in self.fall_size_bytes and len(self.fall_size_bytes) >= QUEUE_ITEMS_MAX:
             self.dropped += 1
@@ -243,7 +243,7 @@ class BrokerStats:
         if items is None:
             items = self._whole[which] = [self._make(name, self._cluster) for name in which]
         for item in items:
-            # Upstream does not count how often, so the average is 0.
+            # Upstream does not count the times, so the average is 0.
             item.value += messages
             if not item.is_marked:
                 self._mark(item)
@@ -274,7 +274,7 @@ class BrokerStats:
         return row
 
     def _make(self, name: str, key: str) -> StatsItem:
-        """A counter; one that nobody keeps when there are too many."""
+        """Return a counter; one that is not kept if there are too many."""
         items = self._items[name]
         known = items.get(key)
         if known is not None:
@@ -295,19 +295,11 @@ class BrokerStats:
 
     # ----------------------------------------------------------------------------- sampling
 
-    def sample(self) -> None:
-        """Have the windows look, at once."""
-        deque(self._sampling(), maxlen=0)
+    def sampling(self) -> Iterator[None]:
+        """Sample the periods; to be called every :data:`SAMPLE_INTERVAL_MS`.
 
-    async def sample_in_turns(self) -> None:
-        """Have the windows look; to be called every :data:`SAMPLE_INTERVAL_MS`.
-
-        Others on the event loop have their turns in between, because there may be many counters.
+        Runs in steps, because there may be many counters, with other work in between.
         """
-        for _ in self._sampling():
-            await asyncio.sleep(0)
-
-    def _sampling(self) -> Iterator[None]:
         self._collect()
         self._roll_day()
         now_ms = self._now_ms()
@@ -317,19 +309,19 @@ class BrokerStats:
             if not self._is_kept(item):
                 continue
             is_new = item.seen_value == item.seen_times == 0
-            for window in (self._minute, self._hour, self._day):
-                window.follow(item, is_new=is_new)
+            for period in (self._minute, self._hour, self._day):
+                period.follow(item, is_new=is_new)
             item.seen_value, item.seen_times = item.value, item.times
             if number % TURN_ITEMS == 0:
                 yield
         yield from self._minute.sample(now_ms)
-        for window, due_ms in self._due_ms.items():
+        for period, due_ms in self._due_ms.items():
             if now_ms < due_ms:
                 continue
-            yield from window.sample(now_ms)
-            # From the time at which it was due, so that rounds that come late do not add up.
-            self._due_ms[window] = max(due_ms, now_ms - window.interval_ms + 1) + window.interval_ms
-            if window is self._day:
+            yield from period.sample(now_ms)
+            # Based on the time at which it was due, so that delays do not add up.
+            self._due_ms[period] = max(due_ms, now_ms - period.interval_ms + 1) + period.interval_ms
+            if period is self._day:
                 self._make_room()
 
     def _make_room(self) -> None:
@@ -338,12 +330,12 @@ class BrokerStats:
         ):
             self._drop(self._is_idle)
         if len(self.fall_size_bytes) >= QUEUE_ITEMS_MAX:
-            # Whoever reads is noted again by the next read.
+            # The next read records an active reader again.
             self.fall_size_bytes.clear()
             self.fall_time_ms.clear()
 
     def _is_idle(self, item: StatsItem) -> bool:
-        """Whether a counter stood still for a day, or for as long as it is there."""
+        """Whether a counter did not change for a day, or since its creation."""
         return not item.is_marked and item not in self._day
 
     def _collect(self) -> None:
@@ -351,7 +343,7 @@ class BrokerStats:
             source()
 
     def _roll_day(self) -> None:
-        """Take note of the totals when a new day has begun by the machine's clock."""
+        """Record the totals when a new day has started by the system clock."""
         day = self._clock.local_stamp()[:8]
         if day <= self._day_name:
             return
@@ -406,8 +398,8 @@ class BrokerStats:
             for item in [each for each in items.values() if matches(each)]:
                 del items[item.key]
                 self._count -= 1
-                for window in (self._minute, self._hour, self._day):
-                    window.forget(item)
+                for period in (self._minute, self._hour, self._day):
+                    period.forget(item)
         self._put_rows.clear()
         self._get_rows.clear()
         self._whole.clear()
@@ -422,21 +414,21 @@ class BrokerStats:
         return self._count
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages a second that a topic took in the last minute."""
+        """Messages per second that a topic received in the last minute."""
         return self._last_minute(names.PUT_NUMS, topic).tps
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages a second that a group got of a topic in the last minute."""
+        """Messages per second that a group got from a topic in the last minute."""
         return self._last_minute(names.GET_NUMS, f"{topic}{_SEPARATOR}{group}").tps
 
     def total(self, name: str, key: str) -> int:
-        """All that was ever counted; 0 for a counter that is not there."""
+        """The sum of everything counted; 0 if there is no such counter."""
         self._collect()
         item = self._items.get(name, {}).get(key)
         return 0 if item is None else item.value
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """What a counter did in the last minute, hour and day."""
+        """Return a counter's values for the last minute, hour and day."""
         self._collect()
         item = self._items.get(name, {}).get(key)
         if item is None:
@@ -448,7 +440,7 @@ class BrokerStats:
         )
 
     def runtime_info(self) -> dict[str, str]:
-        """What the days brought, without system topics, under upstream's names."""
+        """Return the daily totals without system topics, under upstream's names."""
         self._collect()
         self._roll_day()
         puts, gets = self._user_totals()

@@ -1,19 +1,18 @@
-"""Counters for accounts, fed by hooks.
+"""Per-account counters, fed by hooks.
 
 Upstream's broker has the names and leaves the counting to a hook that is not part of it. This is
-such a hook: a send counts for the account that its request names as ``Owner``, one for every few
-KiB; so does a pull. It is not installed unless somebody asks for it, because hooks keep requests
-from being plain:
+such a hook: a send counts for the account that its request names as ``Owner``, one per few KiB; so
+does a pull. It is not installed by default, because with hooks no request is plain:
 
 .. code-block:: text
 
-    what became of it           counters
+    outcome                     counters
     SEND_SUCCESS, SEND_FAILURE  COMMERCIAL_SEND_TIMES, COMMERCIAL_SEND_SIZE
     RCV_SUCCESS                 COMMERCIAL_RCV_TIMES, COMMERCIAL_RCV_SIZE
     RCV_EPOLLS                  COMMERCIAL_RCV_EPOLLS
     SEND_BACK, …_TO_DLQ         COMMERCIAL_SNDBCK_TIMES
 
-A broker gets them by ``broker.hooks.send.append(CommercialSendHook(broker.stats))``, and likewise
+To install them, call ``broker.hooks.send.append(CommercialSendHook(broker.stats))``, and likewise
 for ``consume``, at any time.
 """
 
@@ -28,22 +27,18 @@ OWNER_FIELD = "Owner"
 """The field of a request that names the account."""
 
 NOBODY = "null"
-"""The account of requests that name none, in upstream's words."""
+"""The account of requests that name none, as in upstream."""
 
 UNIT_BYTES = 4_096
 
 
-class CommercialSendHook:
-    """Counts sends for accounts.
+class _Commercial:
+    """Counts for accounts.
 
     Args:
         stats: The counters.
-        base_count: What one unit counts.
-        unit_bytes: How many bytes are one unit.
-
-    Example:
-        >>> from roquet.runtime.clock import ManualClock
-        >>> hooks = [CommercialSendHook(BrokerStats("c", ManualClock()))]
+        base_count: The count per unit.
+        unit_bytes: The bytes per unit.
     """
 
     def __init__(
@@ -53,11 +48,32 @@ class CommercialSendHook:
         self._base_count = base_count
         self._unit_bytes = unit_bytes
 
+    def _add(
+        self, name: str, context: SendMessageContext | ConsumeMessageContext, group: str, value: int
+    ) -> None:
+        self._stats.add_commercial(
+            name,
+            owner=context.ext_fields.get(OWNER_FIELD, NOBODY),
+            group=group,
+            topic=context.topic,
+            kind="" if context.stats_type is None else context.stats_type.name,
+            value=value,
+        )
+
+
+class CommercialSendHook(_Commercial):
+    """Counts sends for accounts.
+
+    Example:
+        >>> from roquet.runtime.clock import ManualClock
+        >>> hooks = [CommercialSendHook(BrokerStats("c", ManualClock()))]
+    """
+
     def before(self, context: SendMessageContext) -> None:
-        """Nothing is known yet."""
+        """Do nothing: the outcome is not known yet."""
 
     def after(self, context: SendMessageContext) -> None:
-        """Count a send of which the answer is known."""
+        """Count a send whose response is known."""
         if context.stats_type is None:
             return
         units = -(-context.wrote_bytes // self._unit_bytes)
@@ -67,52 +83,24 @@ class CommercialSendHook:
             ("COMMERCIAL_SEND_TIMES", units),
             ("COMMERCIAL_SEND_SIZE", context.wrote_bytes),
         ):
-            self._stats.add_commercial(
-                name,
-                owner=context.ext_fields.get(OWNER_FIELD, NOBODY),
-                group=context.producer_group,
-                topic=context.topic,
-                kind=context.stats_type.name,
-                value=value,
-            )
+            self._add(name, context, context.producer_group, value)
 
 
-class CommercialConsumeHook:
-    """Counts pulls and returns for accounts; a message is at least one unit.
-
-    Args:
-        stats: The counters.
-        base_count: What one unit counts.
-        unit_bytes: How many bytes are one unit.
-    """
-
-    def __init__(
-        self, stats: BrokerStats, *, base_count: int = 1, unit_bytes: int = UNIT_BYTES
-    ) -> None:
-        self._stats = stats
-        self._base_count = base_count
-        self._unit_bytes = unit_bytes
+class CommercialConsumeHook(_Commercial):
+    """Counts pulls and messages sent back for accounts; a message is at least one unit."""
 
     def before(self, context: ConsumeMessageContext) -> None:
-        """Count a pull that is about to be answered."""
+        """Count a pull that is about to get its response."""
         if context.stats_type is StatsType.RCV_SUCCESS:
             units = max(context.message_count, -(-context.message_bytes // self._unit_bytes))
-            self._add("COMMERCIAL_RCV_TIMES", context, units * self._base_count)
-            self._add("COMMERCIAL_RCV_SIZE", context, context.message_bytes)
+            self._add(
+                "COMMERCIAL_RCV_TIMES", context, context.consumer_group, units * self._base_count
+            )
+            self._add("COMMERCIAL_RCV_SIZE", context, context.consumer_group, context.message_bytes)
         elif context.stats_type is StatsType.RCV_EPOLLS:
-            self._add("COMMERCIAL_RCV_EPOLLS", context, 1)
+            self._add("COMMERCIAL_RCV_EPOLLS", context, context.consumer_group, 1)
 
     def after(self, context: ConsumeMessageContext) -> None:
-        """Count a message that was given back."""
+        """Count a message that was sent back."""
         if context.stats_type in {StatsType.SEND_BACK, StatsType.SEND_BACK_TO_DLQ}:
-            self._add("COMMERCIAL_SNDBCK_TIMES", context, 1)
-
-    def _add(self, name: str, context: ConsumeMessageContext, value: int) -> None:
-        self._stats.add_commercial(
-            name,
-            owner=context.ext_fields.get(OWNER_FIELD, NOBODY),
-            group=context.consumer_group,
-            topic=context.topic,
-            kind=context.stats_type.name if context.stats_type is not None else "",
-            value=value,
-        )
+            self._add("COMMERCIAL_SNDBCK_TIMES", context, context.consumer_group, 1)

@@ -1,13 +1,13 @@
-"""What the broker's services do, on its way into the counters.
+"""Feeds the counters with the events of the broker's services.
 
-Owns which event counts as what, as upstream has it: in which counters a message that a consumer
-gives back, a committed or delayed one, or a connection shows up.
+Owns which event counts as what, as in upstream: the counters for messages that are sent back,
+committed or delayed, and for connections.
 """
 
 from __future__ import annotations
 
 from roquet.broker.message_services import MessageServices
-from roquet.broker.processor.send_back import SentBack
+from roquet.broker.processor.send_back import SentBackMessage
 from roquet.broker.service.transaction_check import TRANSACTION_GROUP
 from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.broker.stats.commercial import NOBODY, OWNER_FIELD
@@ -25,11 +25,11 @@ _QUEUE_ID = 0
 
 
 class ServiceFeed:
-    """Counts what delays, returns and transactions do.
+    """Counts delayed, sent back and transactional messages.
 
     Args:
         stats: The counters.
-        services: Listened to from now on.
+        services: The services to listen to.
         clock: The time.
     """
 
@@ -42,7 +42,7 @@ class ServiceFeed:
         services.checks.read_listeners.append(self._read)
         services.checks.renewed_listeners.append(self._renewed)
 
-    def _sent_back(self, news: SentBack) -> None:
+    def _sent_back(self, news: SentBackMessage) -> None:
         stats = self._stats
         if news.stored_topic == SCHEDULE_TOPIC:
             stats.add_topic_puts(news.stored_topic, 1, news.wrote_bytes)
@@ -83,11 +83,11 @@ class ServiceFeed:
 
 
 class ChannelActivity:
-    """Counts what happens to connections, of which the server keeps its own account.
+    """Counts connection events from the server's own statistics.
 
     Args:
-        stats: The counters; they ask when somebody looks.
-        account: What happened so far.
+        stats: The counters, which call :meth:`collect` before they are read.
+        account: The server's statistics.
     """
 
     def __init__(self, stats: BrokerStats, account: RemotingStatistics) -> None:
@@ -97,7 +97,7 @@ class ChannelActivity:
         stats.sources.append(self.collect)
 
     def collect(self) -> None:
-        """Count what is new."""
+        """Add the events since the last call."""
         account = self._account
         for kind, total in (
             ("CONNECT", account.connections_opened),

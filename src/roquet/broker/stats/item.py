@@ -1,43 +1,44 @@
-"""One counter, and what it did in the last minute, hour and day.
+"""One counter, with its rates over the last minute, hour and day.
 
 Upstream's StatsItem. A counter is two integers that only grow: a sum, and how often something was
-added to it. Every so often a window takes a picture of both; what happened within it is the
-difference between its last picture and its first:
+added to it. A period takes snapshots of both at intervals; its value is the difference between its
+last snapshot and its first:
 
 ======= ============ ========
-window  a picture    pictures
+period  a snapshot    snapshots
 ======= ============ ========
 minute  every 10 s   7
 hour    every 10 min 7
 day     every hour   25
 ======= ============ ========
 
-A counter that stands still costs nothing: a window drops one that did not move over all of its
-pictures, and takes it up again, with the pictures that it would have, when it moves.
+An idle counter costs nothing: a period drops one that did not change over all of its snapshots, and
+adds it again, with the snapshots that it would have had, when it changes.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
 
-__all__ = ["TURN_ITEMS", "StatsItem", "StatsSnapshot", "StatsWindow"]
+from roquet.runtime.ring_buffer import RingBuffer
+
+__all__ = ["TURN_ITEMS", "StatsItem", "StatsPeriod", "StatsSnapshot"]
 
 
 class StatsItem(Struct, eq=False, kw_only=True):
     """A counter.
 
     Attributes:
-        name: Of what it is one, such as ``TOPIC_PUT_NUMS``.
-        key: Whose it is, such as a topic.
+        name: Its name, such as ``TOPIC_PUT_NUMS``.
+        key: Its key, such as a topic.
         value: The sum.
         times: How often something was added.
-        is_marked: Whether it moved since the windows last looked.
-        seen_value: The sum when they last looked.
-        seen_times: The times then.
+        is_marked: Whether it changed since the last sample.
+        seen_value: The sum at the last sample.
+        seen_times: The times at the last sample.
     """
 
     name: str
@@ -50,12 +51,12 @@ class StatsItem(Struct, eq=False, kw_only=True):
 
 
 class StatsSnapshot(NamedTuple):
-    """What a counter did within a window.
+    """The change of a counter within a period.
 
     Attributes:
-        sum: What was added.
-        tps: The same, a second.
-        average_per_time: The same, each time.
+        sum: The amount added.
+        tps: The amount per second.
+        average_per_time: The amount per addition.
     """
 
     sum: int = 0
@@ -63,26 +64,26 @@ class StatsSnapshot(NamedTuple):
     average_per_time: float = 0.0
 
 
-_Picture = tuple[int, int, int]
-"""When it was taken, and times and sum at that moment."""
+_AT_MS, _TIMES, _VALUE = range(3)
+"""A snapshot: when it was taken, and the times and sum at that moment."""
 
 TURN_ITEMS = 1_000
-"""How many counters are looked at before others have their turn."""
+"""How many counters are sampled before other work may run."""
 
 
-class StatsWindow:
-    """Pictures of the counters that move.
+class StatsPeriod:
+    """Snapshots of the counters that change.
 
     Args:
-        interval_ms: From one picture to the next.
-        pictures_max: How many are kept.
+        interval_ms: From one snapshot to the next.
+        snapshots_max: How many are kept.
     """
 
-    def __init__(self, interval_ms: int, pictures_max: int) -> None:
+    def __init__(self, interval_ms: int, snapshots_max: int) -> None:
         self.interval_ms = interval_ms
-        self._pictures_max = pictures_max
+        self._snapshots_max = snapshots_max
         self._last_ms = 0
-        self._moving: dict[StatsItem, deque[_Picture]] = {}
+        self._moving: dict[StatsItem, RingBuffer] = {}
 
     def __len__(self) -> int:
         return len(self._moving)
@@ -91,53 +92,53 @@ class StatsWindow:
         return item in self._moving
 
     def follow(self, item: StatsItem, *, is_new: bool) -> None:
-        """Take pictures of a counter that moves again, or for the first time.
+        """Start taking snapshots of a counter that changes again, or for the first time.
 
-        Its ``seen_value`` and ``seen_times`` are those from before it moved.
+        Its ``seen_value`` and ``seen_times`` are those from before the change.
         """
         if item in self._moving:
             return
-        pictures: deque[_Picture] = deque(maxlen=self._pictures_max)
+        snapshots = RingBuffer(self._snapshots_max, 3)
         if not is_new:
-            pictures.extend(
-                (self._last_ms - back * self.interval_ms, item.seen_times, item.seen_value)
-                for back in reversed(range(self._pictures_max - 1))
-            )
-        self._moving[item] = pictures
+            for back in reversed(range(self._snapshots_max - 1)):
+                at_ms = self._last_ms - back * self.interval_ms
+                snapshots.append(at_ms, item.seen_times, item.seen_value)
+        self._moving[item] = snapshots
 
     def forget(self, item: StatsItem) -> None:
-        """Take no more pictures of a counter."""
+        """Stop taking snapshots of a counter."""
         self._moving.pop(item, None)
 
     def sample(self, now_ms: int) -> Iterator[None]:
-        """Take a picture of every counter that moves, some at a time."""
+        """Take a snapshot of every counter that changes, some at a time."""
         self._last_ms = now_ms
-        pictures_max = self._pictures_max
-        for number, (item, pictures) in enumerate(list(self._moving.items()), 1):
+        for number, (item, snapshots) in enumerate(list(self._moving.items()), 1):
             value, times = item.value, item.times
-            if not pictures:
-                pictures.append((now_ms - self.interval_ms, 0, 0))
-            pictures.append((now_ms, times, value))
-            if len(pictures) == pictures_max:
-                _, first_times, first_value = pictures[0]
-                if value == first_value and times == first_times:
-                    self._moving.pop(item, None)
+            if not snapshots:
+                snapshots.append(now_ms - self.interval_ms, 0, 0)
+            snapshots.append(now_ms, times, value)
+            if snapshots.is_full and not (_change(snapshots, _VALUE) or _change(snapshots, _TIMES)):
+                self._moving.pop(item, None)
             if number % TURN_ITEMS == 0:
                 yield
 
     def snapshot(self, item: StatsItem) -> StatsSnapshot:
-        """What a counter did; nothing before its first picture."""
-        pictures = self._moving.get(item)
-        if not pictures:
+        """Return the change of a counter; zero before its first snapshot."""
+        snapshots = self._moving.get(item)
+        if not snapshots:
             return StatsSnapshot()
-        first_ms, first_times, first_value = pictures[0]
-        last_ms, last_times, last_value = pictures[-1]
-        if last_ms <= first_ms:
+        took_ms = _change(snapshots, _AT_MS)
+        if took_ms <= 0:
             return StatsSnapshot()
-        total = last_value - first_value
-        times = last_times - first_times
+        total = _change(snapshots, _VALUE)
+        times = _change(snapshots, _TIMES)
         return StatsSnapshot(
             total,
-            total * 1000 / (last_ms - first_ms),
+            total * 1000 / took_ms,
             total / times if times > 0 else 0.0,
         )
+
+
+def _change(snapshots: RingBuffer, column: int) -> int:
+    """How much a number has changed from the first snapshot to the last."""
+    return snapshots.get(0, column) - snapshots.get(len(snapshots) - 1, column)

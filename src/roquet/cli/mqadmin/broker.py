@@ -10,7 +10,7 @@ from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure
 from roquet.cli.mqadmin.java import bool_text, millis_time, parse_number
 from roquet.cli.mqadmin.namesrv import say_settings, setting_body
-from roquet.cli.mqadmin.tool import NO_MASTER, UNCLEAR, Tool, Unclear
+from roquet.cli.mqadmin.tool import NO_MASTER, UNCLEAR, NoTargetGiven, Tool
 from roquet.model.properties_text import parse_properties
 from roquet.remoting.bodies.broker import EpochEntryCache, HARuntimeInfo, KVTable
 from roquet.remoting.codes import RequestCode
@@ -30,14 +30,14 @@ async def broker_settings(tool: Tool, address: str) -> dict[str, str]:
 
 
 async def runtime_stats(tool: Tool, address: str) -> dict[str, str]:
-    """How a broker is."""
+    """The runtime state of a broker."""
     return (await tool.ask_body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
 
 
 # ------------------------------------------------------------------------------------- settings
 
 
-async def _update_setting(tool: Tool, flags: Flags) -> Unclear | None:
+async def _update_setting(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateBrokerConfig``."""
     body = setting_body(flags)
 
@@ -61,7 +61,7 @@ async def _update_setting(tool: Tool, flags: Flags) -> Unclear | None:
 
 
 async def _servers(tool: Tool, flags: Flags) -> list[tuple[str, str]]:
-    """The brokers that ``-b`` or ``-c`` name, each with the heading that upstream gives it."""
+    """The brokers that ``-b`` or ``-c`` name, each with upstream's heading."""
     line = "============"
     if "b" in flags:
         address = flags.text("b")
@@ -238,13 +238,13 @@ async def _delete_log(tool: Tool, flags: Flags) -> None:
 
 
 class _ReadAheadHeader(Header, kw_only=True):
-    """How the log is to be read ahead."""
+    """The read-ahead mode of the log."""
 
     mode: str = field(name="READ_AHEAD_MODE")
 
 
 class _TimerEngineHeader(Header, kw_only=True):
-    """Which timer a broker is to use."""
+    """The timer engine of a broker."""
 
     engine_type: str = field(name="E_T")
 
@@ -263,7 +263,7 @@ async def _set_read_ahead(tool: Tool, flags: Flags) -> None:
         tool.say(f"commitLog set readAhead mode rstStr{remark}\n", broker=address, remark=remark)
 
 
-async def _switch_timer(tool: Tool, flags: Flags) -> Unclear | None:
+async def _switch_timer(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``switchTimerEngine``."""
     engine = flags.text("e")
     if engine not in {"R", "F"}:
@@ -324,7 +324,7 @@ async def _reset_flush_offset(tool: Tool, flags: Flags) -> None:
     tool.say(f"reset master flush offset to {offset} success\n", offset=offset)
 
 
-async def _ha_status(tool: Tool, flags: Flags) -> Unclear | None:
+async def _ha_status(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``haStatus``."""
     if "b" not in flags and "c" not in flags:
         return UNCLEAR

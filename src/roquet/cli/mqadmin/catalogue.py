@@ -23,7 +23,7 @@ from importlib.resources import files
 
 from msgspec import Struct
 
-__all__ = ["REASONS", "Flag", "Spec", "all_specs", "find_spec"]
+__all__ = ["REASONS", "CommandSpec", "Flag", "all_specs", "find_spec"]
 
 REFUSED = "no:"
 
@@ -34,7 +34,6 @@ REASONS = {
     "controller": "there is no controller yet",
     "monitor": "there is no monitor; ask consumerProgress at intervals",
     "rocksdb": "nothing is kept in RocksDB",
-    "static": "there are no static topics",
 }
 """Why a command is refused."""
 
@@ -72,15 +71,15 @@ COMMON = (
         "Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'",
     ),
 )
-"""What every command has."""
+"""The flags of every command."""
 
 
-class Spec(Struct, frozen=True):
+class CommandSpec(Struct, frozen=True):
     """A command.
 
     Attributes:
         name: Its name.
-        area: The module of this package that has it, or ``no:`` and why it is refused.
+        area: The module of this package that implements it, or ``no:`` and why it is refused.
         java_class: The name of upstream's class, without its package.
         summary: What it does.
         flags: Its flags, in upstream's order.
@@ -94,15 +93,15 @@ class Spec(Struct, frozen=True):
 
     @property
     def refusal(self) -> str | None:
-        """Why Roquet does not have it; ``None`` if it has."""
+        """Why Roquet does not have the command; ``None`` if it does."""
         is_refused = self.area.startswith(REFUSED)
         return REASONS[self.area.removeprefix(REFUSED)] if is_refused else None
 
 
 @cache
-def all_specs() -> Sequence[Spec]:
+def all_specs() -> Sequence[CommandSpec]:
     """All commands, in upstream's order."""
-    found: list[Spec] = []
+    found: list[CommandSpec] = []
     heads: list[list[str]] = []
     flags: list[Flag] = []
 
@@ -111,10 +110,11 @@ def all_specs() -> Sequence[Spec]:
             own = {flag.key for flag in flags}
             common = [flag for flag in COMMON if flag.key not in own]
             name, area, java_class, summary = heads.pop()
-            found.append(Spec(name, area, java_class, summary, (*common, *flags)))
+            found.append(CommandSpec(name, area, java_class, summary, (*common, *flags)))
             flags.clear()
 
-    for line in files(__package__).joinpath("commands.txt").read_text("utf-8").splitlines():
+    table = files("roquet.cli.mqadmin").joinpath("commands.txt").read_text("utf-8")
+    for line in table.splitlines():
         if line.startswith(" "):
             short, long, kind, *text = line.split(None, 3)
             group = kind.lstrip("=.!")
@@ -135,7 +135,7 @@ def all_specs() -> Sequence[Spec]:
     return tuple(found)
 
 
-def find_spec(name: str) -> Spec | None:
-    """The command of a name, in whatever case."""
+def find_spec(name: str) -> CommandSpec | None:
+    """Find a command by name, ignoring case."""
     wanted = name.lower()
     return next((spec for spec in all_specs() if spec.name.lower() == wanted), None)

@@ -1,9 +1,9 @@
-"""``roquet mqadmin``: finds the command, reads its flags, runs it.
+"""``roquet mqadmin``: finds the command, parses its flags, runs it.
 
-What goes wrong is printed as upstream prints it, and ends with upstream's exit code: 1 for flags
-that cannot be read, 0 for everything else. Three things are Roquet's own: ``--json``, with which a
-failure ends with 1; commands that are refused by name, which end with 2; and without ``-n``, the
-connection of :mod:`roquet.cli.connection`.
+Failures are printed like upstream's, with upstream's exit code: 1 for invalid flags, 0 for
+everything else. Three things are Roquet's own: ``--json``, with which failures exit with 1;
+commands that are refused by name, which exit with 2; and without ``-n``, the connection of
+:mod:`roquet.cli.connection`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import msgspec
 from roquet.admin import Admin
 from roquet.cli.client import administer
 from roquet.cli.connection import Connection, connection_of_flags, note_namesrv
-from roquet.cli.mqadmin.catalogue import Spec, all_specs, find_spec
+from roquet.cli.mqadmin.catalogue import CommandSpec, all_specs, find_spec
 from roquet.cli.mqadmin.commons_cli import BadFlags, Flags, format_help, parse_flags
 from roquet.cli.mqadmin.failures import JavaFailure, failure_of
 from roquet.cli.mqadmin.java import BadNumber
 from roquet.cli.mqadmin.output import Output, facts_of
-from roquet.cli.mqadmin.tool import UNCLEAR, Tool, Unclear
+from roquet.cli.mqadmin.tool import UNCLEAR, NoTargetGiven, Tool
 from roquet.errors import RoquetError
 
 __all__ = ["mqadmin"]
 
-Handler = Callable[[Tool, Flags], Awaitable[Unclear | None]]
+Handler = Callable[[Tool, Flags], Awaitable[NoTargetGiven | None]]
 
 JSON_FLAG = "--json"
 EXIT_BAD_FLAGS = 1
@@ -41,7 +41,7 @@ SUFFIXES = {
     "deleteExpiredCommitLog": " command execute failed.",
     "queryMsgTraceById": "command failed",
 }
-"""How upstream ends the words about a failure, where it is not as elsewhere."""
+"""The endings of upstream's failure messages that differ from the usual one."""
 
 BARE = frozenset({"dumpCompactionLog", "queryCq"})
 """Commands whose failures are printed as they are."""
@@ -51,7 +51,7 @@ RUNTIME_FAILURES = frozenset({"sendMessage"})
 
 
 def _complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of commands, where one is still to be given."""
+    """The names of commands, if none is given yet."""
     given = [word for word in context.params.get("words") or () if word != "help"]
     names = [spec.name for spec in all_specs()]
     return [] if given else [name for name in names if name.startswith(incomplete)]
@@ -95,7 +95,9 @@ def _print_commands() -> None:
     click.echo("\nSee 'mqadmin help <command>' for more information on a specific command.")
 
 
-def _start(context: click.Context, spec: Spec, words: Sequence[str], *, as_json: bool) -> None:
+def _start(
+    context: click.Context, spec: CommandSpec, words: Sequence[str], *, as_json: bool
+) -> None:
     try:
         flags = parse_flags(spec, words)
     except BadFlags as error:
@@ -124,7 +126,7 @@ def _start(context: click.Context, spec: Spec, words: Sequence[str], *, as_json:
         output.finish(spec.name)
 
 
-def _run(connection: Connection, spec: Spec, flags: Flags, output: Output) -> None:
+def _run(connection: Connection, spec: CommandSpec, flags: Flags, output: Output) -> None:
     module = importlib.import_module(f"roquet.cli.mqadmin.{spec.area}")
     handlers: Mapping[str, Handler] = module.COMMANDS
 
@@ -138,7 +140,7 @@ def _run(connection: Connection, spec: Spec, flags: Flags, output: Output) -> No
         raise _wrapped(spec, failure_of(error)) from error
 
 
-def _wrapped(spec: Spec, failure: JavaFailure) -> JavaFailure:
+def _wrapped(spec: CommandSpec, failure: JavaFailure) -> JavaFailure:
     if spec.name in BARE:
         return failure
     java_class = (

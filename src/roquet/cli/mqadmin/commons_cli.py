@@ -1,16 +1,16 @@
-"""Flags as upstream's tools read them, and help as they print it.
+"""Parses flags and prints help like upstream's tools.
 
 Owns the rules of Apache Commons CLI 1.5 (``DefaultParser``, ``HelpFormatter``), as far as flags
-with one value or none need them: long names may be cut short, ``-t=x``, ``-tx`` and ``--topic=x``
-are the same, short flags can be joined, quotes around a value are dropped, and what is no flag is
-put aside.
+with one value or none need them: long names may be abbreviated, ``-t=x``, ``-tx`` and ``--topic=x``
+are the same, short flags can be joined, quotes around a value are dropped, and other words are
+set aside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roquet.cli.mqadmin.catalogue import Flag, Spec
+from roquet.cli.mqadmin.catalogue import CommandSpec, Flag
 from roquet.cli.mqadmin.java import parse_number
 
 __all__ = ["BadFlags", "Flags", "format_help", "parse_flags"]
@@ -19,7 +19,7 @@ HELP_WIDTH = 110
 
 
 class BadFlags(Exception):
-    """The words of a command cannot be read; the text is upstream's."""
+    """The arguments of a command are invalid; the text is upstream's."""
 
 
 class Flags:
@@ -29,7 +29,7 @@ class Flags:
         self._given: dict[str, str | None] = {}
 
     def note(self, flag: Flag, value: str | None) -> None:
-        """Take a flag; of one that is given twice the first value counts."""
+        """Record a flag; if it is repeated, the first value counts."""
         if self._given.get(flag.key) is None:
             self._given[flag.key] = value
 
@@ -50,7 +50,7 @@ class Flags:
         """The value of a flag as a whole number, or the default.
 
         Raises:
-            BadNumber: It is none.
+            BadNumber: It is not a number.
         """
         value = self.get(key)
         return default if value is None else parse_number(value)
@@ -79,7 +79,7 @@ class _Parser:
         return [flag for long, flag in self._longs.items() if long.startswith(name)]
 
     def _by_prefix(self, word: str) -> Flag | None:
-        """The flag whose whole long name a word begins with."""
+        """The flag whose whole long name is a prefix of a word."""
         name = word.lstrip("-")
         for length in range(len(name) - 2, 1, -1):
             if name[:length] in self._longs:
@@ -217,11 +217,11 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if is_quoted and '"' not in value[1:-1] else value
 
 
-def parse_flags(spec: Spec, words: Sequence[str]) -> Flags:
-    """Read the words after the name of a command.
+def parse_flags(spec: CommandSpec, words: Sequence[str]) -> Flags:
+    """Parse the words after the name of a command.
 
     Raises:
-        BadFlags: They cannot be read.
+        BadFlags: They are invalid.
     """
     return _Parser(spec.flags).parse(words)
 
@@ -229,7 +229,7 @@ def parse_flags(spec: Spec, words: Sequence[str]) -> Flags:
 # ------------------------------------------------------------------------------------------ help
 
 
-def format_help(spec: Spec) -> str:
+def format_help(spec: CommandSpec) -> str:
     """The help of a command."""
     flags = sorted(spec.flags, key=lambda flag: flag.key.lower())
     usage = f"usage: mqadmin {spec.name} {' '.join(_usages(flags))}"

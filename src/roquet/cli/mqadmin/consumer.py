@@ -1,4 +1,4 @@
-"""Commands about clients: who is connected, how far groups are, how consumers say they are."""
+"""Commands about clients: connections, progress of groups, state of consumers."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ async def view_stats(tool: Tool, address: str, name: str, key: str) -> BrokerSta
 
 
 def sum_of_day(stats: BrokerStatsData) -> int:
-    """What was counted in a day, or in the longest span that has something."""
+    """The sum of a day, or of the longest span that has a value."""
     spans = (stats.stats_day, stats.stats_hour, stats.stats_minute)
     return next((each.sum for each in spans if each is not None and each.sum), 0)
 

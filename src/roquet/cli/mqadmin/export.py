@@ -1,4 +1,4 @@
-"""Commands that write what is known about a cluster to files."""
+"""Commands that export data about a cluster to files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roquet.cli.mqadmin.consumer import sum_of_day, view_stats
 from roquet.cli.mqadmin.failures import JavaFailure
 from roquet.cli.mqadmin.java import concurrent_order, copied_order, hash_order
 from roquet.cli.mqadmin.texts import pretty_json
-from roquet.cli.mqadmin.tool import UNCLEAR, Tool, Unclear
+from roquet.cli.mqadmin.tool import UNCLEAR, NoTargetGiven, Tool
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import (
     SCHEDULE_TOPIC,
@@ -134,7 +134,7 @@ async def _groups(tool: Tool, address: str) -> SubscriptionGroupWrapper:
     return found
 
 
-async def _metadata(tool: Tool, flags: Flags) -> Unclear | None:
+async def _metadata(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``exportMetadata``."""
     with_special = "s" in flags
     if "b" in flags:
@@ -233,7 +233,7 @@ def _day_names(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 class _Figures(Struct, frozen=True, kw_only=True):
-    """The figures of one broker: those in, out, of transactions and of delays; and its report."""
+    """The metrics of one broker: in, out, transactions and delays; and its report."""
 
     tps: tuple[float, float, float, float]
     day: tuple[int, int, int, int]

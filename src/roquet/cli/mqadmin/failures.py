@@ -1,7 +1,7 @@
-"""Failures in the words of upstream's tool, which prints Java's exceptions.
+"""Failures as upstream's tool prints them, which are Java's exceptions.
 
-Owns :class:`JavaFailure` and the choice of the exception: which one a request ends in when a server
-refuses it is fixed by upstream for each request code. Stacks are not printed; everything else is.
+Owns :class:`JavaFailure` and the choice of the exception: upstream throws a fixed one for each
+refused request code. Everything but the stack is printed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NAMES_BROKER = frozenset(
         RequestCode.VIEW_MESSAGE_BY_ID,
     }
 )
-"""Requests whose refusal is a broker's, and says which."""
+"""Requests whose refusal is an MQBrokerException that names the broker."""
 
 BROKERS_OWN = frozenset(
     {
@@ -71,18 +71,18 @@ BROKERS_OWN = frozenset(
         RequestCode.SWITCH_TIMER_ENGINE,
     }
 )
-"""Requests whose refusal is a broker's, without saying which. All others are a client's."""
+"""The same without the name. All others are an MQClientException."""
 
 
 class JavaFailure(Exception):
-    """What upstream's tool would print as an exception.
+    """An exception as upstream's tool would print it.
 
     Attributes:
         java_class: The class of the exception.
-        text: What it says.
+        text: Its message.
         code: The response code; -1 for none.
-        remark: The words of the server.
-        cause: What led to it.
+        remark: The remark of the server.
+        cause: Its cause.
     """
 
     def __init__(
@@ -102,13 +102,8 @@ class JavaFailure(Exception):
         self.cause = cause
 
     @property
-    def is_brokers(self) -> bool:
-        """Whether a broker refused."""
-        return self.java_class == BROKER_EXCEPTION
-
-    @property
     def is_clients(self) -> bool:
-        """Whether it is one of the client's own."""
+        """Whether it is an MQClientException."""
         return self.java_class == CLIENT_EXCEPTION
 
     def __str__(self) -> str:
@@ -117,12 +112,12 @@ class JavaFailure(Exception):
 
 
 def with_url(text: str) -> str:
-    """A text with the address where upstream explains failures, unless it has it already."""
+    """A text with the address of upstream's explanations, unless it has it already."""
     return text if "\nSee " in text else f"{text}{MORE}{HELP_URL}"
 
 
 def client_failure(text: str, code: int | None = None) -> JavaFailure:
-    """A failure that the client itself notices."""
+    """A failure detected by the client itself."""
     if code is None:
         return JavaFailure(CLIENT_EXCEPTION, with_url(text), remark=text)
     whole = with_url(f"CODE: {code}  DESC: {text}")
@@ -142,7 +137,7 @@ def refusal_of(
 
 
 def failure_of(error: Exception, address: str = "null") -> JavaFailure:
-    """Any other error in upstream's words, where it has some."""
+    """Any other error in upstream's words, if there are any."""
     match error:
         case JavaFailure():
             return error

@@ -9,7 +9,7 @@ import msgspec
 from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure
 from roquet.cli.mqadmin.texts import group_fields, group_text, parse_attributes
-from roquet.cli.mqadmin.tool import UNCLEAR, Tool, Unclear, broker_address
+from roquet.cli.mqadmin.tool import UNCLEAR, NoTargetGiven, Tool, broker_address
 from roquet.cli.mqadmin.topic import drop_topic
 from roquet.model.subscription import GroupRetryPolicy, SubscriptionGroupConfig
 from roquet.model.topic import dlq_topic, retry_topic
@@ -31,7 +31,7 @@ async def _put(tool: Tool, address: str, config: SubscriptionGroupConfig) -> Non
     tool.say(words, group=config.group_name, broker=address)
 
 
-async def _update(tool: Tool, flags: Flags) -> Unclear | None:
+async def _update(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateSubGroup``."""
     usual = SubscriptionGroupConfig()
     config = SubscriptionGroupConfig(
@@ -73,7 +73,7 @@ def _policy(flags: Flags) -> GroupRetryPolicy:
         raise JavaFailure("com.alibaba.fastjson2.JSONException", str(error)) from error
 
 
-async def _update_list(tool: Tool, flags: Flags) -> Unclear | None:
+async def _update_list(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateSubGroupList``."""
     path = Path(flags.text("f"))
     if not path.exists():
@@ -93,7 +93,7 @@ async def _update_list(tool: Tool, flags: Flags) -> Unclear | None:
     return None if is_one else UNCLEAR
 
 
-async def _delete(tool: Tool, flags: Flags) -> Unclear | None:
+async def _delete(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``deleteSubGroup``."""
     group = flags.text("g")
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
@@ -124,7 +124,7 @@ async def _delete(tool: Tool, flags: Flags) -> Unclear | None:
 async def _get_config(tool: Tool, flags: Flags) -> None:
     """``getConsumerConfig``."""
     info = await tool.cluster_info()
-    # Asked for one group by its name, a broker may make it; a look must not.
+    # A broker may create a group that is requested by name; reading must not.
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     for name, data in (info.broker_addr_table or {}).items():
         found = await tool.ask_body(SubscriptionGroupWrapper, broker_address(data), code)
@@ -139,7 +139,7 @@ async def _get_config(tool: Tool, flags: Flags) -> None:
             tool.say("%-40s=  %s\n" % (key, "" if value == "null" else value))
 
 
-async def _set_mode(tool: Tool, flags: Flags) -> Unclear | None:
+async def _set_mode(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``setConsumeMode``."""
     topic, group, mode = flags.text("t"), flags.text("g"), flags.text("m")
     if mode not in MessageRequestMode.__members__:

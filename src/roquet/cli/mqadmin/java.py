@@ -1,7 +1,7 @@
-"""How Java writes things down, which is what scripts that parse upstream's tool expect.
+"""Java's text formats, which scripts that parse upstream's tool expect.
 
-Owns the order of Java's hash tables, the texts of its collections and numbers, and the formats of
-dates that upstream's tool uses. Times are in the local zone, as upstream's are.
+Owns the order of Java's hash tables, the texts of its collections and numbers, and the date formats
+of upstream's tool. Times are in the local zone, as upstream's are.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ K = TypeVar("K")
 
 TABLE_SIZE = 16
 PROPERTIES_TABLE_SIZE = 128
-"""How big upstream makes the table of a message's properties."""
+"""The initial size of upstream's table of a message's properties."""
 
 _NUMBER = re.compile(r"(?a)[+-]?\d+")
 _MOMENT = re.compile(r"(?a)(\d+)-(\d+)-(\d+)#(\d+):(\d+):(\d+):(\d+)")
 
 
 class BadNumber(ValueError):
-    """A text is no number; the words are Java's."""
+    """A text is not a number; the message is Java's."""
 
 
 def parse_number(text: str) -> int:
-    """A whole number.
+    """Parse a whole number.
 
     Raises:
-        BadNumber: It is none.
+        BadNumber: It is not a number.
     """
     if _NUMBER.fullmatch(text) is None:
         raise BadNumber(f'For input string: "{text}"')
@@ -69,7 +69,7 @@ def _buckets(keys: Iterable[K], hash_of: Callable[[K], int], size: int) -> list[
 def hash_order(
     keys: Iterable[K], *, hash_of: Callable[[K], int] | None = None, size: int = TABLE_SIZE
 ) -> list[K]:
-    """Keys in the order in which a ``HashMap`` that got them one after the other gives them back.
+    """Keys in the order of a ``HashMap`` to which they were added one by one.
 
     Example:
         >>> hash_order(["TAGS", "KEYS", "WAIT"], size=128)
@@ -82,7 +82,7 @@ def hash_order(
 
 
 def concurrent_order(keys: Iterable[str], *, size: int = TABLE_SIZE) -> list[str]:
-    """As :func:`hash_order`, for a ``ConcurrentHashMap``, which turns chains when it grows.
+    """Like :func:`hash_order`, for a ``ConcurrentHashMap``, which reverses chains when it grows.
 
     Example:
         >>> concurrent_order(["b", "a"])
@@ -99,7 +99,7 @@ def concurrent_order(keys: Iterable[str], *, size: int = TABLE_SIZE) -> list[str
 
 
 def copied_order(keys: Iterable[str]) -> list[str]:
-    """The order of a ``ConcurrentHashMap`` that got all entries of another one at once.
+    """The order of a ``ConcurrentHashMap`` that is a copy of another one.
 
     Example:
         >>> copied_order(["b", "a"])
@@ -107,12 +107,12 @@ def copied_order(keys: Iterable[str]) -> list[str]:
     """
     found = concurrent_order(keys)
     needed = len(found) + len(found) // 2 + 1
-    # Java makes a table of the size that is needed, finds it three quarters full, and doubles it.
+    # Java allocates a table of the needed size, finds it three quarters full, and doubles it.
     return concurrent_order(found, size=2 << (needed - 1).bit_length())
 
 
 def _grown(table: list[list[str]], hashes: Mapping[str, int]) -> list[list[str]]:
-    """Twice the table: the end of a chain that stays together keeps its order, the rest turns."""
+    """Double the table: a chain's tail that stays together keeps its order, the rest reverses."""
     size = len(table)
     grown: list[list[str]] = [[] for _ in range(2 * size)]
     for at, chain in enumerate(table):
@@ -130,7 +130,7 @@ def _text_hash(key: object) -> int:
 
 
 def queue_hash(queue: MessageQueue) -> int:
-    """``MessageQueue.hashCode()``, without regard to the sign."""
+    """``MessageQueue.hashCode()`` as an unsigned number."""
     value = 31 + java_hash(queue.broker_name)
     value = 31 * value + queue.queue_id
     return 31 * value + java_hash(queue.topic)

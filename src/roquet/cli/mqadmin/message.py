@@ -1,4 +1,4 @@
-"""Commands that look for messages: by id, key, place and trace."""
+"""Commands that find messages: by id, key, offset and trace."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def _by_id(tool: Tool, flags: Flags) -> None:
 
 
 async def _quietly(tool: Tool, work: Awaitable[None]) -> None:
-    """What fails is printed, and the command goes on."""
+    """Print a failure, and continue."""
     try:
         await work
     except (JavaFailure, ClientError) as error:

@@ -1,7 +1,7 @@
-"""Messages as upstream's tool prints them, and the files that it puts their bodies in.
+"""Messages as upstream's tool prints them, and the files for their bodies.
 
-A body goes to a folder of the system's temporary files, under the id of its message. That id comes
-from a producer, so only an id that has the form of one becomes a name of a file.
+A body is written to a temporary folder, under the id of its message. That id comes from a producer,
+so only a well-formed id becomes a file name.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def message_text(message: ReceivedMessage, *, with_body: bool = True) -> str:
 
     Args:
         message: The message.
-        with_body: Whether its body is read; otherwise it says so.
+        with_body: Whether to include the body; otherwise it is ``null``.
     """
     is_transaction = message.properties.get("TRAN_MSG", "").lower() == "true"
     transaction_id = msg_id(message) if is_transaction else "null"
@@ -129,18 +129,18 @@ def body_text(message: ReceivedMessage, charset: str) -> str:
 
 
 def body_file(message: ReceivedMessage, *, number: int = 0) -> str:
-    """Write the body to a file; the path.
+    """Write the body to a file, and return the path.
 
     Args:
         message: The message.
-        number: Tells apart several messages of one id.
+        number: Distinguishes several messages with one id.
     """
     name = msg_id(message)
     if _ID.fullmatch(name) is None:
         name = message.offset_message_id
     folder = Path(tempfile.gettempdir()) / "rocketmq" / "msgbodys"
     folder.mkdir(parents=True, exist_ok=True)
-    # Whatever stands under the name already, a link to elsewhere maybe, is replaced.
+    # An existing file of that name, possibly a link elsewhere, is replaced.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(message.body)
     path = folder / (f"{name}_{number}" if number else name)
@@ -149,7 +149,7 @@ def body_file(message: ReceivedMessage, *, number: int = 0) -> str:
 
 
 def send_result_text(result: SendResult) -> str:
-    """What became of a message that was sent."""
+    """The result of a send."""
     return (
         f"SendResult [sendStatus={result.status.value}, msgId={result.message_id}, "
         f"offsetMsgId={result.offset_message_id}, "

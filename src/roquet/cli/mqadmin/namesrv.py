@@ -1,4 +1,4 @@
-"""Commands about name servers: their settings, the values they keep, permissions of brokers."""
+"""Commands about name servers: settings, key-value config, permissions of brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def setting_body(flags: Flags) -> bytes:
 
 
 def say_settings(tool: Tool, server: str, settings: Mapping[str, str]) -> None:
-    """Tell the settings of a server."""
+    """Print the settings of a server."""
     for key in concurrent_order(settings):
         row = "%-50s=  %s\n" % (key, settings[key])
         tool.say(row, server=server, key=key, value=settings[key])
@@ -57,7 +57,7 @@ async def _set_setting(tool: Tool, flags: Flags) -> None:
 
 
 async def get_kv(tool: Tool, namespace: str, key: str) -> str | None:
-    """A value that name servers keep."""
+    """A value of the name servers' key-value config."""
     header = headers.KVKeyRequestHeader(namespace=namespace, key=key)
     answer = await tool.name_server(RequestCode.GET_KV_CONFIG, header)
     return decode_header(headers.GetKVConfigResponseHeader, answer.ext_fields).value
@@ -71,7 +71,7 @@ async def put_kv(tool: Tool, namespace: str, key: str, value: str) -> None:
 
 
 async def delete_kv(tool: Tool, namespace: str, key: str) -> None:
-    """Drop a value on every name server."""
+    """Delete a value on every name server."""
     header = headers.KVKeyRequestHeader(namespace=namespace, key=key)
     for address in tool.name_servers:
         await tool.ask(address, RequestCode.DELETE_KV_CONFIG, header)

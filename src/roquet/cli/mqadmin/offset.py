@@ -1,4 +1,4 @@
-"""Commands that move groups."""
+"""Commands that move the offsets of groups."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _clone(tool: Tool, flags: Flags) -> None:
 
 
 class _Reset(Struct, frozen=True, kw_only=True):
-    """Where a group is to go on."""
+    """Where a group is to continue."""
 
     topic: str
     group: str
@@ -69,13 +69,13 @@ class _Reset(Struct, frozen=True, kw_only=True):
 
     @property
     def route_topic(self) -> str:
-        """The topic whose route counts."""
+        """The topic whose route is used."""
         is_elsewhere = self.topic.startswith(LMQ_PREFIX) or self.topic == WHEEL_TIMER_TOPIC
         return self.cluster if self.cluster and is_elsewhere else self.topic
 
 
 async def _reset(tool: Tool, reset: _Reset) -> dict[MessageQueue, int]:
-    """Have the brokers move a group, and tell its clients."""
+    """Let the brokers move a group and notify its clients."""
     header = headers.ResetOffsetRequestHeader(
         topic=reset.topic,
         group=reset.group,
@@ -225,7 +225,7 @@ async def _reset_offline(tool: Tool, reset: _Reset) -> list[_Moved]:
 async def _known(
     tool: Tool, reset: _Reset, address: str, count: QueueData
 ) -> dict[MessageQueue, OffsetWrapper]:
-    """How far the group is; where it never was, from the beginning of the queues."""
+    """The progress of the group; the start of queues that it has not consumed."""
     header = GetConsumeStatsRequestHeader(consumer_group=reset.group)
     stats = await tool.ask_body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
     known = {

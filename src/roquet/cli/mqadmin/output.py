@@ -1,7 +1,7 @@
 """What a command prints: upstream's text, or the same facts as JSON.
 
-In text the words go out as they come. With ``--json`` one line is printed at the end:
-``{"command": …, "results": [{…}, …]}``, one result for each thing that the command tells.
+Text is printed at once. With ``--json`` one line is printed at the end: ``{"command": …, "results":
+[{…}, …]}``, with one result per item.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["Output"]
 
 
 class Output:
-    """Takes what a command tells.
+    """The output of a command.
 
     Args:
-        as_json: Whether it is for programs.
+        as_json: Whether to print JSON.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -26,11 +26,11 @@ class Output:
         self._results: list[dict[str, object]] = []
 
     def say(self, text: str, **facts: object) -> None:
-        """Tell something.
+        """Print an item.
 
         Args:
-            text: Upstream's words, with line breaks.
-            facts: What they say, for programs; a text without facts is a heading.
+            text: Upstream's text, with line breaks.
+            facts: The same for programs; a text without facts is a heading.
         """
         if not self.as_json:
             click.echo(text, nl=False)
@@ -38,14 +38,14 @@ class Output:
             self._results.append(facts)
 
     def fail(self, failure: JavaFailure) -> None:
-        """Tell a failure after which the command goes on."""
+        """Print a failure after which the command continues."""
         if self.as_json:
             self._results.append({"error": facts_of(failure)})
         else:
             click.echo(str(failure), err=True)
 
     def finish(self, command: str) -> None:
-        """Print the facts, if they are wanted."""
+        """Print the JSON, if requested."""
         if self.as_json:
             print_json({"command": command, "results": self._results})
 

@@ -58,7 +58,7 @@ class _Reader:
     async def bounds(
         self, queue: MessageQueue, begin: str | None, end: str | None
     ) -> tuple[int, int]:
-        """The first and the next offset of a queue, or those of two times."""
+        """The first and the next offset of a queue, or the offsets of two times."""
         first, last = await self.api.min_offset(queue), await self.api.max_offset(queue)
         if begin is not None:
             first = await self.api.search_offset(queue, parse_moment_ms(begin))
@@ -69,7 +69,7 @@ class _Reader:
     async def pull(
         self, queue: MessageQueue, expression: str, queue_offset: int, count: int
     ) -> PullResult | None:
-        """Messages from an offset on; ``None`` if that failed, which is told."""
+        """Messages from an offset on; ``None`` after a failure, which is printed."""
         wanted = subscription_of(queue.topic, expression, version_ms=0)
         try:
             result = await self.api.pull(
@@ -95,7 +95,7 @@ def _say_messages(
 
 
 def _say_end(tool: Tool, queue: MessageQueue, result: PullResult) -> bool:
-    """Tell that a pull found nothing; whether the queue is done."""
+    """Print that a pull found nothing; return whether the queue is done."""
     is_done = result.status is not PullStatus.NO_MATCHED_MESSAGE
     what = "print msg finished" if is_done else "no matched msg"
     words = f"{message_queue_text(queue)} {what}. status={result.status.value}"

@@ -1,4 +1,4 @@
-"""What a consumer says of itself, as upstream's tool prints it."""
+"""The running info of a consumer, as upstream's tool prints it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ QUEUE_HEAD = "%-64s  %-32s  %-4s  %-20s\n"
 
 
 def is_push(info: ConsumerRunningInfo) -> bool:
-    """Whether it is pushed to."""
+    """Whether it is a push consumer."""
     return info.properties.get(CONSUME_TYPE) == ConsumeType.CONSUME_PASSIVELY.value
 
 
 def running_info_facts(info: ConsumerRunningInfo) -> dict[str, object]:
-    """The same for programs; queues, which cannot be keys of standard JSON, are members."""
+    """The running info for programs; queues, which cannot be keys in JSON, are members."""
     return {
         "properties": info.properties,
         "subscriptions": info.subscription_set,

@@ -1,6 +1,6 @@
-"""Messages by id and by key, and what became of them, with upstream's rules.
+"""Messages by id and by key, and their tracks, by upstream's rules.
 
-Owns the searches and the judgement that ``queryMsgById`` and its kin print.
+Owns the searches and the tracks of ``queryMsgById`` and similar commands.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TAG_TYPE = "T"
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """What is looked for.
+    """A search.
 
     Attributes:
-        topic: Where.
-        key: What.
+        topic: The topic.
+        key: The key.
         is_unique: Whether the key is a unique id.
-        count_max: How many each broker may give.
+        count_max: How many messages each broker may return.
         begin_ms: Stored at or after this time.
         end_ms: Stored at or before this time.
         cluster: Only in this cluster; of a light queue, the topic that it is in.
@@ -120,7 +120,7 @@ async def by_id(
 ) -> ReceivedMessage:
     """The message that has an id: where it is stored, or the one its producer gave it.
 
-    Only brokers of the cluster are asked, whatever address an id names.
+    Requests go only to brokers of the cluster, whatever address an id names.
     """
     try:
         place = OffsetMessageId.parse(message_id)
@@ -151,7 +151,7 @@ async def by_id(
 async def consume_directly(
     tool: Tool, message: ReceivedMessage, group: str, client_id: str
 ) -> ConsumeMessageDirectlyResult:
-    """Have a client consume a message now."""
+    """Let a client consume a message now."""
     header = ConsumeMessageDirectlyRequestHeader(
         consumer_group=group,
         client_id=client_id,
@@ -170,7 +170,7 @@ async def consume_directly(
 
 
 class Track(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of a message in a group."""
+    """The track of a message in a group."""
 
     consumer_group: str
     track_type: str = "UNKNOWN"
@@ -178,7 +178,7 @@ class Track(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def text(self) -> str:
-        """The whole of it."""
+        """The track as upstream prints it."""
         return (
             f"MessageTrack [consumerGroup={self.consumer_group}, trackType={self.track_type}, "
             f"exceptionDesc={self.exception_desc or 'null'}]"
@@ -186,7 +186,7 @@ class Track(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def tracks(tool: Tool, message: ReceivedMessage) -> list[Track]:
-    """What became of a message, by group."""
+    """The tracks of a message, by group."""
     return [await _track(tool, message, group) for group in await tool.groups_of(message.topic)]
 
 

@@ -1,4 +1,4 @@
-"""Commands that send messages, to see how long that takes or to have some."""
+"""Commands that send messages, as a test or to measure how long it takes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _send(tool: Tool, flags: Flags) -> None:
 
 
 async def _may_be_made(tool: Tool, topic: str) -> bool:
-    """Whether a topic is not there, so that the first message may make it."""
+    """Whether a topic does not exist, so that the first message may create it."""
     try:
         await tool.route(topic)
     except JavaFailure:
@@ -67,7 +67,7 @@ async def _send_status(tool: Tool, flags: Flags) -> None:
 
 
 def _body(size: int) -> bytes:
-    """What upstream's tool fills such messages with."""
+    """The body of upstream's test messages."""
     return b"hello jodie" * (size // 11 + (size % 11 > 0))
 
 

@@ -1,6 +1,6 @@
 """Settings and bodies as Java prints them.
 
-Owns the texts of ``toString()`` of the objects that upstream's tool prints whole.
+Owns the ``toString()`` texts of objects that upstream's tool prints.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def pretty_json(body: Struct | Mapping[str, object]) -> str:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """What ``+a=b,-c`` asks for: values by name, with the sign before the name.
+    """Parse ``+a=b,-c``: values by name, with the sign before the name.
 
     Raises:
-        JavaFailure: A sign is missing, or a name comes twice.
+        JavaFailure: A sign is missing, or a name is repeated.
 
     Example:
         >>> parse_attributes("+message.type=FIFO,-queue.type")

@@ -1,6 +1,6 @@
-"""What all commands share: asking servers, with upstream's choice of servers and its failures.
+"""What all commands share: requests to servers, chosen as upstream does, and its failures.
 
-Owns :class:`Tool`. Tables that upstream keeps in hash tables come in the order of those.
+Owns :class:`Tool`. Upstream's hash tables keep their order here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from enum import Enum
 from typing import TypeVar
 
 from roquet.admin import Admin
+from roquet.admin.static_plan import logical_progress
+from roquet.admin.static_topics import StaticTopics
 from roquet.cli.mqadmin.failures import JavaFailure, client_failure, failure_of, refusal_of
 from roquet.cli.mqadmin.java import hash_order
 from roquet.cli.mqadmin.output import Output
 from roquet.client import ClientInstance
-from roquet.client.answers import SUCCESS_ONLY
+from roquet.client.response_errors import SUCCESS_ONLY
 from roquet.errors import ClientError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import RETRY_GROUP_TOPIC_PREFIX
@@ -35,18 +37,18 @@ from roquet.remoting.headers.client import (
 )
 from roquet.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
-__all__ = ["NO_MASTER", "UNCLEAR", "Tool", "Unclear", "broker_address", "front"]
+__all__ = ["NO_MASTER", "UNCLEAR", "NoTargetGiven", "Tool", "broker_address", "front"]
 
 T = TypeVar("T")
 
 
-class Unclear(Enum):
-    """What a command gives back that was not told where it is to act: its help is printed."""
+class NoTargetGiven(Enum):
+    """The result of a command without a target: its help is printed."""
 
     UNCLEAR = "unclear"
 
 
-UNCLEAR = Unclear.UNCLEAR
+UNCLEAR = NoTargetGiven.UNCLEAR
 
 NO_MASTER = "NO_MASTER"
 NO_CLUSTER = (
@@ -59,13 +61,13 @@ class Tool:
     """The admin tool while it runs a command.
 
     Args:
-        admin: What asks servers.
-        output: Where the answers go.
+        admin: The admin client.
+        output: The output.
 
     Attributes:
         admin: As given.
         output: As given.
-        say: Tells something; see :meth:`Output.say`.
+        say: Prints an item; see :meth:`Output.say`.
     """
 
     def __init__(self, admin: Admin, output: Output) -> None:
@@ -84,7 +86,7 @@ class Tool:
         return self.client.clock.now_ms()
 
     async def pause(self, seconds: float) -> None:
-        """Wait before something is looked at again."""
+        """Wait before the next check."""
         await asyncio.sleep(seconds)
 
     # ------------------------------------------------------------------------------------ asking
@@ -99,10 +101,10 @@ class Tool:
         accept: Container[int] = SUCCESS_ONLY,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """Ask a server.
+        """Send a request to a server.
 
         Raises:
-            JavaFailure: It refuses, or does not answer.
+            JavaFailure: It refuses, or does not respond.
         """
         try:
             answer = await self.client.remoting.invoke(
@@ -123,7 +125,7 @@ class Tool:
         *,
         timeout_ms: int | None = None,
     ) -> T:
-        """Ask a server for a body."""
+        """Request a body from a server."""
         answer = await self.ask(address, code, header, timeout_ms=timeout_ms)
         return decode_body(kind, answer.body)
 
@@ -140,7 +142,7 @@ class Tool:
         return list(self.client.name_servers.addresses)
 
     async def name_server(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
-        """Ask whichever name server answers."""
+        """Send a request to any name server that responds."""
         try:
             answer = await self.client.name_servers.invoke(code, header)
         except ClientError as error:
@@ -160,13 +162,13 @@ class Tool:
         )
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Where a topic is."""
+        """The route of a topic."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         answer = await self.name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         return decode_body(TopicRouteData, answer.body)
 
     async def know_queue(self, queue: MessageQueue) -> None:
-        """Have the client know where a queue is.
+        """Make the route of a queue known to the client.
 
         Raises:
             JavaFailure: Its broker does not have the topic.
@@ -257,7 +259,7 @@ class Tool:
     async def running_info(
         self, group: str, client_id: str, *, with_stacks: bool = False
     ) -> ConsumerRunningInfo:
-        """How a consumer is, in its own words."""
+        """The running info of a consumer."""
         route = await self.route(f"{RETRY_GROUP_TOPIC_PREFIX}{group}")
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=with_stacks
@@ -277,10 +279,10 @@ class Tool:
         return hash_order((await self.ask_body(GroupList, address, code, header)).group_list)
 
     async def progress(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group is, in one topic or in all.
+        """The progress of a group, in one topic or in all.
 
         Raises:
-            JavaFailure: It has committed nothing, or is not known.
+            JavaFailure: It has committed nothing, or is unknown.
         """
         route = await self._group_route(group, topic)
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
@@ -296,10 +298,19 @@ class Tool:
             result.offset_table.update(part.offset_table)
             result.consume_tps += part.consume_tps
         for name in {queue.topic for queue in result.offset_table}:
-            await self.route(name)
+            if (await self.route(name)).topic_queue_mapping_by_broker:
+                await self._show_logical(name, result)
         if not result.offset_table:
             await self._explain_nothing(group)
         return result
+
+    async def _show_logical(self, topic: str, result: ConsumeStats) -> None:
+        """Replace the physical queues of a static topic with its logical ones."""
+        known = await StaticTopics(self, await self.cluster_info()).known(topic)
+        logical = logical_progress(known, result)
+        for queue in [queue for queue in result.offset_table if queue.topic == topic]:
+            del result.offset_table[queue]
+        result.offset_table.update(logical)
 
     async def _group_route(self, group: str, topic: str | None) -> TopicRouteData:
         try:
@@ -331,5 +342,5 @@ def broker_address(data: BrokerData) -> str:
 
 
 def front(text: str, width: int) -> str:
-    """No more than the first characters."""
+    """The first characters of a text."""
     return text[:width]

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from roquet.admin.kv import ORDER_NAMESPACE
+from roquet.admin.static_plan import logical_stats
+from roquet.admin.static_topics import StaticTopics
 from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure, client_failure
 from roquet.cli.mqadmin.java import hash_order, map_text, millis_time, queue_order
 from roquet.cli.mqadmin.namesrv import delete_kv, get_kv, put_kv
 from roquet.cli.mqadmin.texts import attributes_wire, parse_attributes, pretty_json, topic_text
-from roquet.cli.mqadmin.tool import UNCLEAR, Tool, Unclear, broker_address, front
+from roquet.cli.mqadmin.tool import UNCLEAR, NoTargetGiven, Tool, broker_address, front
 from roquet.client.allocate import AllocateAveragely
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC, is_dlq_topic, is_retry_topic
@@ -50,7 +52,7 @@ async def _put(tool: Tool, address: str, config: TopicConfig) -> None:
     await tool.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
 
-async def update_topic(tool: Tool, flags: Flags) -> Unclear | None:
+async def update_topic(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateTopic``."""
     unit = UNIT if flags.truth("u") else 0
     config = TopicConfig(
@@ -86,7 +88,7 @@ async def update_topic(tool: Tool, flags: Flags) -> Unclear | None:
 
 
 async def _put_order(tool: Tool, topic: str, value: str) -> None:
-    """List a broker's queues of an ordered topic beside those of other brokers."""
+    """Add a broker's queues of an ordered topic to those of other brokers."""
     try:
         known = await get_kv(tool, ORDER_NAMESPACE, topic)
     except JavaFailure as failure:
@@ -98,7 +100,7 @@ async def _put_order(tool: Tool, topic: str, value: str) -> None:
     await put_kv(tool, ORDER_NAMESPACE, topic, text)
 
 
-async def update_topic_list(tool: Tool, flags: Flags) -> Unclear | None:
+async def update_topic_list(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateTopicList``."""
     path = Path(flags.text("f"))
     if not path.exists():
@@ -118,7 +120,7 @@ async def update_topic_list(tool: Tool, flags: Flags) -> Unclear | None:
 
 
 async def drop_topic(tool: Tool, topic: str, cluster: str) -> None:
-    """Drop a topic on the masters of a cluster, and its route."""
+    """Delete a topic on the masters of a cluster, and its route."""
     await _drop_on_brokers(tool, topic, cluster)
     await _drop_route(tool, DeleteTopicFromNamesrvRequestHeader(topic=topic))
 
@@ -144,7 +146,7 @@ async def delete_topic(tool: Tool, flags: Flags) -> None:
     tool.say(f"delete topic [{topic}] from NameServer success.\n")
 
 
-async def update_perm(tool: Tool, flags: Flags) -> Unclear | None:
+async def update_perm(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateTopicPerm``."""
     topic = flags.text("t")
     route = await tool.route(topic)
@@ -232,6 +234,9 @@ async def topic_status(tool: Tool, flags: Flags) -> None:
         code = RequestCode.GET_TOPIC_STATS_INFO
         found = await tool.ask_body(TopicStatsTable, broker_address(data), code, header)
         table.offset_table.update(found.offset_table)
+    if route.topic_queue_mapping_by_broker:
+        known = await StaticTopics(tool, await tool.cluster_info()).known(topic)
+        table.offset_table.update(logical_stats(known, table))
     if not table.offset_table and "c" not in flags:
         raise client_failure("Not found the topic stats info")
     heads = ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated")
@@ -282,7 +287,7 @@ async def topic_list(tool: Tool, flags: Flags) -> None:
             tool.say(LIST_ROW % row, cluster=cluster, topic=topic, group=group)
 
 
-async def update_order(tool: Tool, flags: Flags) -> Unclear | None:
+async def update_order(tool: Tool, flags: Flags) -> NoTargetGiven | None:
     """``updateOrderConf``."""
     topic = flags.text("t")
     match flags.text("m"):

@@ -1,7 +1,7 @@
 """``roquet spark``: the pipelines as commands.
 
-A job's module is imported when it is called; Spark is started after everything that can be refused
-was looked at.
+A job's module is imported when it is called; Spark is started only after all arguments have been
+checked.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ __all__ = ["JOBS", "spark"]
 
 JOBS: dict[str, tuple[str, str]] = {
     "archive": ("roquet.cli.spark.archive:archive", "The log as a Parquet lake."),
-    "audit": ("roquet.cli.spark.audit:audit", "Every record, and everything else against the log."),
+    "audit": ("roquet.cli.spark.audit:audit", "Check records, and other files against the log."),
     "capacity": ("roquet.cli.spark.capacity:capacity", "Growth, and days until the disk is full."),
     "compact": ("roquet.cli.spark.compact:compact", "The last value of each key of a topic."),
-    "dlq": ("roquet.cli.spark.dlq:dlq", "Dead letters: list, show, send again."),
+    "dlq": ("roquet.cli.spark.dlq:dlq", "Dead letters: list, show, resend."),
     "export": ("roquet.cli.spark.export:export", "Messages as JSON, CSV or Parquet, masked."),
     "lag": ("roquet.cli.spark.lag:lag", "How far consumer groups are behind."),
     "rebuild": ("roquet.cli.spark.rebuild:rebuild", "ConsumeQueue and index from the log."),
-    "replay": ("roquet.cli.spark.replay:replay", "Send messages of a time range once more."),
-    "setup": ("roquet.cli.spark.setup:setup", "Look whether Spark runs here, and make it quick."),
+    "replay": ("roquet.cli.spark.replay:replay", "Resend messages of a time range."),
+    "setup": ("roquet.cli.spark.setup:setup", "Check that Spark works, and speed up its start."),
     "stats": ("roquet.cli.spark.stats:stats", "Messages, bytes, rates, skew, hot keys, latency."),
     "trace": ("roquet.cli.spark.trace:trace", "Where messages spend their time."),
-    "tier": ("roquet.cli.spark.tier:tier", "Segments that may go, because the lake has them."),
-    "verify": ("roquet.cli.spark.verify:verify", "The lake against the log."),
+    "tier": ("roquet.cli.spark.tier:tier", "Delete segments that are in the lake."),
+    "verify": ("roquet.cli.spark.verify:verify", "Compare the lake with the log."),
 }
-"""By name: where the command is, and its line in the help."""
+"""The location and help line of each command, by name."""
 
 
 class _Jobs(click.Group):
@@ -56,6 +56,6 @@ def spark() -> None:
     """Run pipelines over logs and topics with Spark.
 
     A job reads the files of a store, Roquet's or Apache RocketMQ's, stopped or running, or a live
-    cluster (--namesrv). It runs on this machine unless --master names a cluster, and ends with 2
-    when it found what should not be.
+    cluster (--namesrv). It runs on this machine unless --master names a cluster, and exits with 2
+    when it has findings.
     """

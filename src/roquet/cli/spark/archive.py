@@ -10,8 +10,8 @@ import click
 from msgspec import Struct
 
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.spark.places import check_one_source, format_option
 from roquet.cli.spark.run import JobRun, job_options, parse_span, run_job, stop_signals
+from roquet.cli.spark.source_target import check_one_source, format_option
 
 if TYPE_CHECKING:
     from roquet.spark.report import Report
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Asked(Struct, frozen=True, kw_only=True):
-    """What the flags said."""
+    """The values of the flags."""
 
     lake: str
     lake_format: str
@@ -35,12 +35,14 @@ class _Asked(Struct, frozen=True, kw_only=True):
 @click.argument("store", type=click.Path(), required=False)
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
 @format_option
-@click.option("--broker-name", default="log", show_default=True, help="Whose log it is.")
 @click.option(
-    "--as-stored", is_flag=True, help="Leave bodies compressed as their producers sent them."
+    "--broker-name", default="log", show_default=True, help="The broker that the log belongs to."
 )
-@click.option("--compression", default="zstd", show_default=True, help="Of the Parquet files.")
-@click.option("--follow", is_flag=True, help="Go on until it is stopped by Ctrl-C or SIGTERM.")
+@click.option("--as-stored", is_flag=True, help="Do not decompress bodies.")
+@click.option(
+    "--compression", default="zstd", show_default=True, help="Compression of the Parquet files."
+)
+@click.option("--follow", is_flag=True, help="Keep running until Ctrl-C or SIGTERM.")
 @click.option(
     "--interval",
     "interval_ms",
@@ -48,10 +50,12 @@ class _Asked(Struct, frozen=True, kw_only=True):
     show_default=True,
     callback=parse_span,
     metavar="SPAN",
-    help="Between two rounds of --follow.",
+    help="Pause between two rounds of --follow.",
 )
 @click.option(
-    "--checkpoint", metavar="URI", help="Of a live cluster: how far it is; else in the lake."
+    "--checkpoint",
+    metavar="URI",
+    help="Where to keep the progress of a live cluster; the lake by default.",
 )
 @connection_options
 @job_options
@@ -69,10 +73,10 @@ def archive(
     connection: Connection,
     run: JobRun,
 ) -> None:
-    """Write a log to a lake by topic and day, and keep the lake up to it.
+    """Write a log to a lake by topic and day, and keep the lake up to date.
 
-    Reads the files of STORE, or without it the topics of the cluster of --namesrv. A run goes on
-    where the last one ended, so cron may call it. A run that was killed is repaired by the next.
+    Reads the files of STORE, or without it the topics of the cluster of --namesrv. A run continues
+    where the last one ended, so cron can call it. The next run repairs one that was killed.
 
     With --format delta or iceberg the lake is a table; that of iceberg is named
     CATALOG.NAMESPACE.TABLE.

@@ -18,13 +18,15 @@ from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
     help="The broker's messageDelayLevel, by which delayed messages are due.",
 )
 @click.option(
-    "--index-slots", type=click.IntRange(min=1), help="Slots of an index file, if it cannot tell."
+    "--index-slots",
+    type=click.IntRange(min=1),
+    help="Slots of an index file, if the file does not say.",
 )
 @job_options
 def audit(
     *, store: str, replica: str | None, delay_levels: str, index_slots: int | None, run: JobRun
 ) -> None:
-    """Check every record, and everything else against the log."""
+    """Check every record, and compare all other files with the log."""
     from roquet.spark.jobs import audit as job
 
     run_job(

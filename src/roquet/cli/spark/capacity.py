@@ -10,7 +10,11 @@ from roquet.cli.spark.run import JobRun, job_options, run_job
 @click.command()
 @click.argument("store", type=click.Path())
 @click.option(
-    "--days", type=click.IntRange(1), default=7, show_default=True, help="Newest days that count."
+    "--days",
+    type=click.IntRange(1),
+    default=7,
+    show_default=True,
+    help="How many of the latest days to use.",
 )
 @click.option(
     "--reserved-hours",
@@ -24,11 +28,11 @@ from roquet.cli.spark.run import JobRun, job_options, run_job
     type=click.FloatRange(0),
     default=7.0,
     show_default=True,
-    help="A disk that is full before is a finding.",
+    help="Report a finding if the disk will fill sooner.",
 )
 @job_options
 def capacity(*, store: str, days: int, reserved_hours: float, min_days: float, run: JobRun) -> None:
-    """Project how a store grows, and when its disk is full."""
+    """Estimate how a store grows, and when its disk will be full."""
     from roquet.spark.jobs import capacity as job
 
     run_job(

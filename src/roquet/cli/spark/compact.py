@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from roquet.cli.connection import Connection
-from roquet.cli.spark.places import source_of, source_options, target_of, target_options
 from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.cli.spark.source_target import source_of, source_options, target_of, target_options
 
 
 @click.command()
@@ -14,8 +14,10 @@ from roquet.cli.spark.run import JobRun, job_options, run_job
 @click.option(
     "--out", metavar="URI", help="A folder for Parquet files, or s3://…, hdfs://…, gs://…"
 )
-@click.option("--overwrite", is_flag=True, help="Replace the files that are there.")
-@click.option("--to-topic", metavar="NAME", help="Send the values to this topic instead.")
+@click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
+@click.option(
+    "--to-topic", metavar="NAME", help="Send the values to this topic instead of writing files."
+)
 @target_options
 @job_options
 def compact(
@@ -32,7 +34,7 @@ def compact(
     """Keep the last value of each key of a topic, as Parquet files or as a topic.
 
     Reads the files of STORE, or without it the cluster of --namesrv. The key is the first word of
-    a message's KEYS; an empty body deletes it. Name the topic by --topics.
+    a message's KEYS; an empty body deletes it. Give the topic with --topics.
     """
     from roquet.spark.jobs import compact as job
 

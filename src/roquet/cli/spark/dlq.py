@@ -8,14 +8,14 @@ from typing import ParamSpec, TypeVar
 import click
 
 from roquet.cli.connection import Connection
-from roquet.cli.spark.places import (
+from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
+from roquet.cli.spark.source_target import (
     rate_option,
     source_of,
     source_options,
     target_of,
     target_options,
 )
-from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _DEFAULT_RETRIES = 16
 
 @click.group()
 def dlq() -> None:
-    """Look at messages that groups could not consume, and send them again.
+    """Inspect messages that groups could not consume, and resend them.
 
     Reads the files of STORE, or without it the cluster of --namesrv. --topics are those that they
     came from, --from and --to the times at which they became dead letters.
@@ -33,20 +33,20 @@ def dlq() -> None:
 
 
 _groups = click.option(
-    "--groups", callback=parse_names, metavar="NAMES", help="Only these groups'."
+    "--groups", callback=parse_names, metavar="NAMES", help="Only of these groups."
 )
 
 
 def _reasons(command: Callable[P, T]) -> Callable[P, T]:
     command = click.option(
-        "--traces", is_flag=True, help="Search the trace topic for how handlers ended."
+        "--traces", is_flag=True, help="Look up in the trace topic how the handlers ended."
     )(command)
     return click.option(
         "--retries",
         type=click.IntRange(0),
         default=_DEFAULT_RETRIES,
         show_default=True,
-        help="How often groups try again of which the source does not say it.",
+        help="Retry limit of groups for which the source has none.",
     )(command)
 
 
@@ -54,7 +54,9 @@ def _reasons(command: Callable[P, T]) -> Callable[P, T]:
 @source_options
 @_groups
 @click.option("--limit", type=click.IntRange(0, 100_000), default=20, show_default=True)
-@click.option("--max-letters", type=click.IntRange(0), help="More of a group are a finding.")
+@click.option(
+    "--max-letters", type=click.IntRange(0), help="Report a group with more dead letters than this."
+)
 @_reasons
 @job_options
 def list_(
@@ -127,14 +129,16 @@ def show(
 @dlq.command()
 @source_options
 @_groups
-@click.option("--id", "names", multiple=True, metavar="ID", help="Only these: ids, or keys.")
-@click.option("--to-topic", metavar="NAME", help="Send to this topic; else where each came from.")
 @click.option(
-    "--to-group", is_flag=True, help="Send to its own group alone, by its topic of retries."
+    "--id", "names", multiple=True, metavar="ID", help="Only messages with these ids or keys."
+)
+@click.option("--to-topic", metavar="NAME", help="Send to this topic instead of the original one.")
+@click.option(
+    "--to-group", is_flag=True, help="Send only to the group that failed, through its retry topic."
 )
 @target_options
 @rate_option
-@click.option("--name", default="dlq", show_default=True, help="What ids begin with.")
+@click.option("--name", default="dlq", show_default=True, help="Prefix of the ids.")
 @job_options
 def replay(
     *,
@@ -150,7 +154,7 @@ def replay(
     name: str,
     run: JobRun,
 ) -> None:
-    """Send dead letters once more; all groups of the topic get them, or with --to-group one.
+    """Resend dead letters, to all groups of the topic or with --to-group to one.
 
     With STORE, they are read from files and sent to the cluster of --namesrv. At least once: each
     has its id in the property SPARK_ROW_ID, which is the same in every run, so that consumers can

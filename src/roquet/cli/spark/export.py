@@ -21,7 +21,9 @@ from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
     show_default=True,
     help="Of the files.",
 )
-@click.option("--columns", callback=parse_names, metavar="NAMES", help="Only these, comma between.")
+@click.option(
+    "--columns", callback=parse_names, metavar="NAMES", help="Only these, comma-separated."
+)
 @click.option(
     "--rules",
     type=click.Path(dir_okay=False, path_type=Path),

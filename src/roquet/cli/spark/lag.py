@@ -5,15 +5,25 @@ from __future__ import annotations
 import click
 
 from roquet.cli.connection import Connection
-from roquet.cli.spark.places import check_one_source, source_of, source_options
 from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
+from roquet.cli.spark.source_target import check_one_source, source_of, source_options
 
 
 @click.command()
 @source_options
-@click.option("--groups", callback=parse_names, metavar="NAMES", help="Only these, comma between.")
-@click.option("--max-messages", type=click.IntRange(0), help="More messages behind are a finding.")
-@click.option("--max-seconds", type=click.FloatRange(0), help="An older next message is a finding.")
+@click.option(
+    "--groups", callback=parse_names, metavar="NAMES", help="Only these, comma-separated."
+)
+@click.option(
+    "--max-messages",
+    type=click.IntRange(0),
+    help="Report a group that is further behind than this.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(0),
+    help="Report a group whose next message is older than this.",
+)
 @job_options
 def lag(
     *,

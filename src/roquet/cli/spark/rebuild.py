@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none", "units", "bitmaps"]),
     default="auto",
     show_default=True,
-    help="Make a ConsumeQueueExt: as the store has it, none, without or with bit maps of filters.",
+    help="Build a ConsumeQueueExt: as in the store, none, without or with filter bitmaps.",
 )
 @job_options
 def rebuild(
@@ -44,7 +44,7 @@ def rebuild(
     ext: ExtKind,
     run: JobRun,
 ) -> None:
-    """Make ConsumeQueue, its extension and the index anew from the log, into another directory."""
+    """Rebuild ConsumeQueue, its extension and the index from the log, into another directory."""
     from roquet.spark.jobs import rebuild as job
 
     run_job(

@@ -5,24 +5,26 @@ from __future__ import annotations
 import click
 
 from roquet.cli.connection import Connection
-from roquet.cli.spark.places import (
+from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.cli.spark.source_target import (
     rate_option,
     source_of,
     source_options,
     target_of,
     target_options,
 )
-from roquet.cli.spark.run import JobRun, job_options, run_job
 
 
 @click.command()
 @source_options
-@click.option("--to-topic", metavar="NAME", help="Send to this topic; else to the same.")
+@click.option("--to-topic", metavar="NAME", help="Send to this topic instead of the original one.")
 @target_options
 @rate_option
-@click.option("--name", default="replay", show_default=True, help="What ids begin with.")
+@click.option("--name", default="replay", show_default=True, help="Prefix of the ids.")
 @click.option(
-    "--in-order", is_flag=True, help="Keep the order of queues, by queues of the same numbers."
+    "--in-order",
+    is_flag=True,
+    help="Keep the order within queues, by sending to queues with the same ids.",
 )
 @job_options
 def replay(
@@ -37,9 +39,9 @@ def replay(
     in_order: bool,
     run: JobRun,
 ) -> None:
-    """Send messages of a time range once more, to another topic or another cluster.
+    """Resend messages of a time range, to another topic or another cluster.
 
-    Reads the files of STORE, or without it the cluster of --namesrv. Name the messages by --topics,
+    Reads the files of STORE, or without it the cluster of --namesrv. Choose messages with --topics,
     --from and --to. At least once: each has its id in the property SPARK_ROW_ID, which is the same
     in every run, so that consumers can drop repeats.
     """

@@ -1,4 +1,4 @@
-"""What all pipelines have in common as commands: flags, Spark's start, progress, report.
+"""What the commands of all pipelines share: flags, starting Spark, progress, report.
 
 Owns :func:`job_options`, which gives a command the flags of every pipeline as one :class:`JobRun`,
 and :func:`run_job`, which does the rest::
@@ -59,15 +59,15 @@ FINDINGS_EXIT_CODE = 2
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags of every pipeline said.
+    """The values of the flags that all pipelines share.
 
     Attributes:
         master: Where Spark runs.
         conf: Settings of Spark.
         topics: Names of topics; empty for all.
         from_ms: Store time of the first message.
-        to_ms: Store time at which messages are not wanted any more.
-        is_dry_run: Only tell what would be done.
+        to_ms: Store time of the end, which is excluded.
+        is_dry_run: Only report what would be done.
         report: A file for the report.
         as_json: Print the report as JSON.
     """
@@ -92,7 +92,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 def parse_names(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
-    """Names with commas between, as the callback of an option."""
+    """Names separated by commas, as the callback of an option."""
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
@@ -111,15 +111,15 @@ def _settings(
 def parse_span(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> int | None:
-    """A span of time in milliseconds, as the callback of an option."""
+    """A duration in milliseconds, as the callback of an option."""
     span_ms = None if value is None else parse_span_ms(value)
     if value is not None and span_ms is None:
-        raise click.BadParameter(f"{value!r} is no span such as 30s, 5m or 24h.")
+        raise click.BadParameter(f"{value!r} is not a duration such as 30s, 5m or 24h.")
     return span_ms
 
 
 class _Ended(BaseException):
-    """A signal came that ends the command."""
+    """A signal ended the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -127,9 +127,9 @@ class _Ended(BaseException):
 
 
 class _Signals:
-    """Hears signals that end the command; while Spark starts, they wait.
+    """Handles signals that end the command; they are deferred while Spark starts.
 
-    A start that is broken off would leave Spark's process behind.
+    An interrupted start would leave Spark's process behind.
     """
 
     def __init__(self) -> None:
@@ -150,10 +150,10 @@ class _Signals:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[_Signals]:
-    """Have SIGINT and SIGTERM end the command in order, without a stack.
+    """Let SIGINT and SIGTERM end the command cleanly, without a traceback.
 
     Raises:
-        click.exceptions.Exit: One came; with the code that shells give to it.
+        click.exceptions.Exit: After a signal, with the exit code that shells use for it.
     """
     signals, kept = _Signals(), {}
     if threading.current_thread() is threading.main_thread():
@@ -173,9 +173,9 @@ def _ended_by_signals() -> Iterator[_Signals]:
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT or SIGTERM sets, for work that has no end of its own.
+    """An event that SIGINT or SIGTERM sets, for work without an end.
 
-    A second signal does what it always does.
+    A second signal has its usual effect.
     """
     stopping = threading.Event()
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -195,12 +195,12 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 _FLAGS = (
-    click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+    click.option("--master", default="local[*]", show_default=True, help="The Spark master."),
     click.option(
-        "--conf", multiple=True, callback=_settings, metavar="KEY=VALUE", help="Setting of Spark."
+        "--conf", multiple=True, callback=_settings, metavar="KEY=VALUE", help="A Spark setting."
     ),
     click.option(
-        "--topics", callback=parse_names, metavar="NAMES", help="Only these, comma between."
+        "--topics", callback=parse_names, metavar="NAMES", help="Only these, comma-separated."
     ),
     click.option(
         "--from", "from_ms", callback=parse_time, metavar="TIME", help="First store time."
@@ -208,7 +208,7 @@ _FLAGS = (
     click.option(
         "--to", "to_ms", callback=parse_time, metavar="TIME", help="Store time to stop before."
     ),
-    click.option("--dry-run", "is_dry_run", is_flag=True, help="Only tell what would be done."),
+    click.option("--dry-run", "is_dry_run", is_flag=True, help="Only show what would be done."),
     click.option(
         "--report",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -219,10 +219,16 @@ _FLAGS = (
 
 
 def job_options(command: Callable[P, T]) -> Callable[P, T]:
-    """Give a command the flags of every pipeline, which it receives as ``run``."""
+    """Add the flags of every pipeline to a command, which receives them as ``run``.
+
+    The command runs only where the extra ``spark`` is installed, so it may import what it needs.
+    """
 
     @functools.wraps(command)
     def with_run(*args: P.args, **kwargs: P.kwargs) -> T:
+        from roquet.spark.extra import check_extra
+
+        check_extra()
         fields = {name: kwargs.pop(name) for name in JobRun.__struct_fields__}
         kwargs["run"] = JobRun(**fields)  # type: ignore[arg-type]
         return command(*args, **kwargs)
@@ -236,13 +242,13 @@ def job_options(command: Callable[P, T]) -> Callable[P, T]:
 def run_job(
     run: JobRun, name: str, work: Callable[[Session], Report], *, is_short: bool = True
 ) -> None:
-    """Start Spark, do the work under a progress bar, print the report, end with its code.
+    """Start Spark, run the work under a progress bar, print the report, exit with its code.
 
     Args:
-        run: What the flags said.
+        run: The values of the flags.
         name: The job's name.
         work: The pipeline.
-        is_short: Whether it lives for seconds, so that quick starting counts.
+        is_short: Whether it takes only seconds, so that the startup time matters.
     """
     from roquet.spark.progress import watched
     from roquet.spark.session import open_session, spoken_failures

@@ -1,4 +1,4 @@
-"""``roquet spark setup``: whether Spark runs here, and the archive that makes it start quickly."""
+"""``roquet spark setup``: checks that Spark works, and builds its class archive."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from roquet.cli.output import json_option, print_json
 
 
 @click.command()
-@click.option("--no-archive", is_flag=True, help="Only look; make nothing.")
+@click.option("--no-archive", is_flag=True, help="Only check; build nothing.")
 @json_option
 def setup(*, no_archive: bool, as_json: bool) -> None:
-    """Look whether Spark runs here, and make its class archive.
+    """Check that Spark works, and build its class archive.
 
-    The archive (150 MB, in the cache folder of the user) halves the time that jobs take to start.
+    The archive (150 MB, in the cache folder of the user) halves the startup time of jobs.
     """
+    from roquet.spark.extra import check_extra, installed_version
+
+    check_extra()
     from roquet.spark.class_archive import archive_path, make_archive
     from roquet.spark.java import find_java
-    from roquet.spark.packaging import installed_version
-    from roquet.spark.session import check_spark
 
-    check_spark()
     java = find_java()
     if not no_archive:
         make_archive()
@@ -35,4 +35,4 @@ def setup(*, no_archive: bool, as_json: bool) -> None:
         print_json(facts)
         return
     click.echo(f"pyspark {facts['pyspark']}, Java {java.version} ({java.path})")
-    click.echo(f"class archive: {facts['classArchive'] or 'not made'}")
+    click.echo(f"class archive: {facts['classArchive'] or 'not built'}")

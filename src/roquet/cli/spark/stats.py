@@ -19,7 +19,7 @@ from roquet.cli.spark.run import JobRun, job_options, parse_names, run_job
 @click.option("--hot-keys", type=click.IntRange(0, 10_000), default=10, show_default=True)
 @job_options
 def stats(*, store: str, by: tuple[str, ...], hot_keys: int, run: JobRun) -> None:
-    """Sum a log up: messages, bytes, rates, skew of queues, hot keys, latency.
+    """Summarize a log: messages, bytes, rates, queue skew, hot keys, latency.
 
     STORE is the directory of a broker's store.
     """

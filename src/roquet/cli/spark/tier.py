@@ -25,7 +25,9 @@ _HOUR_MS = 3_600_000
 @click.command()
 @click.argument("store", type=click.Path())
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
-@click.option("--broker-name", default="log", show_default=True, help="Whose log it is.")
+@click.option(
+    "--broker-name", default="log", show_default=True, help="The broker that the log belongs to."
+)
 @click.option(
     "--keep",
     "keep_ms",
@@ -33,10 +35,10 @@ _HOUR_MS = 3_600_000
     show_default=True,
     callback=parse_span,
     metavar="SPAN",
-    help="Segments with younger messages stay.",
+    help="Keep segments with messages younger than this.",
 )
-@click.option("--unconsumed", is_flag=True, help="Also what groups have still to consume.")
-@click.option("--drop", is_flag=True, help="Have the segments deleted; else they are only named.")
+@click.option("--unconsumed", is_flag=True, help="Also drop what groups have not consumed yet.")
+@click.option("--drop", is_flag=True, help="Delete the segments; otherwise they are only listed.")
 @connection_options
 @job_options
 def tier(
@@ -50,7 +52,7 @@ def tier(
     connection: Connection,
     run: JobRun,
 ) -> None:
-    """Let segments of a log go early that are in the lake.
+    """Delete segments of a log early, once they are in the lake.
 
     The lake is compared with the log, bodies included, and synced. With --drop a running broker is
     asked to delete the segments: name its cluster by --namesrv, and it by --broker-name. From a
@@ -82,10 +84,10 @@ def _is_running(store: str) -> bool:
 
 
 def _check_broker(store: str, broker_name: str, connection: Connection) -> None:
-    """See that the broker that would be asked is the one that runs the store.
+    """Check that the named broker runs the store.
 
     Raises:
-        ConfigError: It is another one.
+        ConfigError: It runs another one.
     """
     if _is_running(store):
         _settings_of(connection, store, broker_name)
@@ -94,7 +96,7 @@ def _check_broker(store: str, broker_name: str, connection: Connection) -> None:
 def _settings_of(connection: Connection, store: str, broker_name: str) -> dict[str, str]:
     """The settings of the broker, which runs the store."""
     gathered = administer(connection, lambda admin: admin.settings.brokers(broker=broker_name))
-    found = gathered.complete("Asking for settings")[broker_name]
+    found = gathered.complete("Reading settings")[broker_name]
     root = found.get("storePathRootDir", "")
     if Path(root).resolve() != Path(store).resolve():
         raise ConfigError(
@@ -119,7 +121,7 @@ def _drop(store: str, cut: int, broker_name: str, connection: Connection) -> Seq
 
 
 def _check_expired(store: str, cut: int, settings: dict[str, str]) -> None:
-    """See that nothing is deleted that is not in the lake by a broker that deletes by age only.
+    """Check that a broker that deletes by age would not delete segments missing in the lake.
 
     Raises:
         ConfigError: A segment from the cut on is old enough.
@@ -132,5 +134,5 @@ def _check_expired(store: str, cut: int, settings: dict[str, str]) -> None:
         if int(name) >= cut and age_ms >= hours * _HOUR_MS:
             raise ConfigError(
                 f"The segment {name} is not in the lake, but older than fileReservedTime.",
-                hint="Archive first: the broker deletes it at its next hour of deleteWhen.",
+                hint="Archive first: the broker deletes it at the next deleteWhen hour.",
             )

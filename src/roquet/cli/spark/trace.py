@@ -12,12 +12,12 @@ from roquet.model.topic import TRACE_TOPIC
 @click.argument("store", type=click.Path())
 @click.option("--msg-id", metavar="ID", help="Only this message, by its unique id.")
 @click.option("--key", metavar="KEY", help="Only messages with this key.")
-@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="The trace topic.")
 @job_options
 def trace(
     *, store: str, msg_id: str | None, key: str | None, trace_topic: str, run: JobRun
 ) -> None:
-    """Tell where messages spend their time: send, wait, consume, with percentiles."""
+    """Show where messages spend their time: send, wait, consume, with percentiles."""
     from roquet.spark.jobs import trace as job
 
     run_job(

@@ -6,16 +6,18 @@ from functools import partial
 
 import click
 
-from roquet.cli.spark.places import format_option
 from roquet.cli.spark.run import JobRun, job_options, run_job
+from roquet.cli.spark.source_target import format_option
 
 
 @click.command()
 @click.argument("store", type=click.Path(), required=False)
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
 @format_option
-@click.option("--broker-name", default="log", show_default=True, help="Whose log it is.")
-@click.option("--bodies", is_flag=True, help="Compute the checksum of every body, too.")
+@click.option(
+    "--broker-name", default="log", show_default=True, help="The broker that the log belongs to."
+)
+@click.option("--bodies", is_flag=True, help="Also compute the checksum of every body.")
 @job_options
 def verify(
     *,

@@ -1,7 +1,7 @@
 """Filters by SQL92 expressions over the properties of a message.
 
-:func:`compile_sql92` reads an expression once; the :class:`Sql92Expression` that it gives is then
-evaluated for each message. The grammar, the values, the comparisons and the refusals are upstream's
+:func:`compile_sql92` compiles an expression once; the resulting :class:`Sql92Expression` is then
+evaluated for each message. Grammar, values, comparisons and errors are upstream's
 (``rocketmq-filter``), with these limits: an expression has at most 65,536 characters and nests at
 most 128 levels.
 """

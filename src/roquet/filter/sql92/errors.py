@@ -1,7 +1,7 @@
-"""What is refused of an SQL92 expression, and what fails when one is evaluated.
+"""Errors of compiling and evaluating SQL92 expressions.
 
-A client that registers a bad expression is told the text of upstream's exception, class name and
-all. :attr:`Sql92Error.message` is that text, so a broker answers with it unchanged.
+A client that registers a bad expression gets the text of upstream's exception, including the class
+name. :attr:`Sql92Error.message` is that text, so a broker responds with it unchanged.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ RUNTIME_EXCEPTION = "java.lang.RuntimeException"
 PARSE_EXCEPTION = "org.apache.rocketmq.filter.parser.ParseException"
 
 MESSAGE_CHARACTERS_MAX = 16_384
-"""Upstream repeats parts of an expression without a bound, some of them twice for each level."""
+"""Upstream has no limit, and repeats parts of an expression, some of them twice per level."""
 
 
 class Sql92Error(RoquetError):
-    """An expression is refused; the message is upstream's, with its line breaks."""
+    """An expression is invalid; the message is upstream's, with its line breaks."""
 
     default_code = "bad_sql92_expression"
 
     def again(self) -> Sql92Error:
-        """The same refusal without the traceback of this one."""
+        """The same error without this one's traceback."""
         return Sql92Error(self.message, code=self.code, detail=self.detail, hint=self.hint)
 
 
@@ -41,7 +41,7 @@ class Sql92EvaluationError(RoquetError):
 
 
 def refuse(java_class: str, text: str) -> Sql92Error:
-    """The refusal with the text that upstream's exception of that class has."""
+    """The error with the text of upstream's exception of that class."""
     return Sql92Error(
         f"{java_class}: {text}"[:MESSAGE_CHARACTERS_MAX],
         hint="Compare properties with numbers or 'texts'; names are letters, digits, _ and $.",

@@ -1,9 +1,9 @@
-"""Makes functions of parsed SQL92 expressions.
+"""Compiles parsed SQL92 expressions to functions.
 
-Each part becomes one function of a message's properties; whatever the expression alone decides is
-decided here, once. A function gives what ``evaluate`` of upstream's part gives, or raises
+Each node becomes one function of a message's properties; what depends on the expression alone is
+evaluated here, once. A function returns what ``evaluate`` of upstream's node returns, or raises
 :class:`Sql92EvaluationError` where that throws: Java refuses to compare, say, ``'x'`` with 5, and
-the whole expression has no value then, whatever stands beside an OR.
+the whole expression then has no value, even if the other side of an OR is true.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def condition(node: Node) -> Condition:
-    """The function of a part that is a condition."""
+    """The function of a node that is a condition."""
     match node:
         case Logic():
             return _logic(node)
@@ -88,7 +88,7 @@ def condition(node: Node) -> Condition:
 
 
 def _getter(node: Node) -> _Getter:
-    """The function of a part that gives a value."""
+    """The function of a node that is a value."""
     match node:
         case Property(name):
             return _property(name)
@@ -115,14 +115,14 @@ def _negation(node: Negation) -> _Getter:
     operand = _getter(node.operand)
 
     def evaluate(properties: Properties) -> None:
-        # Only numbers have a negation, and those are known by now; but evaluating may fail.
+        # Only numbers can be negated, and constants are folded by now; but evaluation may fail.
         operand(properties)
 
     return evaluate
 
 
 def _number(node: Node) -> Number | None:
-    """The number that a part always is; nothing when it is none."""
+    """The value of a node that is a constant number; otherwise ``None``."""
     is_negative = False
     while isinstance(node, Negation):
         is_negative = not is_negative
@@ -153,7 +153,7 @@ def _logic(node: Logic) -> Condition:
 
 
 def _chain(node: Logic) -> list[Node]:
-    """The conditions of a chain of one operator, from left to right."""
+    """The conditions in a chain of one operator, from left to right."""
     terms: list[Node] = []
     waiting: list[Node] = [node]
     while waiting:
@@ -265,7 +265,7 @@ def _between(node: Between) -> Condition:
     operand = node.operand
     if not isinstance(operand, Property) and _number(operand) is None:
         # It is null, and so are both comparisons. Upstream evaluates it for each of them, which
-        # takes time without end for what is nested deep.
+        # takes exponential time for deeply nested operands.
         get = _getter(operand)
 
         def evaluate(properties: Properties) -> None:
@@ -315,7 +315,7 @@ def _compare(left: Value, right: Value) -> int:
 
 
 def _compare_numeric_texts(left: str, right: str) -> int:
-    """Texts have an order only when both are numbers."""
+    """Compare two texts, which are ordered only if both are numbers."""
     try:
         return compare_doubles(parse_double(left), parse_double(right))
     except NumberFormatError as error:

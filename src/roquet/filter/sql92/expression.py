@@ -1,7 +1,7 @@
-"""Compiled SQL92 expressions, and the memory of those compiled lately.
+"""Compiled SQL92 expressions, and a cache of recently used ones.
 
-Every pull request may carry an expression, so what was compiled, or refused, is remembered. The
-memory is bounded by the characters of the expressions, as what is made of one grows with them.
+Every pull request may carry an expression, so compiled expressions and errors are cached. The cache
+is bounded by the total length of the expressions, because their compiled size grows with it.
 
 Follows upstream's SqlFilter and the cache of its SelectorParser.
 """
@@ -18,20 +18,20 @@ from roquet.filter.sql92.parser import parse
 __all__ = ["EXPRESSION_CHARACTERS_MAX", "Sql92Expression", "compile_sql92"]
 
 EXPRESSION_CHARACTERS_MAX: Final = 65_536
-"""Reading one takes the broker's loop; a list of thousands of elements still fits."""
+"""Compiling one blocks the broker's loop; a list of thousands of elements still fits."""
 
 _REMEMBERED_CHARACTERS_MAX: Final = 4 * EXPRESSION_CHARACTERS_MAX
 _REMEMBERED_COST_MIN: Final = 256
-"""What an expression counts at least, so that there are not too many short ones."""
+"""The least that an expression counts, so that there are not too many short ones."""
 
 
 class Sql92Expression:
-    """An expression that was read and can be evaluated any number of times.
+    """A compiled expression, which can be evaluated any number of times.
 
     :func:`compile_sql92` makes them.
 
     Attributes:
-        text: How it is written.
+        text: The expression as written.
 
     Example:
         >>> paid = compile_sql92("amount > 100 AND region IN ('EU', 'US')")
@@ -48,7 +48,7 @@ class Sql92Expression:
         self._evaluate = evaluate
 
     def evaluate(self, properties: Properties) -> bool | None:
-        """The value for a message with these properties; nothing when it is unknown.
+        """The value for a message with these properties; ``None`` if unknown.
 
         Raises:
             Sql92EvaluationError: It compares values that cannot be compared.
@@ -56,7 +56,7 @@ class Sql92Expression:
         return self._evaluate(properties)
 
     def matches(self, properties: Properties) -> bool:
-        """Whether a consumer gets the message: not when the value is unknown or there is none."""
+        """Whether a consumer gets the message; not if evaluation fails or the value is unknown."""
         try:
             return self._evaluate(properties) is True
         except Sql92EvaluationError:
@@ -67,10 +67,10 @@ class Sql92Expression:
 
 
 def compile_sql92(text: str) -> Sql92Expression:
-    """Read an expression.
+    """Compile an expression.
 
     Raises:
-        Sql92Error: It is refused; the message is what upstream's clients are told.
+        Sql92Error: It is invalid; the message is the one that upstream's clients get.
 
     Example:
         >>> try:
@@ -102,7 +102,7 @@ def _compile(text: str) -> Sql92Expression | Sql92Error:
 
 
 class _Memory:
-    """What was made of the expressions used last."""
+    """A cache of the results for recently used expressions."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[str, Sql92Expression | Sql92Error] = OrderedDict()

@@ -1,8 +1,8 @@
-"""Values as Java has them: reading numbers, comparing, printing.
+"""Java's values: parsing numbers, comparing, printing.
 
-Owns what an SQL92 expression takes from Java's Integer, Long, Double, Boolean and String. A value
+Owns the behaviour of Java's Integer, Long, Double, Boolean and String in SQL92 expressions. A value
 is a ``str``, ``int``, ``float``, ``bool`` or ``None``. Whether an ``int`` is an Integer or a Long
-follows from its size: upstream makes an Integer of every literal that fits, and only the negation
+follows from its size: upstream parses every literal that fits as an Integer, and only the negation
 of a Long gives the smallest Integer.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from functools import lru_cache
 from typing import TypeAlias
 
 __all__ = [
@@ -54,7 +55,7 @@ class ClassCastError(TypeError):
 
 
 def is_integer_class(value: int) -> bool:
-    """Whether upstream would have an Integer of this value, rather than a Long."""
+    """Whether upstream has this value as an Integer, rather than a Long."""
     return INTEGER_MIN < value <= INTEGER_MAX
 
 
@@ -62,7 +63,7 @@ def parse_whole(text: str, *, as_integer: bool) -> int:
     """``Integer.valueOf`` or ``Long.valueOf``.
 
     Raises:
-        NumberFormatError: The text is no such number, or it is out of range.
+        NumberFormatError: The text is not such a number, or it is out of range.
     """
     value = int(text) if _WHOLE.fullmatch(text) else _parse_rare_whole(text)
     if as_integer and not INTEGER_MIN <= value <= INTEGER_MAX:
@@ -70,14 +71,20 @@ def parse_whole(text: str, *, as_integer: bool) -> int:
     return value
 
 
+@lru_cache(maxsize=8)
 def _parse_rare_whole(text: str) -> int:
-    """Numbers with many digits, or with digits of any script, which Java takes as well."""
+    """Parse numbers with many digits, or with digits of any script, which Java accepts too.
+
+    They may have thousands of zeros, and an expression may use a property many times.
+    """
     match = _WHOLE_ANY_SCRIPT.fullmatch(text)
-    # Java looks at UTF-16 units, so that digits beyond them are none.
+    # Java looks at UTF-16 units, so digits outside the BMP do not count.
     if match is None or max(text) > "\uffff":
         raise _bad_number(text)
     sign, digits = match.groups()
-    ascii_digits = "".join(str(unicodedata.decimal(digit)) for digit in digits).lstrip("0") or "0"
+    if not digits.isascii():
+        digits = "".join(str(unicodedata.decimal(digit)) for digit in digits)
+    ascii_digits = digits.lstrip("0") or "0"
     if len(ascii_digits) > _LONG_DIGITS:
         raise _bad_number(text)
     value = -int(ascii_digits) if sign == "-" else int(ascii_digits)
@@ -90,7 +97,7 @@ def parse_double(text: str) -> float:
     """``Double.valueOf``: also hexadecimal, ``NaN``, ``Infinity``, and with ``f`` or ``d``.
 
     Raises:
-        NumberFormatError: The text is no number.
+        NumberFormatError: The text is not a number.
     """
     if match := _DECIMAL.fullmatch(text):
         return float(match[1])
@@ -127,10 +134,10 @@ def compare_doubles(left: float, right: float) -> int:
 def compare(left: Value, right: Value) -> int:
     """Upstream's comparison of two values that are not null, converting strings.
 
-    Gives a negative number also where upstream finds the values not comparable.
+    Returns a negative number also where upstream finds the values not comparable.
 
     Raises:
-        NumberFormatError: A string had to be a number and is none.
+        NumberFormatError: A string should be a number and is not.
         ClassCastError: A Boolean is compared with a String, which upstream gets wrong.
     """
     assert left is not None
@@ -205,12 +212,12 @@ def double_text(value: float) -> str:
 
 
 def _shortest_digits(value: float) -> tuple[str, int]:
-    """The fewest digits that tell a number from its neighbours, and the exponent of the first."""
+    """The fewest digits that identify a number, and the exponent of the first."""
     if value == 0:
         return "0", 0
     mantissa, exponent = f"{value:.16e}".split("e")
     for precision in range(1, 17):
-        # Java always prints two digits, and chooses the nearest two where one is enough.
+        # Java always prints at least two digits, and picks the nearest two where one is enough.
         mantissa, exponent = f"{value:.{precision}e}".split("e")
         if float(f"{mantissa}e{exponent}") == value:
             break

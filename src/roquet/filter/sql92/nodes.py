@@ -1,8 +1,8 @@
-"""The parts of an SQL92 expression, what may not be built of them, and how upstream prints them.
+"""The nodes of an SQL92 expression, their validation, and how upstream prints them.
 
-The functions that build parts refuse what upstream's expression classes refuse, with the same
-text. Parts know how deep they are: nothing deeper than ``NESTING_MAX`` is built, so that whoever
-walks an expression may recurse. A chain of ANDs, or of ORs, is one level however long it is.
+The functions that build nodes refuse what upstream's expression classes refuse, with the same
+text. Nodes know their depth: none deeper than ``NESTING_MAX`` is built, so that code that walks an
+expression may recurse. A chain of ANDs, or of ORs, is one level however long it is.
 
 Follows upstream's ComparisonExpression, UnaryExpression, LogicExpression, ConstantExpression and
 PropertyExpression.
@@ -37,6 +37,8 @@ from roquet.model.java_string import java_hash
 __all__ = [
     "NESTING_MAX",
     "NULL",
+    "OPEN_MAX",
+    "OPERATORS_MAX",
     "Between",
     "Cast",
     "Comparison",
@@ -63,9 +65,16 @@ __all__ = [
     "ordered",
     "search",
     "too_deep",
+    "too_many_operators",
 ]
 
 NESTING_MAX: Final = 128
+
+OPEN_MAX: Final = 1_024
+"""How many parentheses and signs may be open at once; they cost nothing once parsed."""
+
+OPERATORS_MAX: Final = 2_048
+"""Each one may have to search a property of 32 KiB, for every message."""
 
 _DOUBLE_MAX_TEXT: Final = "1.7976931348623157E308"
 _DOUBLE_MIN_TEXT: Final = "4.9E-324"
@@ -74,11 +83,11 @@ _HASHED_ELEMENTS_MIN: Final = 5
 
 
 class Constant(Struct, frozen=True):
-    """A value that stands in the expression.
+    """A literal in the expression.
 
     Attributes:
         value: The value.
-        is_boolean: Whether it is TRUE, FALSE or NULL, which stand for conditions too.
+        is_boolean: Whether it is TRUE, FALSE or NULL, which are conditions too.
     """
 
     value: Value
@@ -94,7 +103,7 @@ class Property(Struct, frozen=True):
 
 
 class Negation(Struct, frozen=True):
-    """``- operand``: null for all but numbers."""
+    """``- operand``: null unless it is a number."""
 
     operand: Node
     depth: int
@@ -108,7 +117,7 @@ class Not(Struct, frozen=True):
 
 
 class Cast(Struct, frozen=True):
-    """A property where a condition is wanted: properties are strings, so it never holds."""
+    """A property used as a condition: properties are strings, so it is never true."""
 
     operand: Property
     depth: int = 2
@@ -156,7 +165,7 @@ class Inclusion(Struct, frozen=True):
 
 
 class Logic(Struct, frozen=True):
-    """Two conditions with ``&&`` or ``||`` between."""
+    """Two conditions joined by ``&&`` or ``||``."""
 
     operator: str
     left: Node
@@ -172,7 +181,7 @@ NULL: Final = Constant(None, is_boolean=True)
 
 
 def decimal(text: str) -> Constant:
-    """A whole number, perhaps with an L behind."""
+    """A whole number, optionally with an L suffix."""
     digits = text.rstrip("lL")
     try:
         return Constant(parse_whole(digits, as_integer=False))
@@ -196,7 +205,7 @@ def negation(operand: Node) -> Node:
 
 
 def as_boolean(node: Node) -> Node:
-    """A part as a condition; a property becomes one."""
+    """A node as a condition; a property becomes one."""
     if isinstance(node, Property):
         return Cast(node)
     if _is_boolean(node):
@@ -250,14 +259,14 @@ def is_not_null(operand: Node) -> Node:
 
 
 def ordered(operator: str, left: Node, right: Node) -> Node:
-    """``left > right`` and its like."""
+    """``left > right`` and similar comparisons."""
     _check_ordered(left)
     _check_ordered(right)
     return Comparison(operator, left, right, _above(left, right))
 
 
 def between(operand: Node, low: Node, high: Node, *, is_negated: bool) -> Node:
-    """``operand [NOT] BETWEEN low AND high``; only without NOT, the bounds must be in order."""
+    """``operand [NOT] BETWEEN low AND high``; the bounds must be in order, except with NOT."""
     if not is_negated and isinstance(low, Constant) and isinstance(high, Constant):
         _check_bounds(low.value, high.value)
     for part in (operand, low, high):
@@ -266,7 +275,7 @@ def between(operand: Node, low: Node, high: Node, *, is_negated: bool) -> Node:
 
 
 def search(operator: str, operand: Node, text: str, *, is_negated: bool) -> Node:
-    """``operand [NOT] CONTAINS 'text'`` and its like."""
+    """``operand [NOT] CONTAINS 'text'`` and similar searches."""
     return Search(operator, operand, text, is_negated, _above(operand))
 
 
@@ -319,17 +328,26 @@ def _checked(depth: int) -> int:
     return depth
 
 
-def too_deep() -> Sql92Error:
-    """The refusal of what nests too deep; upstream's parser runs out of stack, but later."""
+def too_deep(levels: int = NESTING_MAX) -> Sql92Error:
+    """The error for expressions that nest too deep; upstream's parser overflows its stack later."""
     return Sql92Error(
-        f"The SQL92 expression nests deeper than {NESTING_MAX} levels.",
+        f"The SQL92 expression nests deeper than {levels} levels.",
         code="sql92_too_deep",
         hint="Long chains of AND or OR without parentheses are fine; IN takes long lists.",
     )
 
 
+def too_many_operators() -> Sql92Error:
+    """The error for expressions that take too long to evaluate."""
+    return Sql92Error(
+        f"The SQL92 expression has more than {OPERATORS_MAX} operators.",
+        code="sql92_too_many_operators",
+        hint="IN takes long lists.",
+    )
+
+
 def _render(node: Node) -> str:
-    """``toString`` of upstream's expression, cut where no message would show it."""
+    """``toString`` of upstream's expression, truncated beyond what messages show."""
     texts: list[str] = []
     length = 0
     waiting: list[str | Node] = [node]
@@ -379,7 +397,7 @@ def _constant_text(value: Value) -> str:
 
 
 def _in_java_order(elements: Sequence[str]) -> Sequence[str]:
-    """The order in which upstream's list, or HashSet when there are many, gives its elements."""
+    """The elements in the order of upstream's list, or of its HashSet if there are many."""
     if len(elements) < _HASHED_ELEMENTS_MIN:
         return elements
     buckets = 16

@@ -13,12 +13,12 @@
     unary      = "+" unary | "-" unary | NOT unary | primary
     primary    = string | number | TRUE | FALSE | NULL | name | "(" or ")"
 
-What follows a selector is not looked at. The parser keeps what is open on a stack of its own and
-does not recurse. What is refused, and which of two faults is found first, is as upstream's
-SelectorParser has it; so is the list of what was expected, which depends on the place alone.
+Anything after a selector is ignored. The parser keeps open operators on its own stack and does not
+recurse. The errors, and which of two is found first, are those of upstream's SelectorParser; so is
+the list of expected tokens, which depends on the position alone.
 
-Upstream looks ahead over the whole operand of a ``+``. A wrong word in there is therefore reported
-at the ``+``, and before anything else that is refused of the operand.
+Upstream looks ahead over the whole operand of a ``+``. A wrong token in it is therefore reported at
+the ``+``, and before any other error in the operand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, ParamSpec
 
 from roquet.filter.sql92 import nodes
 from roquet.filter.sql92.errors import PARSE_EXCEPTION, Sql92Error, refuse
-from roquet.filter.sql92.nodes import NESTING_MAX, Node
+from roquet.filter.sql92.nodes import NESTING_MAX, OPEN_MAX, OPERATORS_MAX, Node
 from roquet.filter.sql92.tokens import IMAGES, Kind, Token, TokenReader, escape, string_value
 
 __all__ = ["parse"]
@@ -48,7 +48,7 @@ _COMPARING: Final = frozenset((Kind.NOT, *_AFTER_NOT, *_ORDER))
 _TIGHT: Final = frozenset((Kind.PLUS, Kind.MINUS, Kind.NOT, Kind.BETWEEN, *_ORDER))
 _EQUALITY: Final = (Kind.IS, Kind.EQUAL, Kind.NOT_EQUAL)
 
-# What is expected where; in messages, "+" comes last and the others in the order of their kinds.
+# The expected tokens; in messages, "+" comes last and the others in the order of their kinds.
 _OPERAND_OF_PLUS: Final = (Kind.NOT, *_LITERALS, Kind.ID, Kind.OPEN, Kind.MINUS)
 _OPERAND: Final = (*_OPERAND_OF_PLUS, Kind.PLUS)
 _INFIX_NOT: Final = (*_AFTER_NOT, *_ORDER)
@@ -57,12 +57,12 @@ _CLOSE: Final = (*_COMPARING, *_CLOSE_AFTER_NULL)
 
 
 class _Open(NamedTuple):
-    """Something that waits for its operand, or for the end of a parenthesis.
+    """An operator that waits for its operand, or an open parenthesis.
 
     Attributes:
-        kind: What began it.
-        left: What stands before it.
-        low: The lower bound of a ``BETWEEN``, once it was read.
+        kind: The token that began it.
+        left: The left operand.
+        low: The lower bound of a ``BETWEEN``, once parsed.
         is_negated: Whether a ``NOT`` belongs to it.
     """
 
@@ -73,15 +73,15 @@ class _Open(NamedTuple):
 
     @property
     def is_tight(self) -> bool:
-        """Whether it takes the next unary as its operand, and nothing behind that."""
+        """Whether its operand is just the next unary."""
         return self.kind in _TIGHT
 
 
 def parse(text: str) -> Node:
-    """Read an expression; gives a condition.
+    """Parse an expression, and return a condition.
 
     Raises:
-        Sql92Error: It is refused.
+        Sql92Error: It is invalid.
     """
     return _Parser(text).parse()
 
@@ -92,7 +92,8 @@ class _Parser:
         self._next: Token | None = None
         self._open: list[_Open] = []
         self._signs_open = 0
-        # The outermost "+" whose operand is not complete, and what was refused of that operand.
+        self._operators = 0
+        # The outermost "+" whose operand is not complete, and the first error in that operand.
         self._plus: Token | None = None
         self._plus_level = 0
         self._postponed: Sql92Error | None = None
@@ -123,7 +124,7 @@ class _Parser:
         return self._take()
 
     def _unexpected(self, expected: Iterable[Kind], token: Token | None = None) -> Sql92Error:
-        """The refusal of a word, by default the next one."""
+        """The error for an unexpected token, by default the next one."""
         if self._plus is not None:
             token, expected = self._plus, _OPERAND_OF_PLUS
         token = token or self._take()
@@ -143,7 +144,7 @@ class _Parser:
     # ---------------------------------------------------------------------------- operands
 
     def _read_operand(self) -> Node:
-        """Read up to the end of a primary, opening signs and parentheses on the way."""
+        """Parse up to the end of a primary, opening signs and parentheses on the way."""
         while True:
             kind = self._peek()
             if kind in _LITERALS:
@@ -159,10 +160,12 @@ class _Parser:
                 self._signs_open += 1
                 if self._signs_open > NESTING_MAX:
                     raise nodes.too_deep()
+            if len(self._open) >= OPEN_MAX:
+                raise nodes.too_deep(OPEN_MAX)
             self._open.append(_Open(kind))
 
     def _build(self, build: Callable[_P, Node], *arguments: _P.args, **options: _P.kwargs) -> Node:
-        """Build a part; within the operand of a ``+``, what is refused must wait."""
+        """Build a node; within the operand of a ``+``, errors are deferred."""
         try:
             return build(*arguments, **options)
         except Sql92Error as error:
@@ -182,14 +185,14 @@ class _Parser:
     # --------------------------------------------------------------------------- operators
 
     def _after_operand(self, operand: Node) -> Node | None:
-        """Go on behind a complete operand; gives the selector, or nothing to read an operand."""
+        """Continue after an operand; return the selector, or ``None`` if an operand follows."""
         node: Node | None = operand
         while node is not None and (node := self._close_tight(node)) is not None:
             if self._peek() in _COMPARING:
                 node = self._compare(node)
                 continue
             node = self._close(node, Kind.EQUAL, Kind.NOT_EQUAL)
-            # Behind IS NULL, upstream does not look for comparisons again.
+            # After IS NULL, upstream does not look for comparisons again.
             expected = _CLOSE
             while self._peek() is Kind.IS:
                 node = self._test_null(node)
@@ -212,14 +215,20 @@ class _Parser:
         return None
 
     def _opens(self, node: Node, *kinds: Kind) -> bool:
-        """Whether one of these operators follows, which is then taken."""
+        """Take the next token if it is one of these operators; return whether it was."""
         if self._peek() not in kinds:
             return False
+        self._count_operator()
         self._open.append(_Open(self._take().kind, node))
         return True
 
+    def _count_operator(self) -> None:
+        self._operators += 1
+        if self._operators > OPERATORS_MAX:
+            raise nodes.too_many_operators()
+
     def _close(self, right: Node, *kinds: Kind) -> Node:
-        """Complete the operator that waited for its right side, if it is one of these."""
+        """Complete the operator that waits for its right side, if it is one of these."""
         if not self._open or self._open[-1].kind not in kinds:
             return right
         opened = self._open.pop()
@@ -232,7 +241,7 @@ class _Parser:
         return self._build(nodes.equal, opened.left, right)
 
     def _close_tight(self, operand: Node) -> Node | None:
-        """Complete signs and comparisons; nothing when the second bound of two is to come."""
+        """Complete signs and comparisons; ``None`` if a second bound is to come."""
         node = operand
         while self._open and self._open[-1].is_tight:
             opened = self._open.pop()
@@ -256,7 +265,8 @@ class _Parser:
         return node
 
     def _compare(self, left: Node) -> Node | None:
-        """Read a comparison; nothing when its right side is to come."""
+        """Parse a comparison; ``None`` if its right side is to come."""
+        self._count_operator()
         token = self._take()
         is_negated = token.kind is Kind.NOT
         if is_negated:
@@ -282,6 +292,7 @@ class _Parser:
         return elements
 
     def _test_null(self, operand: Node) -> Node:
+        self._count_operator()
         self._take()
         if self._peek() is Kind.NULL:
             self._take()

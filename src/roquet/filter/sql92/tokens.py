@@ -1,13 +1,11 @@
-"""The words of an SQL92 expression: their kinds, how upstream prints them, and reading them.
+"""The tokens of an SQL92 expression: their kinds, how upstream prints them, and a reader.
 
 Kinds and their order are those of upstream's SelectorParserConstants: its messages list what was
-expected in that order. Words are read one at a time and as late as possible, because
-upstream never looks at what follows a whole expression but for one word: ``a = 1 b #`` is fine,
-``a = 1 #`` is not.
+expected in that order. Tokens are read one at a time and as late as possible, because upstream
+looks at only one token after a whole expression: ``a = 1 b #`` is valid, ``a = 1 #`` is not.
 
 Upstream reads UTF-16 units, which shows in columns and in the character that a message names. A
-text with other characters is therefore taken apart into its units, and strings are put together
-again.
+text with other characters is therefore split into its units, and strings are rejoined.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _TAB_COLUMNS = 8
 
 
 class Kind(IntEnum):
-    """What a word is."""
+    """The kind of a token."""
 
     EOF = 0
     NOT = 8
@@ -81,7 +79,7 @@ IMAGES: Final[dict[Kind, str]] = {
     **{kind: f'"{name}"' for name, kind in _KEYWORDS.items()},
     **{kind: f'"{symbol}"' for symbol, kind in _SYMBOLS.items()},
 }
-"""How messages name a kind."""
+"""The names of kinds in messages."""
 
 _BLANKS = re.compile(r"[ \t\n\r\f]*")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -108,12 +106,12 @@ _ESCAPES: Final = {
 
 
 class Token(NamedTuple):
-    """One word.
+    """One token.
 
     Attributes:
-        kind: What it is.
-        text: How it is written; nothing for the end.
-        start: Where it begins, in UTF-16 units; for the end, where the last unit is.
+        kind: Its kind.
+        text: The token as written; empty for the end.
+        start: Where it starts, in UTF-16 units; for the end, where the last unit is.
     """
 
     kind: Kind
@@ -122,7 +120,7 @@ class Token(NamedTuple):
 
 
 class TokenReader:
-    """Reads the words of one expression from left to right."""
+    """Reads the tokens of one expression from left to right."""
 
     def __init__(self, text: str) -> None:
         is_plain = text.isascii() or max(text) <= "\uffff"
@@ -131,10 +129,10 @@ class TokenReader:
         self._last_line_end = max(self._units.rfind("\n"), self._units.rfind("\r"))
 
     def read(self) -> Token:
-        """The next word; at the end of the text, again and again that of the end.
+        """The next token; at the end of the text, always the end token.
 
         Raises:
-            Sql92Error: No word begins here.
+            Sql92Error: No token starts here.
         """
         units = self._units
         at = self._skip()
@@ -153,13 +151,13 @@ class TokenReader:
         return Token(Kind[match.lastgroup], text, at)
 
     def _skip(self) -> int:
-        """Where the next word begins, behind blanks and comments."""
+        """Where the next token starts, after blanks and comments."""
         units, at = self._units, self._at
         while True:
             blanks = _BLANKS.match(units, at)
             assert blanks is not None
             at = blanks.end()
-            # Without an end of the line it is no comment, but two signs.
+            # Without a line end it is not a comment, but two signs.
             if units.startswith("--", at) and at < self._last_line_end:
                 line_end = _LINE_END.search(units, at)
                 assert line_end is not None
@@ -170,7 +168,7 @@ class TokenReader:
                 return at
 
     def place(self, index: int) -> tuple[int, int]:
-        """Line and column of a unit as upstream counts them: tabs reach to every eighth column."""
+        """Line and column of a unit as upstream counts them: tab stops are eight columns apart."""
         line, column = 1, 0
         before = ""
         for unit in self._units[: index + 1]:
@@ -180,11 +178,11 @@ class TokenReader:
             if unit == "\t":
                 column += _TAB_COLUMNS - 1 - (column - 1) % _TAB_COLUMNS
             before = unit
-        # Nothing was read of an empty text, and so nothing counted.
+        # Nothing of an empty text was read, so nothing was counted.
         return (line, column) if before else (0, 0)
 
     def _lexical_error(self, at: int) -> Sql92Error:
-        """Upstream names the character at which nothing could be a word any more, or the end."""
+        """Upstream names the character that cannot continue any token, or the end."""
         units = self._units
         first = units[at]
         last = at
@@ -210,7 +208,7 @@ class TokenReader:
 
 
 def string_value(token: Token) -> str:
-    """What a string stands for: without its quotes, each two quotes for one."""
+    """The value of a string: without its quotes, doubled quotes as one."""
     value = token.text[1:-1].replace("''", "'")
     if value.isascii():
         return value

@@ -73,7 +73,7 @@ class HAClientRuntimeInfo(Struct, rename="camel", kw_only=True):
 
 
 class HARuntimeInfo(Struct, rename="camel", kw_only=True):
-    """How replication is."""
+    """The state of replication."""
 
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
@@ -128,20 +128,20 @@ class ReplicasInfo(Struct, rename="camel", kw_only=True):
 
 
 class BrokerReplicasInfo(Struct, rename="camel", kw_only=True):
-    """The replicas of broker names."""
+    """The replicas, by broker name."""
 
     replicas_info_table: dict[str, ReplicasInfo] = field(default_factory=dict)
 
 
 class ElectMasterResponseBody(Struct, rename="camel", kw_only=True):
-    """The replicas after a master was chosen."""
+    """The replicas after a master was elected."""
 
     broker_member_group: BrokerMemberGroup | None = None
     sync_state_set: list[int] = field(default_factory=list)
 
 
 class RoleChangeNotifyEntry(Struct, rename="camel", kw_only=True):
-    """Who is master now."""
+    """The current master."""
 
     broker_member_group: BrokerMemberGroup | None = None
     master_address: str | None = None
@@ -152,7 +152,7 @@ class RoleChangeNotifyEntry(Struct, rename="camel", kw_only=True):
 
 
 class UserInfo(Struct, rename="camel", kw_only=True):
-    """A user; an answer never carries the password."""
+    """A user; responses never carry the password."""
 
     password: str | None = None
     user_status: str | None = None

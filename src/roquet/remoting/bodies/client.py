@@ -84,14 +84,14 @@ class ConsumeFromWhere(Enum):
 
 
 class MessageRequestMode(Enum):
-    """How the clients of a group ask for messages."""
+    """How the clients of a group request messages."""
 
     PULL = "PULL"
     POP = "POP"
 
 
 class CMResult(Enum):
-    """What became of a message that was consumed directly."""
+    """The result of consuming a message directly."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -119,11 +119,11 @@ class ConsumerData(Struct, rename="camel", kw_only=True):
 
 
 class HeartbeatData(Struct, rename="camel", kw_only=True):
-    """Who a client is.
+    """A heartbeat: a client and its groups.
 
     Attributes:
-        heartbeat_fingerprint: A hash of the subscriptions, 0 when the client has none.
-        without_sub: Whether subscriptions were left out because the broker has that hash.
+        heartbeat_fingerprint: A hash of the subscriptions, 0 if the client has none.
+        without_sub: Whether subscriptions are omitted because the broker has that hash.
     """
 
     client_id: str | None = field(default=None, name="clientID")
@@ -158,7 +158,7 @@ class LockBatchRequestBody(Struct, rename="camel", kw_only=True):
 
 
 class LockBatchResponseBody(Struct, rename="camel", kw_only=True):
-    """Those of the queues that the client has now."""
+    """The queues that the client has locked."""
 
     locked_queues: list[MessageQueue] = field(default_factory=list, name="lockOKMQSet")
 
@@ -168,7 +168,7 @@ class UnlockBatchRequestBody(LockBatchRequestBody, kw_only=True):
 
 
 class QueryAssignmentRequestBody(Struct, rename="camel", kw_only=True):
-    """A client that asks for its queues."""
+    """A client's request for its queues."""
 
     client_id: str | None = None
     consumer_group: str | None = None
@@ -178,7 +178,7 @@ class QueryAssignmentRequestBody(Struct, rename="camel", kw_only=True):
 
 
 class MessageQueueAssignment(Struct, rename="camel", kw_only=True):
-    """A queue that a client gets; -1 is any queue of the broker."""
+    """A queue assigned to a client; -1 is any queue of the broker."""
 
     attachments: dict[str, str] | None = None
     message_queue: MessageQueue | None = None
@@ -186,16 +186,16 @@ class MessageQueueAssignment(Struct, rename="camel", kw_only=True):
 
 
 class QueryAssignmentResponseBody(Struct, rename="camel", kw_only=True):
-    """The queues that a client gets."""
+    """The queues assigned to a client."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 class SetMessageRequestModeRequestBody(Struct, rename="camel", kw_only=True):
-    """How the clients of a group ask for the messages of a topic.
+    """How the clients of a group request the messages of a topic.
 
     Attributes:
-        pop_share_queue_nums: Over how many clients more a queue is shared; -1 is all.
+        pop_share_queue_nums: How many more clients share a queue; -1 is all.
     """
 
     consumer_group: str | None = None
@@ -205,7 +205,7 @@ class SetMessageRequestModeRequestBody(Struct, rename="camel", kw_only=True):
 
 
 class MessageRequestModeSerializeWrapper(Struct, rename="camel", kw_only=True):
-    """That table, by topic and group."""
+    """The request modes by topic and group."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
         default_factory=dict
@@ -213,11 +213,11 @@ class MessageRequestModeSerializeWrapper(Struct, rename="camel", kw_only=True):
 
 
 class BatchAck(Struct, kw_only=True):
-    """Popped messages of one queue and one receipt that were consumed.
+    """Consumed messages of one pop receipt and one queue.
 
     Attributes:
-        retry: Where the messages were: 0 topic, 1 retry topic, 2 retry topic of the second kind.
-        bits: Bit n is set when the n-th message of the receipt was consumed.
+        retry: Where the messages were: 0 topic, 1 retry topic, 2 retry topic v2.
+        bits: Bit n is set if the n-th message of the receipt was consumed.
     """
 
     bits: bytes | None = field(default=None, name="b")
@@ -280,7 +280,7 @@ class ProducerTableInfo(Struct, rename="camel", kw_only=True):
 
 
 class ProcessQueueInfo(Struct, rename="camel", kw_only=True):
-    """A queue as a pulling client has it."""
+    """A queue's state in a pulling client."""
 
     cached_msg_count: int = 0
     cached_msg_max_offset: int = 0
@@ -299,7 +299,7 @@ class ProcessQueueInfo(Struct, rename="camel", kw_only=True):
 
 
 class PopProcessQueueInfo(Struct, rename="camel", kw_only=True):
-    """A queue as a popping client has it."""
+    """A queue's state in a popping client."""
 
     dropped: bool = field(default=False, name="droped")
     last_pop_timestamp_ms: int = field(default=0, name="lastPopTimestamp")
@@ -318,7 +318,7 @@ class ConsumeStatus(Struct, rename="camel", kw_only=True):
 
 
 class ConsumerRunningInfo(Struct, rename="camel", kw_only=True):
-    """How a consumer is."""
+    """The state of a consumer."""
 
     jstack: str | None = None
     pop_queues: dict[MessageQueue, PopProcessQueueInfo] = field(
@@ -332,7 +332,7 @@ class ConsumerRunningInfo(Struct, rename="camel", kw_only=True):
 
 
 class ConsumeMessageDirectlyResult(Struct, rename="camel", kw_only=True):
-    """What became of the message."""
+    """The result of consuming the message."""
 
     auto_commit: bool = True
     consume_result: CMResult | None = None

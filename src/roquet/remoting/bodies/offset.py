@@ -1,4 +1,4 @@
-"""Bodies of offsets and progress."""
+"""Bodies about offsets and consumer progress."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = [
 
 
 class OffsetWrapper(Struct, rename="camel", kw_only=True):
-    """How far a group is in a queue.
+    """The progress of a group in a queue.
 
     Attributes:
         broker_offset: The next offset of the queue.
         consumer_offset: The committed offset.
-        pull_offset: The offset after what was pulled.
+        pull_offset: The offset after the last pulled message.
         last_timestamp_ms: When the last consumed message was stored.
     """
 
@@ -44,14 +44,14 @@ class OffsetWrapper(Struct, rename="camel", kw_only=True):
 
 
 class ConsumeStats(Struct, rename="camel", kw_only=True):
-    """How far a group is."""
+    """The progress of a group."""
 
     consume_tps: float = 0.0
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
 
 
 class ConsumeStatsList(Struct, rename="camel", kw_only=True):
-    """How far all groups of a broker are."""
+    """The progress of all groups of a broker."""
 
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
@@ -67,20 +67,20 @@ class ConsumerOffsetSerializeWrapper(Struct, rename="camel", kw_only=True):
 
 
 class DelayOffsetSerializeWrapper(Struct, rename="camel", kw_only=True):
-    """How far each delay level is."""
+    """The progress of each delay level."""
 
     data_version: DataVersion | None = None
     offset_table: dict[int, int] = field(default_factory=dict)
 
 
 class ResetOffsetBody(Struct, rename="camel", kw_only=True):
-    """Where to go on."""
+    """The offsets to continue from, by queue."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 class MessageQueueForC(Struct, rename="camel", kw_only=True):
-    """A queue and where to go on in it."""
+    """A queue and the offset to continue from."""
 
     broker_name: str | None = None
     offset: int = 0
@@ -89,26 +89,26 @@ class MessageQueueForC(Struct, rename="camel", kw_only=True):
 
 
 class ResetOffsetBodyForC(Struct, rename="camel", kw_only=True):
-    """Where to go on, for C++ clients, which take no objects as keys."""
+    """The same for C++ clients, which cannot parse objects as keys."""
 
     offset_table: list[MessageQueueForC] | None = None
 
 
 class GetConsumerStatusBody(Struct, rename="camel", kw_only=True):
-    """Offsets as clients see them: of one client, or of several by client id."""
+    """Offsets in the clients: of one client, or of several by client id."""
 
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 class QueryCorrectionOffsetBody(Struct, rename="camel", kw_only=True):
-    """The least offsets of other groups, by queue id."""
+    """The smallest offsets of other groups, by queue id."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
 class QueueTimeSpan(Struct, rename="camel", kw_only=True):
-    """Store times in a queue; the texts are in the broker's time zone.
+    """Store times in a queue; text fields are in the broker's time zone.
 
     Attributes:
         consume_timestamp_ms: When the next message to consume was stored.
@@ -132,7 +132,7 @@ class QueryConsumeTimeSpanBody(Struct, rename="camel", kw_only=True):
 
 
 class ConsumeQueueData(Struct, rename="camel", kw_only=True):
-    """An entry of a consume queue, and whether a group's filter takes it."""
+    """An entry of a consume queue, and whether a group's filter matches it."""
 
     bit_map: str | None = None
     eval: bool = False
@@ -154,7 +154,7 @@ class QueryConsumeQueueResponseBody(Struct, rename="camel", kw_only=True):
 
 
 class OffsetMovedEvent(Struct, rename="camel", kw_only=True):
-    """A group asked for an offset that is gone; the body of a message, not of a request."""
+    """A group requested a deleted offset; the body of a message, not of a request."""
 
     consumer_group: str | None = None
     message_queue: MessageQueue | None = None

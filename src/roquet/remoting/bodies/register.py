@@ -1,7 +1,7 @@
 """The body with which a broker registers, plain or compressed.
 
 Owns the compressed form, which is zlib data of the following; integers are big-endian, texts are
-UTF-8 with a 4-byte length before them.
+UTF-8 with a 4-byte length prefix.
 
 .. code-block:: text
 
@@ -14,8 +14,8 @@ UTF-8 with a 4-byte length before them.
 
 Invariants:
 
-* At most :data:`DECOMPRESSED_BYTES_MAX` bytes are ever made of a compressed body.
-* Every length and count is checked against what is left before it is used.
+* A compressed body is never expanded beyond :data:`DECOMPRESSED_BYTES_MAX` bytes.
+* Every length and count is checked against the remaining bytes before it is used.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from msgspec import Struct, field
 from roquet.errors import ProtocolError
 from roquet.model.data_version import DataVersion
 from roquet.model.topic_config import TopicConfig
-from roquet.remoting.bodies.codec import decode_body, encode_body
-from roquet.remoting.bodies.route import TopicQueueMappingInfo
+from roquet.model.topic_queue_mapping import TopicQueueMappingInfo
+from roquet.remoting.bodies.codec import SERVED_DIALECT_BYTES_MAX, decode_body, encode_body
 from roquet.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper
 from roquet.remoting.codes import version_ordinal
 
@@ -53,7 +53,7 @@ class RegisterBrokerBody(Struct, rename="camel", kw_only=True):
 
 
 def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """Write the body; ``compressed`` must be said in the header too."""
+    """Encode the body; the header must say ``compressed`` too."""
     if not compressed:
         return encode_body(body)
     topics = body.topic_config_serialize_wrapper
@@ -68,29 +68,29 @@ def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) 
 def decode_register_body(
     data: bytes, *, compressed: bool, broker_version: int
 ) -> RegisterBrokerBody:
-    """Read the body.
+    """Decode the body.
 
     Args:
         data: The body.
-        compressed: What the header says.
+        compressed: Whether it is compressed, according to the header.
         broker_version: The version in the request.
 
     Raises:
-        ProtocolError: The body is damaged, too long, or not of this form.
+        ProtocolError: The body is damaged, too long, or in another form.
     """
     if not compressed:
-        return decode_body(RegisterBrokerBody, data)
+        return decode_body(RegisterBrokerBody, data, dialect_bytes_max=SERVED_DIALECT_BYTES_MAX)
     reader = _Reader(_decompressed(data))
     topics = TopicConfigAndMappingSerializeWrapper(
-        data_version=decode_body(DataVersion, reader.text())
+        data_version=decode_body(DataVersion, reader.text(), dialect_bytes_max=0)
     )
     for _ in range(reader.count()):
         topic = _topic_of_line(reader.text())
         topics.topic_config_table[topic.topic_name or ""] = topic
-    filter_servers = decode_body(list[str], reader.text())
+    filter_servers = decode_body(list[str], reader.text(), dialect_bytes_max=0)
     if broker_version >= STATIC_TOPICS_VERSION:
         for _ in range(reader.count()):
-            mapping = decode_body(TopicQueueMappingInfo, reader.text())
+            mapping = decode_body(TopicQueueMappingInfo, reader.text(), dialect_bytes_max=0)
             topics.topic_queue_mapping_info_map[mapping.topic or ""] = mapping
     return RegisterBrokerBody(
         filter_server_list=filter_servers, topic_config_serialize_wrapper=topics
@@ -109,7 +109,9 @@ def _topic_line(topic: TopicConfig) -> bytes:
         topic.perm,
         topic.topic_filter_type,
     )
-    return " ".join(map(str, words)).encode() + b" " + encode_body(topic.attributes)
+    # Most topics have no attributes, and there may be very many topics.
+    attributes = encode_body(topic.attributes) if topic.attributes else b"{}"
+    return " ".join(map(str, words)).encode() + b" " + attributes
 
 
 def _topic_of_line(line: bytes) -> TopicConfig:
@@ -127,8 +129,8 @@ def _topic_of_line(line: bytes) -> TopicConfig:
         raise ProtocolError(
             "Compressed register body with a bad topic", detail=f"{line[:80]!r}"
         ) from error
-    if words[5:] not in ([], [""]):
-        topic.attributes = decode_body(dict[str, str], words[5].encode())
+    if words[5:] not in ([], [""], ["{}"]):
+        topic.attributes = decode_body(dict[str, str], words[5].encode(), dialect_bytes_max=0)
     return topic
 
 
@@ -147,7 +149,7 @@ def _decompressed(data: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes a body apart from front to back."""
+    """Reads a body from front to back."""
 
     __slots__ = ("data", "position")
 
@@ -169,7 +171,7 @@ class _Reader:
         )
 
     def count(self) -> int:
-        """How many texts follow; each has at least its own length."""
+        """The number of texts that follow; each has at least a length prefix."""
         return self.number(limit=(len(self.data) - self.position) // _INT.size - 1)
 
     def text(self) -> bytes:

@@ -1,14 +1,15 @@
-"""Bodies of routes: which brokers and queues a topic has, which brokers a cluster has.
+"""Bodies of routes: the brokers and queues of a topic, the brokers of a cluster.
 
-A name server writes a route in one of two dialects. Clients before 4.9.4, all Go clients among
-them, take broker ids apart by hand and need them without quotes and without any white space; later
-ones, and those that ask for it, get standard JSON. The cluster is always written the first way.
+A name server writes a route in one of two dialects. Clients before 4.9.4, including all Go clients,
+parse broker ids by hand and need them without quotes or white space; later ones, and those that
+request it, get standard JSON. The cluster is always written the first way.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
+from roquet.model.topic_queue_mapping import TopicQueueMappingInfo
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import version_ordinal
 
@@ -18,22 +19,19 @@ __all__ = [
     "BrokerMemberGroup",
     "ClusterInfo",
     "GetBrokerMemberGroupResponseBody",
-    "LogicQueueMappingItem",
     "QueueData",
-    "TopicQueueMappingDetail",
-    "TopicQueueMappingInfo",
     "TopicRouteData",
     "encode_route",
 ]
 
 MASTER_ID = 0
-"""The id of the master among the brokers of a name."""
+"""The broker id of a master."""
 
 STANDARD_JSON_VERSION = version_ordinal("V4_9_4")
 
 
-class QueueData(Struct, rename="camel", kw_only=True):
-    """How many queues a broker has of a topic."""
+class QueueData(Struct, rename="camel", kw_only=True, gc=False):
+    """The number of queues that a topic has on a broker."""
 
     broker_name: str | None = None
     perm: int = 0
@@ -46,8 +44,8 @@ class BrokerData(Struct, rename="camel", kw_only=True):
     """The brokers of one name.
 
     Attributes:
-        broker_addrs: By broker id: the address; 0 is the master.
-        enable_acting_master: Whether a slave may stand in for the master.
+        broker_addrs: The addresses by broker id; 0 is the master.
+        enable_acting_master: Whether a slave may act as master.
     """
 
     broker_addrs: dict[int, str] = field(default_factory=dict)
@@ -57,46 +55,11 @@ class BrokerData(Struct, rename="camel", kw_only=True):
     zone_name: str | None = None
 
 
-class TopicQueueMappingInfo(Struct, rename="camel", kw_only=True):
-    """Which queues of a static topic a broker has.
-
-    Attributes:
-        current_ids: By logical queue id: the broker's own queue id.
-    """
-
-    broker_name: str | None = field(default=None, name="bname")
-    current_ids: dict[int, int] = field(default_factory=dict, name="currIdMap")
-    dirty: bool = False
-    epoch: int = 0
-    scope: str = "__global__"
-    topic: str | None = None
-    total_queues: int = 0
-
-
-class LogicQueueMappingItem(Struct, rename="camel", kw_only=True):
-    """A stretch of a logical queue."""
-
-    broker_name: str | None = field(default=None, name="bname")
-    end_offset: int = -1
-    generation: int = field(default=0, name="gen")
-    logic_offset: int = 0
-    queue_id: int = 0
-    start_offset: int = 0
-    time_of_end_ms: int = field(default=-1, name="timeOfEnd")
-    time_of_start_ms: int = field(default=-1, name="timeOfStart")
-
-
-class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
-    """The same with all stretches, by logical queue id."""
-
-    hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
-
-
 class TopicRouteData(Struct, rename="camel", kw_only=True):
     """Where a topic is.
 
     Attributes:
-        order_topic_conf: Queues of an ordered topic, as ``broker:count`` with semicolons.
+        order_topic_conf: Queues of an ordered topic, as ``broker:count`` separated by semicolons.
     """
 
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -109,7 +72,7 @@ class TopicRouteData(Struct, rename="camel", kw_only=True):
 def encode_route(
     route: TopicRouteData, *, client_version: int, standard_json_only: bool = False
 ) -> bytes:
-    """Write a route as this client needs it.
+    """Encode a route as this client needs it.
 
     Args:
         route: The route.
@@ -136,6 +99,6 @@ class BrokerMemberGroup(Struct, rename="camel", kw_only=True):
 
 
 class GetBrokerMemberGroupResponseBody(Struct, rename="camel", kw_only=True):
-    """The brokers of the name that was asked for."""
+    """The brokers of the requested name."""
 
     broker_member_group: BrokerMemberGroup | None = None

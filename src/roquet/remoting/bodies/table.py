@@ -1,7 +1,7 @@
 """Which request code has which JSON bodies.
 
-Owns the two tables below. A code that is missing from one has no body there, or one that is not
-JSON: records, a batch of messages, the lines of a properties file, plain text.
+Owns the two tables below. A code that is not in a table has no body, or one that is not JSON:
+records, a batch of messages, the lines of a properties file, plain text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from roquet.model.data_version import DataVersion
 from roquet.model.subscription import SubscriptionGroupConfig
+from roquet.model.topic_queue_mapping import TopicQueueMappingDetail
 from roquet.remoting.bodies import broker, client, group, offset, register, route, topic
 from roquet.remoting.codes import RequestCode as Code
 
@@ -27,7 +28,7 @@ REQUEST_BODIES: Mapping[Code, type[Struct]] = {
     Code.BATCH_ACK_MESSAGE: client.BatchAckMessageRequestBody,
     Code.RESET_CONSUMER_CLIENT_OFFSET: offset.ResetOffsetBody,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: topic.CreateTopicListRequestBody,
-    Code.UPDATE_AND_CREATE_STATIC_TOPIC: route.TopicQueueMappingDetail,
+    Code.UPDATE_AND_CREATE_STATIC_TOPIC: TopicQueueMappingDetail,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: SubscriptionGroupConfig,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: group.SubscriptionGroupList,
     Code.REGISTER_BROKER: register.RegisterBrokerBody,

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from roquet.model.data_version import DataVersion
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import TopicConfig
-from roquet.remoting.bodies.route import TopicQueueMappingDetail, TopicQueueMappingInfo
+from roquet.model.topic_queue_mapping import TopicQueueMappingDetail, TopicQueueMappingInfo
 
 __all__ = [
     "CreateTopicListRequestBody",
@@ -56,7 +56,7 @@ class CreateTopicListRequestBody(Struct, rename="camel", kw_only=True):
 
 
 class TopicList(Struct, rename="camel", kw_only=True):
-    """Names of topics; with the address of a broker when system topics were asked for."""
+    """Names of topics; with the address of a broker if system topics were requested."""
 
     broker_addr: str | None = None
     topic_list: list[str] = field(default_factory=list)

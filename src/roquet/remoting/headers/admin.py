@@ -46,7 +46,7 @@ __all__ = [
 
 
 class TopicRequestHeader(TopicHeader, kw_only=True):
-    """A topic, and nothing else: its settings, its statistics or its groups."""
+    """Only a topic, for requests about its settings, statistics or groups."""
 
     topic: str
 
@@ -72,7 +72,7 @@ class CreateTopicRequestHeader(TopicHeader, kw_only=True):
 
 
 class CreateTopicListRequestHeader(RpcHeader, kw_only=True):
-    """Nothing of its own; the body has the topics."""
+    """No fields of its own; the topics are in the body."""
 
 
 class DeleteTopicRequestHeader(TopicHeader, kw_only=True):
@@ -82,11 +82,11 @@ class DeleteTopicRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetAllTopicConfigRequestHeader(Header, kw_only=True):
-    """A page of all topics; clients before 5.3.4 ask for all at once, without a header.
+    """A page of all topics; clients before 5.3.4 request all at once, without a header.
 
     Attributes:
         topic_seq: Where the page starts.
-        data_version: The version that earlier pages had.
+        data_version: The version of the earlier pages.
     """
 
     topic_seq: Int32 | None = None
@@ -101,7 +101,7 @@ class GetAllTopicConfigResponseHeader(Header, kw_only=True):
 
 
 class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
-    """A page of all groups; clients before 5.3.4 ask for all at once, without a header."""
+    """A page of all groups; clients before 5.3.4 request all at once, without a header."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -128,13 +128,13 @@ class DeleteSubscriptionGroupRequestHeader(RpcHeader, kw_only=True):
 
 
 class DeleteExpiredLogRequestHeader(Header, kw_only=True):
-    """Old segments; or, of Roquet's own, those that an archive has up to a physical offset."""
+    """Expired segments; or, a Roquet extension, those archived up to a physical offset."""
 
     archived_offset: Int64 | None = None
 
 
 class UpdateGroupForbiddenRequestHeader(TopicHeader, kw_only=True):
-    """Whether a group may read a topic; without ``readable`` only a question."""
+    """Whether a group may read a topic; without ``readable`` only a query."""
 
     group: str
     topic: str
@@ -165,7 +165,7 @@ class GetConsumeStatsRequestHeader(TopicHeader, kw_only=True):
     """The progress of a group, in one topic, in some, or in all.
 
     Attributes:
-        topic_list: Topics with semicolons between.
+        topic_list: Topics separated by semicolons.
     """
 
     consumer_group: str
@@ -174,7 +174,7 @@ class GetConsumeStatsRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetConsumeStatsInBrokerRequestHeader(Header, kw_only=True):
-    """The progress of all groups, of orderly ones only if so asked."""
+    """The progress of all groups, or of orderly ones only."""
 
     is_order: bool = False
 
@@ -187,7 +187,7 @@ class ViewBrokerStatsDataRequestHeader(Header, kw_only=True):
 
 
 class QueryConsumeQueueRequestHeader(TopicQueueHeader, kw_only=True):
-    """Entries of a consume queue, and whether a group's filter takes them."""
+    """Entries of a consume queue, and whether a group's filter matches them."""
 
     topic: str | None = None
     queue_id: Int32 = 0
@@ -197,7 +197,7 @@ class QueryConsumeQueueRequestHeader(TopicQueueHeader, kw_only=True):
 
 
 class ResumeCheckHalfMessageRequestHeader(Header, kw_only=True):
-    """A half message about which to ask again."""
+    """A half message to check again."""
 
     topic: str | None = None
     msg_id: str | None = None
@@ -210,20 +210,20 @@ class GetBrokerConfigResponseHeader(Header, kw_only=True):
 
 
 class CheckRocksdbCqWriteProgressRequestHeader(Header, kw_only=True):
-    """Compare both kinds of consume queue of a topic."""
+    """A topic whose two kinds of consume queue are to be compared."""
 
     topic: str
     check_store_time_ms: Int64 = field(default=0, name="checkStoreTime")
 
 
 class ExportRocksDBConfigToJsonRequestHeader(Header, kw_only=True):
-    """Which settings to export, with semicolons between."""
+    """The settings to export, separated by semicolons."""
 
     config_type: str
 
 
 class UserRequestHeader(Header, kw_only=True):
-    """A user to create, change, drop or show; the body has the rest."""
+    """A user to create, change, drop or show; the rest is in the body."""
 
     username: str | None = None
 
@@ -235,7 +235,7 @@ class ListUsersRequestHeader(Header, kw_only=True):
 
 
 class AclRequestHeader(Header, kw_only=True):
-    """The subject of policies to create, change or show; the body has the rest."""
+    """The subject of policies to create, change or show; the rest is in the body."""
 
     subject: str | None = None
 

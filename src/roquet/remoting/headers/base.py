@@ -2,7 +2,7 @@
 
 Owns the conversion and the fields that all requests share. A header type is a struct whose fields
 say everything: the Python name, the name on the wire (camel case unless stated), the type, and
-whether it may be missing. One table a type is made of that, once.
+whether it may be missing. One table per type is built from that, once.
 
 ======== =============================================== =========================================
 type     Java                                            text
@@ -14,13 +14,12 @@ Int64    ``Long``, ``long``                              ``Long.parseLong``: sig
 enum     by its name; an unknown one is the default      the name
 ======== =============================================== =========================================
 
-A field that is ``None`` is not written. Ext fields that a type does not have are not its business:
-they stay in the command, and :func:`other_ext_fields` finds them.
+A field that is ``None`` is not written. Ext fields unknown to a type stay in the command.
 
-Upstream does not refuse a header without a required field or with a bad number; it goes on with
-null and answers with a NullPointerException or NumberFormatException as SYSTEM_ERROR. Here both
+Upstream does not refuse a header without a required field or with a bad number; it continues with
+null and responds with a NullPointerException or NumberFormatException as SYSTEM_ERROR. Here both
 are a :class:`~roquet.errors.ProtocolError` that names the field, in upstream's words where it has
-any, and the answer's code is the same.
+any; the response code is the same.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ __all__ = [
     "decode_header",
     "encode_header",
     "header_fields",
-    "other_ext_fields",
 ]
 
 Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -66,20 +64,20 @@ Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Header(Struct, rename="camel", kw_only=True, gc=False):
-    """What the ext fields of a request or response say."""
+    """The ext fields of a request or response."""
 
     encode_last: ClassVar[tuple[str, ...]] = ()
     """Fields of a base type, which upstream writes after those of the type itself."""
 
 
 class RpcHeader(Header, kw_only=True):
-    """What any request may carry.
+    """Fields that any request may carry.
 
     Attributes:
         namespace: The namespace of the names in the header.
         namespaced: Whether the names already contain it.
-        broker_name: Which broker is meant, when a proxy stands between.
-        oneway: Whether the request is one-way, said once more.
+        broker_name: The target broker, if there is a proxy in between.
+        oneway: Whether the request is one-way; repeats the flag.
     """
 
     encode_last: ClassVar[tuple[str, ...]] = ("namespace", "namespaced", "broker_name", "oneway")
@@ -91,10 +89,10 @@ class RpcHeader(Header, kw_only=True):
 
 
 class TopicHeader(RpcHeader, kw_only=True):
-    """What a request about a topic may carry.
+    """Fields that a request about a topic may carry.
 
     Attributes:
-        logical: Whether a queue id counts the queues of a static topic.
+        logical: Whether queue ids are those of a static topic.
     """
 
     encode_last: ClassVar[tuple[str, ...]] = ("logical", *RpcHeader.encode_last)
@@ -103,7 +101,7 @@ class TopicHeader(RpcHeader, kw_only=True):
 
 
 class TopicQueueHeader(TopicHeader, kw_only=True):
-    """What a request about a queue may carry."""
+    """Fields that a request about a queue may carry."""
 
 
 class HeaderField(NamedTuple):
@@ -120,17 +118,17 @@ class _Codec(NamedTuple):
     wire_names: tuple[str, ...]
     values_of: Callable[[Header], tuple[object, ...]]
     readers: dict[str, tuple[str, Callable[[str], object] | None]]
-    """By wire name: the Python name, and what reads the text unless it stays text."""
+    """By wire name: the Python name, and the parser unless it stays text."""
 
 
 _H = TypeVar("_H", bound=Header)
 
 
 def decode_header(header_type: type[_H], ext_fields: Mapping[str, str] | None) -> _H:
-    """Read the ext fields of a command as a header.
+    """Decode the ext fields of a command into a header.
 
     Raises:
-        ProtocolError: A required field is missing or a number is bad; the message names it.
+        ProtocolError: A required field is missing or a number is invalid; the message names it.
 
     Example:
         >>> class Example(Header, kw_only=True):
@@ -180,7 +178,7 @@ def _refuse_missing(header_type: type[Header], values: Mapping[str, object]) -> 
 
 
 def encode_header(header: Header) -> dict[str, str]:
-    """Make ext fields of a header, in the order in which upstream's binary form has them.
+    """Encode a header as ext fields, in the order of upstream's binary form.
 
     Example:
         >>> encode_header(TopicHeader(logical=True))
@@ -196,14 +194,6 @@ def encode_header(header: Header) -> dict[str, str]:
         elif value is not None:
             ext_fields[wire_name] = _written(value)
     return ext_fields
-
-
-def other_ext_fields(
-    header_type: type[Header], ext_fields: Mapping[str, str] | None
-) -> dict[str, str]:
-    """The ext fields that a header type does not have, such as those of signatures and hooks."""
-    known = _codec(header_type).readers
-    return {name: text for name, text in (ext_fields or {}).items() if name not in known}
 
 
 def header_fields(header_type: type[Header]) -> tuple[HeaderField, ...]:
@@ -288,7 +278,7 @@ def _read_int64(text: str) -> int:
 
 
 def _is_signed(text: str) -> bool:
-    """Whether a text is a sign and digits; Python also takes white space and underscores."""
+    """Whether a text is a sign and digits; Python also accepts white space and underscores."""
     return text[0] in "+-" and text[1:].isdecimal()
 
 

@@ -1,4 +1,4 @@
-"""Headers of clients: heartbeat and leaving, groups, locks, and what a broker asks of them."""
+"""Headers of clients: heartbeat, unregistration, groups, locks, and requests from a broker."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 
 
 class HeartbeatRequestHeader(RpcHeader, kw_only=True):
-    """Nothing of its own; the body says who is here."""
+    """No fields of its own; the client is in the body."""
 
 
 class HeartbeatResponseHeader(Header, kw_only=True):
-    """What the client may do better next time.
+    """What the client may do in its next heartbeat.
 
     Attributes:
-        is_support_heart_beat_v2: Whether a heartbeat without subscriptions is understood.
+        is_support_heart_beat_v2: Whether the broker accepts heartbeats without subscriptions.
         is_sub_change: Whether the broker wants the subscriptions again.
     """
 
@@ -59,15 +59,15 @@ class GetConsumerListByGroupRequestHeader(RpcHeader, kw_only=True):
 
 
 class GetConsumerListByGroupResponseHeader(Header, kw_only=True):
-    """Nothing; the body has the list."""
+    """Empty; the list is in the body."""
 
 
 class LockBatchMqRequestHeader(RpcHeader, kw_only=True):
-    """Nothing of its own; the body says which queues."""
+    """No fields of its own; the queues are in the body."""
 
 
 class UnlockBatchMqRequestHeader(RpcHeader, kw_only=True):
-    """Nothing of its own; the body says which queues."""
+    """No fields of its own; the queues are in the body."""
 
 
 class NotifyConsumerIdsChangedRequestHeader(RpcHeader, kw_only=True):
@@ -93,7 +93,7 @@ class GetAllProducerInfoRequestHeader(Header, kw_only=True):
 
 
 class GetConsumerRunningInfoRequestHeader(RpcHeader, kw_only=True):
-    """How is this consumer?"""
+    """A consumer whose state is requested."""
 
     consumer_group: str
     client_id: str
@@ -101,7 +101,7 @@ class GetConsumerRunningInfoRequestHeader(RpcHeader, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequestHeader(TopicHeader, kw_only=True):
-    """A message that one client is to consume now."""
+    """A message for one client to consume now."""
 
     consumer_group: str
     client_id: str | None = None

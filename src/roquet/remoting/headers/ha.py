@@ -31,7 +31,7 @@ __all__ = [
 
 
 class ExchangeHAInfoHeader(Header, kw_only=True):
-    """Where a master is and how far it has flushed; question and answer look alike."""
+    """Where a master is and how far it has flushed; used by request and response."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -39,7 +39,7 @@ class ExchangeHAInfoHeader(Header, kw_only=True):
 
 
 class NotifyMinBrokerIdChangeRequestHeader(Header, kw_only=True):
-    """Which broker of a name has the least id now."""
+    """The broker of a name that now has the smallest id."""
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None
@@ -55,7 +55,7 @@ class ResetMasterFlushOffsetRequestHeader(Header, kw_only=True):
 
 
 class NotifyBrokerRoleChangedRequestHeader(Header, kw_only=True):
-    """Who is master now; the body has the replicas in sync."""
+    """The new master; the replicas in sync are in the body."""
 
     master_address: str | None = None
     master_epoch: Int32 | None = None
@@ -64,7 +64,7 @@ class NotifyBrokerRoleChangedRequestHeader(Header, kw_only=True):
 
 
 class AlterSyncStateSetRequestHeader(Header, kw_only=True):
-    """Replicas in sync, as the master sees them; the body has them."""
+    """A change of the replicas in sync, which are in the body."""
 
     broker_name: str | None = None
     master_broker_id: Int64 | None = None
@@ -79,7 +79,7 @@ class AlterSyncStateSetResponseHeader(Header, kw_only=True):
 
 
 class ElectMasterRequestHeader(Header, kw_only=True):
-    """A master to be chosen, this broker perhaps."""
+    """A request to elect a master, possibly this broker."""
 
     cluster_name: str = ""
     broker_name: str = ""
@@ -89,7 +89,7 @@ class ElectMasterRequestHeader(Header, kw_only=True):
 
 
 class ElectMasterResponseHeader(Header, kw_only=True):
-    """The master that was chosen."""
+    """The elected master."""
 
     master_broker_id: Int64 | None = None
     master_address: str | None = None
@@ -98,7 +98,7 @@ class ElectMasterResponseHeader(Header, kw_only=True):
 
 
 class RegisterBrokerToControllerRequestHeader(Header, kw_only=True):
-    """A broker that is here."""
+    """A broker to register."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -108,7 +108,7 @@ class RegisterBrokerToControllerRequestHeader(Header, kw_only=True):
 
 
 class RegisterBrokerToControllerResponseHeader(Header, kw_only=True):
-    """Who is master."""
+    """The current master."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -125,7 +125,7 @@ class GetReplicaInfoRequestHeader(Header, kw_only=True):
 
 
 class GetReplicaInfoResponseHeader(Header, kw_only=True):
-    """Who is master; the body has the replicas in sync."""
+    """The current master; the replicas in sync are in the body."""
 
     master_broker_id: Int64 | None = None
     master_address: str | None = None
@@ -133,7 +133,7 @@ class GetReplicaInfoResponseHeader(Header, kw_only=True):
 
 
 class GetMetaDataResponseHeader(Header, kw_only=True):
-    """Who leads the controllers."""
+    """The leader of the controllers."""
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -158,7 +158,7 @@ class GetNextBrokerIdResponseHeader(Header, kw_only=True):
 
 
 class ApplyBrokerIdRequestHeader(Header, kw_only=True):
-    """An id that a broker takes; the code proves later that it was this broker."""
+    """A broker id to claim; the check code later proves that it was this broker."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -167,7 +167,7 @@ class ApplyBrokerIdRequestHeader(Header, kw_only=True):
 
 
 class ApplyBrokerIdResponseHeader(Header, kw_only=True):
-    """For which broker."""
+    """The broker that got the id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -177,7 +177,7 @@ class CleanControllerBrokerDataRequestHeader(Header, kw_only=True):
     """Brokers to forget.
 
     Attributes:
-        broker_controller_ids_to_clean: Ids with semicolons between.
+        broker_controller_ids_to_clean: Ids separated by semicolons.
     """
 
     cluster_name: str | None = None
@@ -188,7 +188,7 @@ class CleanControllerBrokerDataRequestHeader(Header, kw_only=True):
 
 
 class AddBrokerRequestHeader(Header, kw_only=True):
-    """A broker to start, by its configuration file."""
+    """The configuration file of a broker to start."""
 
     config_path: str | None = None
 

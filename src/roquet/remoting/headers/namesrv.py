@@ -1,4 +1,4 @@
-"""Headers of the name server: routes, registration of brokers, values."""
+"""Headers of the name server: routes, broker registration, key-value config."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class GetRouteInfoRequestHeader(TopicHeader, kw_only=True):
 
 
 class RegisterBrokerRequestHeader(Header, kw_only=True):
-    """A broker that is here.
+    """A broker to register.
 
     Attributes:
         broker_id: 0 for a master, anything else for a slave.
-        body_crc32: The CRC of the body, or 0 when it is not to be checked.
+        body_crc32: The CRC of the body, or 0 to skip the check.
     """
 
     broker_name: str
@@ -59,14 +59,14 @@ class RegisterBrokerRequestHeader(Header, kw_only=True):
 
 
 class RegisterBrokerResponseHeader(Header, kw_only=True):
-    """Where the master of the broker's name is, for a slave."""
+    """The master of the broker's name, for a slave."""
 
     ha_server_address: str | None = field(default=None, name="haServerAddr")
     master_address: str | None = field(default=None, name="masterAddr")
 
 
 class UnregisterBrokerRequestHeader(Header, kw_only=True):
-    """A broker that leaves."""
+    """A broker to unregister."""
 
     broker_name: str
     broker_address: str = field(name="brokerAddr")
@@ -75,7 +75,7 @@ class UnregisterBrokerRequestHeader(Header, kw_only=True):
 
 
 class QueryDataVersionRequestHeader(Header, kw_only=True):
-    """A broker that asks whether its topics are known; the body has their version."""
+    """Asks whether a broker's topics are up to date; their version is in the body."""
 
     broker_name: str
     broker_address: str = field(name="brokerAddr")
@@ -84,19 +84,19 @@ class QueryDataVersionRequestHeader(Header, kw_only=True):
 
 
 class QueryDataVersionResponseHeader(Header, kw_only=True):
-    """Whether they changed; the body has the known version."""
+    """Whether they changed; the known version is in the body."""
 
     changed: bool
 
 
 class BrokerHeartbeatRequestHeader(Header, kw_only=True):
-    """A broker that is still here.
+    """A broker that is alive.
 
     Attributes:
         epoch: How often the master changed.
         max_physical_offset: Where its log ends.
-        confirm_physical_offset: Up to where its replicas have the log.
-        election_priority: The smaller, the sooner it becomes master.
+        confirm_physical_offset: How far its replicas have the log.
+        election_priority: Smaller numbers are preferred as master.
     """
 
     cluster_name: str
@@ -118,7 +118,7 @@ class GetBrokerMemberGroupRequestHeader(Header, kw_only=True):
 
 
 class RegisterTopicRequestHeader(TopicHeader, kw_only=True):
-    """A topic to register; the body has its queues."""
+    """A topic to register; its queues are in the body."""
 
     topic: str
 
@@ -137,7 +137,7 @@ class GetTopicsByClusterRequestHeader(Header, kw_only=True):
 
 
 class BrokerNameRequestHeader(Header, kw_only=True):
-    """A broker whose write permission is to be taken or given back."""
+    """A broker whose write permission is to be removed or restored."""
 
     broker_name: str
 

@@ -1,4 +1,4 @@
-"""Headers of offsets: committed ones, those of a queue, those at a time."""
+"""Headers about offsets: committed ones, a queue's bounds, offsets by time."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = [
 
 
 class BoundaryType(Enum):
-    """Which of several messages of one time; lower unless the other is asked for."""
+    """Which of several messages with the same time; lower by default."""
 
     LOWER = "lower"
     UPPER = "upper"
 
 
 class OffsetResponseHeader(Header, kw_only=True):
-    """An offset in a queue: the committed, first or next one, or that of a time."""
+    """A queue offset: committed, first, next, or by time."""
 
     queue_offset: Int64 = field(name="offset")
 
@@ -50,7 +50,7 @@ class QueryConsumerOffsetRequestHeader(TopicQueueHeader, kw_only=True):
     """The committed offset of a group.
 
     Attributes:
-        set_zero_if_not_found: Whether a young queue may be answered with 0; yes unless false.
+        set_zero_if_not_found: Whether 0 may be returned for a new queue; true by default.
     """
 
     consumer_group: str
@@ -97,7 +97,7 @@ class GetMinOffsetRequestHeader(TopicQueueHeader, kw_only=True):
 
 
 class GetEarliestMsgStoretimeRequestHeader(TopicQueueHeader, kw_only=True):
-    """When was the first message of a queue stored?"""
+    """A queue, whose first store time is requested."""
 
     topic: str
     queue_id: Int32
@@ -110,13 +110,13 @@ class GetEarliestMsgStoretimeResponseHeader(Header, kw_only=True):
 
 
 class ResetOffsetRequestHeader(TopicQueueHeader, kw_only=True):
-    """Where a group is to go on.
+    """Where a group is to continue.
 
     Attributes:
         queue_id: One queue, or -1 for all.
-        queue_offset: An offset, which wins over the time.
+        queue_offset: An offset; takes precedence over the time.
         timestamp_ms: A time; -1 is the end.
-        force: Whether to go back too.
+        force: Whether to move backwards too.
     """
 
     topic: str
@@ -145,10 +145,10 @@ class CloneGroupOffsetRequestHeader(RpcHeader, kw_only=True):
 
 
 class QueryCorrectionOffsetRequestHeader(TopicHeader, kw_only=True):
-    """The least offsets of other groups.
+    """The smallest offsets of other groups.
 
     Attributes:
-        filter_groups: Groups to leave out, with commas between.
+        filter_groups: Groups to exclude, separated by commas.
         compare_group: Whose offsets to start from.
     """
 

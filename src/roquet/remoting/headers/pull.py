@@ -1,4 +1,4 @@
-"""Headers of reading messages: pull, POP and what belongs to POP, search by key or id."""
+"""Headers for reading messages: pull, POP and its acks, search by key or id."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):
     """Messages of a queue, from an offset on.
 
     Attributes:
-        queue_offset: The first offset wanted.
+        queue_offset: The first offset to read.
         sys_flag: 1 commit ``commit_offset``, 2 may wait, 4 has a subscription, 8 class filter,
             16 lite pull.
         suspend_timeout_ms: How long to wait for a first message.
-        subscription: The filter expression, when it is not that of the heartbeat.
-        proxy_forward_client_id: The client for whom a proxy asks; upstream misspells the name.
+        subscription: The filter expression, if it differs from the heartbeat's.
+        proxy_forward_client_id: The client behind a proxy; upstream misspells the name.
     """
 
     consumer_group: str
@@ -68,7 +68,7 @@ class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):
 
 
 class PullMessageResponseHeader(Header, kw_only=True):
-    """Where to go on; the body holds the records.
+    """Where to continue; the body holds the records.
 
     Attributes:
         offset_delta: What a static topic adds to the offsets in the records.
@@ -86,13 +86,13 @@ class PullMessageResponseHeader(Header, kw_only=True):
 
 
 class PopMessageRequestHeader(TopicQueueHeader, kw_only=True):
-    """Messages of any queue, to be hidden from others for a while.
+    """Messages of any queue, to be made invisible for a while.
 
     Attributes:
         queue_id: A queue, or -1 for any.
         init_mode: Where a new group starts: 0 at the first message, 1 at the end.
         order: Whether the queue is blocked until its messages are acknowledged.
-        attempt_id: Tells a repeated request from a new one.
+        attempt_id: Distinguishes a repeated request from a new one.
     """
 
     consumer_group: str
@@ -114,10 +114,10 @@ class PopMessageResponseHeader(Header, kw_only=True):
 
     Attributes:
         revive_queue_id: Where the broker remembers this pop.
-        rest_num: How many messages are left, about.
+        rest_num: About how many messages are left.
         start_offset_info: First offset of each queue.
         msg_offset_info: Offsets of each queue.
-        order_count_info: How often each was delivered, when in order.
+        order_count_info: How often each was delivered, for orderly pops.
     """
 
     pop_time_ms: Int64 = field(default=0, name="popTime")
@@ -144,7 +144,7 @@ class AckMessageRequestHeader(TopicQueueHeader, kw_only=True):
 
 
 class ChangeInvisibleTimeRequestHeader(TopicQueueHeader, kw_only=True):
-    """A popped message that needs more time, or is to come again soon."""
+    """A popped message that needs more time, or is to be redelivered soon."""
 
     consumer_group: str
     topic: str
@@ -172,7 +172,7 @@ class PeekMessageRequestHeader(TopicQueueHeader, kw_only=True):
 
 
 class NotificationRequestHeader(TopicQueueHeader, kw_only=True):
-    """Is there, or comes there, something to pop?"""
+    """Wait for something to pop."""
 
     consumer_group: str
     topic: str
@@ -184,14 +184,14 @@ class NotificationRequestHeader(TopicQueueHeader, kw_only=True):
 
 
 class NotificationResponseHeader(Header, kw_only=True):
-    """Whether there is."""
+    """Whether there is something to pop."""
 
     has_msg: bool = False
     polling_full: bool = False
 
 
 class PollingInfoRequestHeader(TopicQueueHeader, kw_only=True):
-    """How many requests of a group wait?"""
+    """A group, whose waiting requests are to be counted."""
 
     consumer_group: str
     topic: str
@@ -209,7 +209,7 @@ class QueryMessageRequestHeader(TopicHeader, kw_only=True):
 
     Attributes:
         index_type: Which index: of keys, unique keys or tags.
-        last_key: Where a paged search goes on.
+        last_key: Where a paged search continues.
     """
 
     topic: str
@@ -229,11 +229,11 @@ class QueryMessageResponseHeader(Header, kw_only=True):
 
 
 class ViewMessageRequestHeader(Header, kw_only=True):
-    """The message at a place in the log."""
+    """The message at a physical offset."""
 
     topic: str | None = None
     physical_offset: Int64 = field(name="offset")
 
 
 class ViewMessageResponseHeader(Header, kw_only=True):
-    """Nothing; the body holds the record."""
+    """Empty; the body holds the record."""

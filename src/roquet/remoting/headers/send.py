@@ -48,7 +48,7 @@ class SendMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
-    """A message to store, under names of one letter; the values are those of the long names."""
+    """A message to store, under one-letter names; the values are the same."""
 
     encode_last: ClassVar[tuple[str, ...]] = (
         "broker_name",
@@ -75,10 +75,10 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
 
 
 class SendMessageResponseHeader(Header, kw_only=True):
-    """Where a message is stored.
+    """Where a message was stored.
 
     Attributes:
-        msg_id: The offset message id, or several with commas between.
+        msg_id: The offset message id, or several separated by commas.
         transaction_id: The producer's unique id.
         batch_unique_id: The unique id of an inner batch.
         recall_handle: What cancels a timer message.
@@ -93,7 +93,7 @@ class SendMessageResponseHeader(Header, kw_only=True):
 
 
 class ReplyMessageRequestHeader(TopicHeader, kw_only=True):
-    """The answer to a request message, on its way to the client that asked."""
+    """The reply to a request message, on its way to the requesting client."""
 
     producer_group: str
     topic: str
@@ -116,7 +116,7 @@ class ConsumerSendMsgBackRequestHeader(RpcHeader, kw_only=True):
 
     Attributes:
         physical_offset: Where the message is in the log.
-        delay_level: When to try again: a level; 0 lets the broker choose, less puts it aside.
+        delay_level: The delay level of the retry; 0 lets the broker choose, below 0 is the DLQ.
     """
 
     physical_offset: Int64 = field(name="offset")
@@ -135,7 +135,7 @@ class EndTransactionRequestHeader(RpcHeader, kw_only=True):
         half_queue_offset: Where the half message is in the half queue.
         physical_offset: Where the half message is in the log.
         commit_or_rollback: 8 commit, 12 roll back, 0 unknown.
-        from_transaction_check: Whether the broker had asked.
+        from_transaction_check: Whether this responds to a check by the broker.
     """
 
     topic: str | None = None
@@ -153,7 +153,7 @@ class EndTransactionResponseHeader(Header, kw_only=True):
 
 
 class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
-    """What became of this half message?"""
+    """Asks whether a half message was committed."""
 
     topic: str | None = None
     half_queue_offset: Int64 = field(name="tranStateTableOffset")
@@ -164,7 +164,7 @@ class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
 
 
 class CheckTransactionStateResponseHeader(Header, kw_only=True):
-    """The answer of clients that answer at once; today's send END_TRANSACTION."""
+    """The response of old clients; current ones send END_TRANSACTION instead."""
 
     producer_group: str
     half_queue_offset: Int64 = field(name="tranStateTableOffset")

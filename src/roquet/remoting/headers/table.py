@@ -1,7 +1,7 @@
 """Which request code has which headers.
 
-Owns the two tables below. A code that is missing from one has no header there: whatever ext
-fields it carries are not its own.
+Owns the two tables below. A code that is not in a table has no header: any ext fields it carries
+are not its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data source ``rocketmq``: topics of a running cluster as DataFrames, and the way back.
+"""The data source ``rocketmq``: reads topics of a running cluster, and writes to them.
 
 Everything goes through :mod:`roquet.client`, so the cluster may be Roquet's or Apache RocketMQ's.
 """

@@ -1,10 +1,10 @@
-"""What the driver asks a cluster: topics, queues and offsets.
+"""The driver's requests to a cluster: topics, queues and offsets.
 
-Owns these requests and their retries. A broker that restarts is out of reach for seconds, and out
-of the route for as long; what was known before is asked for again until it is back or the retries
-are used up.
+Owns these requests and their retries. A restarting broker is unreachable, and missing from the
+route, for seconds; requests about queues that were known before are retried until it is back or
+the retries are used up.
 
-Topics and queues are those of the user, without the namespace.
+Topic and queue names are the user's, without the namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roquet.client.expression import subscription_of
 from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import Lifetime
 from roquet.client.pull_api import PullApi
-from roquet.client.request import REPLY_TOPIC_SUFFIX
+from roquet.client.request_reply import REPLY_TOPIC_SUFFIX
 from roquet.errors import ClientError, NoRoute, SparkOptionError
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic import is_dlq_topic, is_retry_topic, is_system_topic
@@ -51,12 +51,12 @@ class Cluster(Lifetime):
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def start(self) -> None:
-        """Begin; nobody is asked yet."""
+        """Start the client; sends no request yet."""
         client = await ClientInstance.open(self._options.client)
         self._running = client, PullApi(client, client.wrap(self._options.group))
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the client."""
         running, self._running = self._running, None
         if running is not None:
             await running[0].close()
@@ -74,10 +74,10 @@ class Cluster(Lifetime):
     # -------------------------------------------------------------------------------- queues
 
     async def queues(self, *, known: Iterable[MessageQueue] = ()) -> list[MessageQueue]:
-        """The queues that there are now, sorted.
+        """Return the current queues, sorted.
 
         Args:
-            known: Queues that there were; while one is missing, its broker may be restarting.
+            known: Queues seen before; if one is missing, its broker may be restarting.
 
         Raises:
             SparkOptionError: A topic or an assigned queue does not exist.
@@ -107,7 +107,7 @@ class Cluster(Lifetime):
             if missing:
                 raise SparkOptionError(
                     f"The cluster does not have {named(missing)}.",
-                    hint=f"It has: {named(found)}." if found else "Look at the names in assign.",
+                    hint=f"It has: {named(found)}." if found else "Check the names in assign.",
                 )
             return list(options.assigned)
         return sorted(found)
@@ -132,23 +132,23 @@ class Cluster(Lifetime):
     # ------------------------------------------------------------------------------- offsets
 
     async def first_offsets(self, queues: Iterable[MessageQueue]) -> QueueOffsets:
-        """By queue: the offset of the first message that is still there."""
+        """Return the offset of each queue's oldest message."""
         return await self._each(queues, self._api.min_offset)
 
     async def latest_offsets(self, queues: Iterable[MessageQueue]) -> QueueOffsets:
-        """By queue: the offset that the next message will get."""
+        """Return the offset that each queue's next message will get."""
         return await self._each(queues, self._api.max_offset)
 
     async def offsets_at(self, times_ms: dict[MessageQueue, int]) -> QueueOffsets:
-        """By queue: the offset of the first message stored at a time or after it."""
+        """Return the offset of each queue's first message stored at or after a time."""
         wire = {self._on_wire(queue): time_ms for queue, time_ms in times_ms.items()}
         return await self._each(times_ms, lambda queue: self._api.search_offset(queue, wire[queue]))
 
     async def probe(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Pull once, so that a refusal is known before tasks run into it.
+        """Pull once, so that a refusal shows up before any task runs.
 
         Raises:
-            BrokerRefused: The broker does not give messages to this group, or with this filter.
+            BrokerRefused: The broker refuses pulls of this group, or with this filter.
         """
         wire = self._on_wire(queue)
         subscription = subscription_of(wire.topic, self._options.expression, version_ms=0)
@@ -174,7 +174,7 @@ class Cluster(Lifetime):
         for queue, offset in zip(ordered, found, strict=True):
             if isinstance(offset, ClientError):
                 raise type(offset)(
-                    f"The offsets of {queue_text(queue)} are not to be had: {offset.message}",
+                    f"The offsets of {queue_text(queue)} cannot be queried: {offset.message}",
                     detail=offset.detail,
                     hint=offset.hint,
                 ) from offset
@@ -187,15 +187,15 @@ class Cluster(Lifetime):
         return MessageQueue(self._client.wrap(queue.topic), queue.broker_name, queue.queue_id)
 
     async def _retried(self, work: Callable[[], Awaitable[_T]], *, is_known: bool) -> _T:
-        """Work, done again while brokers do not answer.
+        """Run ``work`` and retry it while brokers are unreachable.
 
         Args:
             work: What to do.
-            is_known: Whether the topic was there before, so that a missing route is no answer.
+            is_known: Whether the topic existed before, so that a missing route is retried, too.
         """
         left = self._options.offset_retries
         if not is_known:
-            # An address or a name that is wrong should not take long to say so.
+            # Fail fast on a wrong address or name.
             left = min(left, RETRIES_AT_FIRST)
         while True:
             try:
@@ -204,19 +204,19 @@ class Cluster(Lifetime):
                 is_absent = isinstance(error, NoRoute)
                 if left <= 0 or not (error.retriable or (is_absent and is_known)):
                     raise
-                log.info("Trying again: %s", error.message)
+                log.info("Retrying: %s", error.message)
             left -= 1
             await asyncio.sleep(self._options.offset_retry_ms / 1000)
 
 
 async def topic_names(client: ClientInstance) -> list[str]:
-    """The topics of the client's namespace that the name servers know, sorted, as users see them.
+    """Return the topics of the client's namespace, sorted and without the namespace.
 
     Raises:
-        ClientError: No name server answers.
+        ClientError: No name server is reachable.
     """
     names = await _listed(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    # Clusters and brokers have topics of their names.
+    # Every cluster and every broker has a topic with its own name.
     names -= await _listed(client, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     return [
         client.unwrap(name) for name in sorted(names) if name == client.wrap(client.unwrap(name))

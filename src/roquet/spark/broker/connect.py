@@ -1,6 +1,6 @@
-"""How the source and the sink reach a cluster: the options that both have.
+"""The connection options that the source and the sink share.
 
-Owns the names of these options and the way from them to the settings of a client.
+Owns the names of these options, and turns them into the settings of a client.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _path(options: Options, name: str) -> Path | None:
 
 
 def connect_options(client: ClientOptions) -> dict[str, str]:
-    """The settings of a client as options, from which :func:`client_options` makes them again.
+    """The settings of a client as options, the inverse of :func:`client_options`.
 
     Example:
         >>> connect_options(ClientOptions(namesrv="127.0.0.1:9876", namespace="shop"))

@@ -1,15 +1,15 @@
-"""How a task gets its part of a queue.
+"""Reads a task's range of a queue.
 
-Owns the pulls of a task. A part is read in windows, several at a time, because a broker gives few
-messages for a request (32 by default, 8 from the disk) and each takes a way there and back. The
-windows come out in order, as records still unread.
+Owns the pulls of a task. A range is read in chunks, several at a time, because a broker returns
+few messages per request (32 by default, 8 from disk) and each request costs a round trip. The
+chunks are returned in order, as undecoded records.
 
 Invariants:
 
-* Nothing is passed over in silence: records are in the order of their offsets, without a gap when
-  nothing is filtered. A gap is an error, or with ``failOnDataLoss=false`` a warning.
-* What is held is bounded: a window that gets long stops, and goes on when it is its turn.
-* A broker that does not answer is asked again until it has been silent for too long.
+* Nothing is skipped silently: records come in the order of their offsets, without a gap unless
+  there is a filter. A gap is an error, or with ``failOnDataLoss=false`` a warning.
+* Buffers are bounded: a chunk that gets long pauses until it is the next to return.
+* Pulls are retried while the broker is unreachable, up to a timeout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import struct
 from collections import deque
 from dataclasses import dataclass
 
@@ -26,6 +25,7 @@ from roquet.client.instance import ClientInstance
 from roquet.client.lifetime import Lifetime
 from roquet.client.pull_api import PullApi, PulledRecords, PullStatus
 from roquet.errors import ClientError, NoRoute, RoquetError
+from roquet.format.record_layout import RECORD
 from roquet.model import sys_flag as flags
 from roquet.model.message_queue import MessageQueue
 from roquet.model.subscription import SUBSCRIBE_ALL
@@ -33,34 +33,33 @@ from roquet.spark.broker.offsets import queue_text
 from roquet.spark.broker.planning import Loss, QueueRange, lost
 from roquet.spark.broker.read_options import ReadOptions
 
-__all__ = ["Fetch", "Piece"]
+__all__ = ["Fetch", "FetchedRecords"]
 
 log = logging.getLogger(__name__)
 
-WINDOWS_AT_ONCE = 8
-WINDOW_OFFSETS_MAX = 1_024
-WINDOW_BYTES = 1 << 20
-WINDOW_BYTES_MAX = 4 << 20
+CHUNKS_AT_ONCE = 8
+CHUNK_OFFSETS_MAX = 1_024
+CHUNK_BYTES = 1 << 20
+CHUNK_BYTES_MAX = 4 << 20
 ATTEMPTS_MIN = 3
 _RETRY_FIRST_MS = 50
 _RETRY_MAX_MS = 2_000
 _ABSENT_RETRY_MS = 100
 
-# size, magic and crc, queue id, flag, queue offset, physical offset, system flag
-_HEAD = struct.Struct(">i16xq8xi")
+_HEAD = RECORD.only("totalSize", "queueOffset", "sysFlag")
 _WRAPPED = flags.INNER_BATCH | flags.NEED_UNWRAP
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Records of one answer, cut to the offsets that are wanted.
+class FetchedRecords:
+    """Records of one response, cut to the requested offsets.
 
     Attributes:
-        data: Records as a commit log has them, one behind the other.
+        data: Concatenated records in the format of the commit log.
         offset_delta: What a static topic adds to the offsets in the records.
-        start_offset: Offsets below this one are not wanted.
-        end_offset: Nor are this one and those above.
-        is_plain: Whether every record is one message of a wanted offset.
+        start_offset: The first requested offset.
+        end_offset: The end of the requested offsets, exclusive.
+        is_plain: Whether every record is a single message with a requested offset.
     """
 
     data: bytes
@@ -71,39 +70,39 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class _Window:
-    """What was read of a window, and where it stopped."""
+class _Chunk:
+    """The records read from a chunk so far, and where reading paused."""
 
-    pieces: list[Piece]
+    pieces: list[FetchedRecords]
     stopped_at: int
 
 
 class Fetch(Lifetime):
-    """Reads a part of a queue.
+    """Reads a range of a queue.
 
     Args:
         options: How to read.
-        wanted: The part.
+        wanted: The range.
     """
 
     def __init__(self, options: ReadOptions, wanted: QueueRange) -> None:
         self._options = options
         self._wanted = wanted
         self._next_offset = wanted.start_offset
-        self._windows: deque[tuple[int, asyncio.Task[_Window]]] = deque()
+        self._chunks: deque[tuple[int, asyncio.Task[_Chunk]]] = deque()
         self._read_bytes = 0
         self._read_offsets = 0
         self._running: _Puller | None = None
 
     async def start(self) -> None:
-        """Begin; nobody is asked yet."""
+        """Start the client; sends no request yet."""
         client = await ClientInstance.open(self._options.client)
         self._running = _Puller(client, self._options, self._wanted.queue)
 
     async def close(self) -> None:
-        """Leave, also in the middle."""
-        tasks = [task for _, task in self._windows]
-        self._windows.clear()
+        """Close the client, even in the middle of the range."""
+        tasks = [task for _, task in self._chunks]
+        self._chunks.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -111,47 +110,47 @@ class Fetch(Lifetime):
         if running is not None:
             await running.client.close()
 
-    async def next(self) -> list[Piece] | None:
-        """The next records, in order; ``None`` at the end.
+    async def next(self) -> list[FetchedRecords] | None:
+        """Return the next records in order; ``None`` at the end.
 
         Raises:
-            DataLost: Messages are missing, and that is an error.
-            ClientError: The broker refused, or was silent for too long.
-            ProtocolError: An answer cannot be read.
+            DataLost: Messages are missing, and ``failOnDataLoss`` is on.
+            ClientError: The broker refused, or was unreachable for too long.
+            ProtocolError: A response cannot be decoded.
         """
         self._fill()
-        if not self._windows:
+        if not self._chunks:
             return None
-        end_offset, task = self._windows.popleft()
-        window = await task
-        if window.stopped_at < end_offset:
-            self._windows.appendleft(
-                (end_offset, asyncio.create_task(self._read(window.stopped_at, end_offset)))
+        end_offset, task = self._chunks.popleft()
+        chunk = await task
+        if chunk.stopped_at < end_offset:
+            self._chunks.appendleft(
+                (end_offset, asyncio.create_task(self._read(chunk.stopped_at, end_offset)))
             )
         self._fill()
-        return window.pieces
+        return chunk.pieces
 
     def _fill(self) -> None:
-        # How long records are is not known before the first window.
-        most = WINDOWS_AT_ONCE if self._read_offsets else 1
-        while len(self._windows) < most and self._next_offset < self._wanted.end_offset:
+        # The size of records is unknown until the first chunk has been read.
+        most = CHUNKS_AT_ONCE if self._read_offsets else 1
+        while len(self._chunks) < most and self._next_offset < self._wanted.end_offset:
             start = self._next_offset
-            self._next_offset = min(start + self._window_offsets(), self._wanted.end_offset)
+            self._next_offset = min(start + self._chunk_offsets(), self._wanted.end_offset)
             task = asyncio.create_task(self._read(start, self._next_offset))
-            self._windows.append((self._next_offset, task))
+            self._chunks.append((self._next_offset, task))
 
-    def _window_offsets(self) -> int:
+    def _chunk_offsets(self) -> int:
         if not self._read_offsets:
             return self._options.pull_batch
         mean_bytes = self._read_bytes // self._read_offsets + 1
-        return max(1, min(WINDOW_OFFSETS_MAX, WINDOW_BYTES // mean_bytes))
+        return max(1, min(CHUNK_OFFSETS_MAX, CHUNK_BYTES // mean_bytes))
 
-    async def _read(self, start_offset: int, end_offset: int) -> _Window:
+    async def _read(self, start_offset: int, end_offset: int) -> _Chunk:
         assert self._running is not None
         at = start_offset
-        pieces: list[Piece] = []
+        pieces: list[FetchedRecords] = []
         held_bytes = 0
-        while at < end_offset and held_bytes < WINDOW_BYTES_MAX:
+        while at < end_offset and held_bytes < CHUNK_BYTES_MAX:
             found = await self._running.pull(at, end_offset)
             if found.status is PullStatus.FOUND:
                 pieces += self._running.cut(found, at, end_offset)
@@ -159,11 +158,11 @@ class Fetch(Lifetime):
             at = found.next_offset
         self._read_bytes += held_bytes
         self._read_offsets += min(at, end_offset) - start_offset
-        return _Window(pieces, min(at, end_offset))
+        return _Chunk(pieces, min(at, end_offset))
 
 
 class _Puller:
-    """Pulls of one queue that go on over restarts of its broker, and say what is missing."""
+    """Pulls one queue across restarts of its broker, and reports missing messages."""
 
     def __init__(self, client: ClientInstance, options: ReadOptions, queue: MessageQueue) -> None:
         self.client = client
@@ -175,12 +174,12 @@ class _Puller:
         self._is_filtered = options.expression != SUBSCRIBE_ALL
 
     async def pull(self, at: int, end_offset: int) -> PulledRecords:
-        """An answer that leads on: its next offset is behind ``at``."""
+        """Return a response that makes progress: its next offset is greater than ``at``."""
         silent_since_ns = self.client.clock.monotonic_ns()
         wait_ms = _RETRY_FIRST_MS
         for attempt in itertools.count(1):
             waited_ms = (self.client.clock.monotonic_ns() - silent_since_ns) // 1_000_000
-            # While Spark is busy with rows the loop stands still, and time passes all the same.
+            # While Spark consumes rows the loop does not run, but the clock does.
             is_last = waited_ms >= self._options.retry_timeout_ms and attempt >= ATTEMPTS_MIN
             try:
                 found = await self._api.pull_records(
@@ -195,7 +194,7 @@ class _Puller:
             except ClientError as error:
                 if is_last or not (error.retriable or isinstance(error, NoRoute)):
                     raise self._failed(error, at) from error
-                log.info("Trying %s again: %s", queue_text(self._queue), error.message)
+                log.info("Retrying %s: %s", queue_text(self._queue), error.message)
                 self._api.forget(self._wire)
                 await asyncio.sleep(wait_ms / 1000)
                 await self._refresh_route()
@@ -204,9 +203,9 @@ class _Puller:
                 if found.next_offset > at and not is_doubtful:
                     self._check_loss(found, at, end_offset)
                     return found
-                # A slave may not have it yet, nor a broker that is about to recover its queues.
+                # A slave may lag behind, and a broker may still be recovering its queues.
                 if is_last:
-                    why = f"the queue ends at {found.max_offset}, it may have been made anew"
+                    why = f"the queue ends at {found.max_offset}, it may have been recreated"
                     self._report(Loss(self._queue, at, end_offset, why))
                     return _nothing(found, end_offset)
                 self._api.forget(self._wire)
@@ -228,9 +227,9 @@ class _Puller:
         )
 
     def _is_doubtful(self, found: PulledRecords, at: int) -> bool:
-        """Whether the broker passes over messages that its queue still has.
+        """Whether the broker skips messages that its queue still has.
 
-        It may be removing them; but a slave that may not be read from answers so too.
+        It may be deleting them, but a slave that does not allow reads responds like this, too.
         """
         return (
             found.status is PullStatus.NO_MATCHED_MESSAGE
@@ -239,7 +238,7 @@ class _Puller:
         )
 
     def _check_loss(self, found: PulledRecords, at: int, end_offset: int) -> None:
-        # With no filter, a broker passes over only what it is removing.
+        # Without a filter, a broker skips only messages that it is deleting.
         if found.status is PullStatus.FOUND or (
             found.status is PullStatus.NO_MATCHED_MESSAGE and self._is_filtered
         ):
@@ -253,8 +252,8 @@ class _Puller:
             raise lost([loss])
         log.warning("%s", loss)
 
-    def cut(self, found: PulledRecords, at: int, end_offset: int) -> list[Piece]:
-        """The wanted records of an answer; a gap between them is looked at."""
+    def cut(self, found: PulledRecords, at: int, end_offset: int) -> list[FetchedRecords]:
+        """Return the requested records of a response, and check gaps between them."""
         data, delta = found.data, found.offset_delta
         position, begin, end = 0, -1, 0
         expected = at
@@ -272,7 +271,7 @@ class _Puller:
                 break
             if queue_offset >= at:
                 if queue_offset != expected and not self._is_filtered:
-                    why = "the broker passes over them"
+                    why = "the broker skips them"
                     self._report(Loss(self._queue, expected, queue_offset, why))
                 expected = queue_offset + 1
                 begin = position if begin < 0 else begin
@@ -281,7 +280,7 @@ class _Puller:
         if is_plain and begin < 0:
             return []
         return [
-            Piece(
+            FetchedRecords(
                 data=data if not is_plain or (begin, end) == (0, len(data)) else data[begin:end],
                 offset_delta=delta,
                 start_offset=at,

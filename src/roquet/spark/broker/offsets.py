@@ -1,9 +1,9 @@
-"""Where a query is in the queues of its topics.
+"""The queue offsets of a query.
 
-Owns the two forms of it: a map by queue, which code works with, and the JSON of checkpoints,
-``{topic: {broker: {queue: offset}}}``, which is that of the options too.
+Owns their two forms: a map by queue, which the code uses, and the JSON of checkpoints and options,
+``{topic: {broker: {queue: offset}}}``.
 
-Invariant: what :func:`to_json` made, :func:`from_json` reads, in any later version.
+Invariant: :func:`from_json` reads what :func:`to_json` of this or any earlier version wrote.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OffsetsJson: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """How messages for people name a queue.
+    """Return the name of a queue for messages.
 
     Example:
         >>> queue_text(MessageQueue("Orders", "broker-a", 3))
@@ -43,7 +43,7 @@ def queue_text(queue: MessageQueue) -> str:
 
 
 def to_json(offsets: Mapping[MessageQueue, int]) -> OffsetsJson:
-    """The JSON form, sorted, so that equal offsets are equal texts.
+    """The JSON form, sorted so that equal offsets have equal texts.
 
     Example:
         >>> to_json({MessageQueue("Orders", "a", 1): 7, MessageQueue("Orders", "a", 0): 3})
@@ -78,7 +78,7 @@ def from_json(value: object) -> QueueOffsets:
         value: The decoded JSON.
 
     Raises:
-        SparkOptionError: It does not have the form.
+        SparkOptionError: The JSON has another form.
     """
     try:
         return by_queue(parse_offsets(msgspec.json.encode(value).decode()))
@@ -93,7 +93,7 @@ def parse_assignment(text: str) -> list[MessageQueue]:
     """The queues of the option ``assign``: ``{topic: {broker: [queue, …]}}``.
 
     Raises:
-        ValueError: It is not JSON of that shape; the text says why, to follow "which is".
+        ValueError: It is not JSON of that form; the text says why and follows "which is".
 
     Example:
         >>> [queue_text(each) for each in parse_assignment('{"Orders": {"a": [1]}}')]
@@ -104,7 +104,7 @@ def parse_assignment(text: str) -> list[MessageQueue]:
     except msgspec.ValidationError as error:
         raise ValueError(f"of a wrong shape ({error})") from None
     except msgspec.DecodeError as error:
-        raise ValueError(f"no JSON ({error})") from None
+        raise ValueError(f"not JSON ({error})") from None
     found = {
         MessageQueue(topic, broker, queue_id)
         for topic, brokers in decoded.items()
@@ -117,7 +117,7 @@ def parse_assignment(text: str) -> list[MessageQueue]:
 
 
 def named(queues: Iterable[MessageQueue], *, most: int = 5) -> str:
-    """A list of queues for a message, cut where it gets long.
+    """A list of queues for a message, truncated when long.
 
     Example:
         >>> named([MessageQueue("Orders", "a", 1), MessageQueue("Orders", "a", 0)], most=1)

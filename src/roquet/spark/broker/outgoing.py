@@ -1,11 +1,11 @@
-"""From rows to messages.
+"""Turns rows into messages.
 
-Owns what each column of the sink becomes, and the id that every row gets.
+Owns the mapping of the sink's columns to messages, and the id of each row.
 
 The id is the property ``SPARK_ROW_ID``: ``query/batch/partition/row/digest``. A row that is written
-again after a failure has the same id, so that consumers can drop repeats. The digest of the message
-is part of it because Spark may give the rows of a partition in another order the second time: then
-a row is a repeat that is not recognised, but never one that is taken for another and lost.
+again after a failure has the same id, so consumers can drop duplicates. The id contains a digest
+of the message because Spark may reorder the rows of a partition on a retry: a duplicate may then
+go unrecognised, but no row is ever mistaken for another and lost.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ ROW_ID = "SPARK_ROW_ID"
 """The property that holds the id of a row."""
 
 ROWS_AT_ONCE = 256
-"""How many rows are Python objects at a time; bodies may be long."""
+"""How many rows are converted to Python objects at a time; bodies may be long."""
 
 
 class OutgoingRow:
-    """A row on its way.
+    """A row to be sent.
 
     Attributes:
         message: The message.
-        queue_id: The queue that it must go to, if any.
-        broker_name: The broker of that queue, if that is said.
+        queue_id: The queue to send it to, if the row names one.
+        broker_name: The broker of that queue, if the row names one.
     """
 
     __slots__ = ("broker_name", "message", "queue_id")
@@ -47,11 +47,11 @@ class OutgoingRow:
 
 
 class RowReader:
-    """Makes messages of the rows of one task.
+    """Converts the rows of one task to messages.
 
     Args:
-        topic: The topic of every row; ``None`` if the column says it.
-        task_id: What the ids of the task's rows begin with.
+        topic: The topic of every row; ``None`` if it is in a column.
+        task_id: The prefix of the row ids.
     """
 
     def __init__(self, topic: str | None, task_id: str) -> None:

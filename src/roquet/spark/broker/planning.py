@@ -1,14 +1,13 @@
-"""What a batch reads, and how it is cut into tasks: pure arithmetic over offsets.
+"""Plans which offsets a batch reads and how it is split into tasks.
 
-Owns rate limits, the wait for a minimum, partitions, and what is missing between the offsets that
-are wanted and those that are there.
+Pure arithmetic over offsets: rate limits, the wait for a minimum, partitions, missing offsets.
 
 Invariants:
 
-* A function gives the same answer for the same arguments, always: a batch that is planned again
-  after a failure is cut in the same way, so that its tasks have the same rows.
-* A limit is never exceeded, and no queue that has messages waits for ever.
-* Every wanted offset is in exactly one range.
+* Every function is deterministic: a batch that is planned again after a failure is split in the
+  same way, so its tasks have the same rows.
+* A limit is never exceeded, and no queue with messages starves.
+* Every requested offset is in exactly one range.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ __all__ = [
 
 @dataclass(frozen=True, order=True)
 class QueueRange:
-    """A part of a queue.
+    """A range of a queue.
 
     Attributes:
         queue: The queue.
         start_offset: The first offset.
-        end_offset: The offset behind the last one.
+        end_offset: The offset after the last one.
     """
 
     queue: MessageQueue
@@ -53,7 +52,7 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.end_offset - self.start_offset
 
 
@@ -61,22 +60,22 @@ class QueueRange:
 
 
 def pending(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> int:
-    """How many offsets lie between; a queue that only one side has counts nothing."""
+    """Return the number of offsets in between; queues that only one side has do not count."""
     return sum(max(offset - start.get(queue, offset), 0) for queue, offset in end.items())
 
 
 def limited(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], limit: int
 ) -> QueueOffsets:
-    """How far a batch of at most ``limit`` offsets goes, shared out in proportion to what waits.
+    """Return the end of a batch of at most ``limit`` offsets, shared in proportion to the backlog.
 
-    Every queue that has messages gets at least one, if the limit allows that; otherwise they take
-    turns from batch to batch.
+    Every queue with messages gets at least one offset if the limit allows it; otherwise queues
+    take turns from batch to batch.
 
     Args:
-        start: Where the batch begins.
+        start: Where the batch starts.
         end: How far it could go.
-        limit: How many offsets it may have.
+        limit: The maximum number of offsets.
 
     Example:
         >>> a, b = MessageQueue("T", "x", 0), MessageQueue("T", "x", 1)
@@ -91,21 +90,25 @@ def limited(
     total = sum(sizes.values())
     if total <= limit:
         return dict(end)
-    shares = _turns(start, sizes, limit) if limit < len(sizes) else _shares(sizes, total, limit)
+    shares = _rotated(start, sizes, limit) if limit < len(sizes) else _shares(sizes, total, limit)
     return {
         queue: start[queue] + shares[queue] if queue in sizes else offset
         for queue, offset in end.items()
     }
 
 
-def _turns(
+def _rotated(
     start: Mapping[MessageQueue, int], sizes: Mapping[MessageQueue, int], limit: int
 ) -> dict[MessageQueue, int]:
-    """One offset each for ``limit`` of the queues; whose turn it is follows from the offsets."""
-    queues = list(sizes)
-    first = sum(start.values()) % len(queues)
-    chosen = {queues[(first + step) % len(queues)] for step in range(limit)}
-    return {queue: int(queue in chosen) for queue in queues}
+    """Give one offset each to ``limit`` queues; the offsets determine who is next.
+
+    Each batch advances the sum of the offsets by ``limit``, and with it where the rotation starts:
+    in one rotation every queue is among the first ``limit``, whichever others are empty.
+    """
+    order = sorted(start)
+    first = sum(start.values()) % len(order)
+    waiting = [queue for queue in (*order[first:], *order[:first]) if queue in sizes]
+    return {queue: int(queue in waiting[:limit]) for queue in sizes}
 
 
 def _shares(sizes: Mapping[MessageQueue, int], total: int, limit: int) -> dict[MessageQueue, int]:
@@ -115,14 +118,14 @@ def _shares(sizes: Mapping[MessageQueue, int], total: int, limit: int) -> dict[M
     by_rest = sorted(sizes, key=lambda queue: -(sizes[queue] * limit % total))
     for queue in by_rest[: max(left, 0)]:
         shares[queue] += 1
-    # Queues that were given their 1 took it from those who have most.
+    # What queues got as their minimum of 1 comes off the largest shares.
     for _ in range(-left):
         shares[max(shares, key=lambda queue: shares[queue])] -= 1
     return {queue: min(share, sizes[queue]) for queue, share in shares.items()}
 
 
 def must_wait(count: int, minimum: int, *, waited_ms: int, max_delay_ms: int) -> bool:
-    """Whether a batch of ``count`` offsets should wait for more of them."""
+    """Whether a batch of ``count`` offsets should wait for more."""
     return count < minimum and waited_ms < max_delay_ms
 
 
@@ -132,12 +135,12 @@ def must_wait(count: int, minimum: int, *, waited_ms: int, max_delay_ms: int) ->
 def split_ranges(
     ranges: Iterable[QueueRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[QueueRange]:
-    """Ranges cut so that there are enough of them and none is too long; empty ones are left out.
+    """Split ranges so that there are enough of them and none is too long; skip empty ones.
 
     Args:
         ranges: What to read.
-        min_partitions: How many ranges there should be, if there are as many offsets.
-        max_records: How many offsets a range may have.
+        min_partitions: The minimum number of ranges, if there are that many offsets.
+        max_records: The maximum number of offsets in a range.
 
     Example:
         >>> queue = MessageQueue("T", "x", 0)
@@ -176,13 +179,13 @@ def _cut(whole: QueueRange, count: int) -> list[QueueRange]:
 
 @dataclass(frozen=True)
 class Loss:
-    """Messages that are wanted and not there.
+    """Requested messages that are missing.
 
     Attributes:
-        queue: Where.
-        first_offset: The first of them.
-        end_offset: The offset behind the last of them.
-        why: What became of them.
+        queue: The queue.
+        first_offset: The first missing offset.
+        end_offset: The offset after the last missing one.
+        why: Why they are missing.
     """
 
     queue: MessageQueue
@@ -204,11 +207,11 @@ def losses(
     first: Mapping[MessageQueue, int],
     latest: Mapping[MessageQueue, int],
 ) -> list[Loss]:
-    """What of the ranges the queues do not have.
+    """Return the parts of the ranges that the queues do not have.
 
     Args:
-        ranges: What is wanted.
-        first: By queue: the first offset that is there.
+        ranges: The requested ranges.
+        first: By queue: the first existing offset.
         latest: By queue: the end.
     """
     found: list[Loss] = []
@@ -220,18 +223,18 @@ def losses(
             why = f"removed by retention, the queue begins at {begin}"
             found.append(Loss(each.queue, each.start_offset, min(begin, each.end_offset), why))
         if each.end_offset > end:
-            why = f"the queue ends at {end}, it may have been made anew"
+            why = f"the queue ends at {end}, it may have been recreated"
             found.append(Loss(each.queue, max(end, each.start_offset), each.end_offset, why))
     return found
 
 
 def lost(found: Sequence[Loss], *, most: int = 5) -> DataLost:
-    """The error that says what was lost."""
+    """Return the error that reports what was lost."""
     shown = "; ".join(str(each) for each in found[:most])
     more = f"; and {len(found) - most} more" if len(found) > most else ""
     return DataLost(
         f"Data was lost: {shown}{more}",
-        hint="Set failOnDataLoss to false to go on without it, or start at other offsets.",
+        hint="Set failOnDataLoss to false to continue without it, or start at other offsets.",
     )
 
 
@@ -243,8 +246,8 @@ class BehindLatest:
     """How far a query is behind the ends of its queues, in messages.
 
     Attributes:
-        minimum: Of the queue that is closest.
-        maximum: Of the queue that is furthest away.
+        minimum: Of the queue with the smallest lag.
+        maximum: Of the queue with the largest lag.
         average: Over all queues.
     """
 
@@ -270,7 +273,7 @@ def behind_latest(progress: Mapping[str, object]) -> BehindLatest | None:
         progress: One of ``sources`` in the progress of a query, as a map.
 
     Returns:
-        The least, the most and the mean number of messages; ``None`` if that is not known.
+        The minimum, maximum and mean number of messages; ``None`` if unknown.
 
     Example:
         >>> source = {"endOffset": '{"T": {"a": {"0": 5}}}', "latestOffset": {"T": {"a": {"0": 7}}}}

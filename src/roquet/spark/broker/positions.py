@@ -1,7 +1,7 @@
-"""From what the options say of a start and an end to offsets of queues.
+"""Resolves the start and end options to queue offsets.
 
-Owns the precedence (a time before times by queue before offsets), what -2 and -1 stand for, and
-the checks: every queue must be named, none that does not exist, and none out of its range.
+Owns the precedence (one time for all queues, then times by queue, then offsets), the meaning of -2
+and -1, and the checks: every queue must be named, exist, and have an offset in its range.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from roquet.spark.broker.planning import Loss, QueueRange, losses, lost
 from roquet.spark.broker.read_options import Position, ReadOptions
 from roquet.spark.options import EARLIEST, LATEST
 
-__all__ = ["Ends", "batch_ranges", "resolve", "start_offsets", "within"]
+__all__ = ["QueueBounds", "batch_ranges", "resolve", "start_offsets", "within"]
 
 
-class Ends:
+class QueueBounds:
     """The first and the last offsets of queues.
 
     Attributes:
-        first: By queue: the first offset that is still there.
+        first: By queue: the offset of the oldest message.
         latest: By queue: the offset that the next message will get.
     """
 
@@ -34,19 +34,21 @@ class Ends:
         self.latest = dict(latest)
 
     @classmethod
-    async def of(cls, cluster: Cluster, queues: Sequence[MessageQueue]) -> Ends:
-        """Ask for them; the ends last, so that they are not before the beginnings."""
+    async def of(cls, cluster: Cluster, queues: Sequence[MessageQueue]) -> QueueBounds:
+        """Query them; the ends last, so that no end is below its beginning."""
         first = await cluster.first_offsets(queues)
         return cls(first, await cluster.latest_offsets(queues))
 
 
-async def resolve(cluster: Cluster, position: Position, ends: Ends, *, name: str) -> QueueOffsets:
-    """The offsets of a position, one for each queue.
+async def resolve(
+    cluster: Cluster, position: Position, ends: QueueBounds, *, name: str
+) -> QueueOffsets:
+    """Resolve a position to one offset for each queue.
 
     Args:
-        cluster: Whom to ask.
-        position: What the options say.
-        ends: The queues, and their ends.
+        cluster: The cluster to query.
+        position: The position in the options.
+        ends: The bounds of the queues.
         name: ``starting`` or ``ending``.
 
     Raises:
@@ -88,19 +90,19 @@ def _check_named(
 
 
 async def start_offsets(
-    cluster: Cluster, options: ReadOptions, ends: Ends, *, default: int
+    cluster: Cluster, options: ReadOptions, ends: QueueBounds, *, default: int
 ) -> QueueOffsets:
-    """Where to begin.
+    """Return the start offsets.
 
     Args:
-        cluster: Whom to ask.
-        options: What the user wants.
-        ends: The queues, and their ends.
-        default: Where to begin when the options do not say.
+        cluster: The cluster to query.
+        options: The user's options.
+        ends: The bounds of the queues.
+        default: The start if the options set none.
 
     Raises:
-        SparkOptionError: The option does not fit the queues, or a time is behind the last message
-            and that is an error.
+        SparkOptionError: The option does not fit the queues, or a time is after the last message
+            and the strategy is ``error``.
     """
     position = options.start or Position(None, None, default)
     found = await resolve(cluster, position, ends, name="starting")
@@ -109,18 +111,20 @@ async def start_offsets(
         late = [queue for queue, offset in found.items() if offset >= ends.latest[queue]]
         if late:
             raise SparkOptionError(
-                f"No message is as late as the starting time in {named(late)}.",
+                f"The starting time is after the last message of {named(late)}.",
                 hint="Start earlier, or set startingOffsetsByTimestampStrategy to latest.",
             )
     return found
 
 
-async def batch_ranges(cluster: Cluster, options: ReadOptions, ends: Ends) -> list[QueueRange]:
-    """What a batch reads.
+async def batch_ranges(
+    cluster: Cluster, options: ReadOptions, ends: QueueBounds
+) -> list[QueueRange]:
+    """Return the ranges that a batch reads.
 
     Raises:
         SparkOptionError: The options do not fit the queues, or each other.
-        DataLost: Some of it is not there, and that is an error.
+        DataLost: Some offsets are missing, and ``failOnDataLoss`` is on.
     """
     start = await start_offsets(cluster, options, ends, default=EARLIEST)
     end = await resolve(cluster, options.end, ends, name="ending")
@@ -129,7 +133,7 @@ async def batch_ranges(cluster: Cluster, options: ReadOptions, ends: Ends) -> li
         if end[queue] < first and by_offset and isinstance(options.end.offsets, dict):
             raise SparkOptionError(
                 f"The end of {queue_text(queue)}, {end[queue]}, is before its start, {first}.",
-                hint="Look at startingOffsets and endingOffsets.",
+                hint="Check startingOffsets and endingOffsets.",
             )
     ranges = [QueueRange(queue, start[queue], end[queue]) for queue in sorted(start)]
     beyond = [
@@ -143,8 +147,8 @@ async def batch_ranges(cluster: Cluster, options: ReadOptions, ends: Ends) -> li
     return [within(each, ends) for each in ranges]
 
 
-def within(wanted: QueueRange, ends: Ends) -> QueueRange:
-    """What of a range there is."""
+def within(wanted: QueueRange, ends: QueueBounds) -> QueueRange:
+    """Return the existing part of a range."""
     first, latest = ends.first[wanted.queue], ends.latest[wanted.queue]
     start = min(max(wanted.start_offset, first), latest)
     return QueueRange(wanted.queue, start, max(min(wanted.end_offset, latest), start))

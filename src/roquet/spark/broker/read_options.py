@@ -1,8 +1,8 @@
 """The options of reading from brokers.
 
-Owns their names, which are those of Spark's Kafka source wherever the thing is the same, with those
-of rocketmq-spark as aliases; their defaults; and what may not be given together. Nobody is asked:
-whether the topics and queues exist, the cluster says later.
+Owns their names (those of Spark's Kafka source where the meaning is the same, with rocketmq-spark's
+as aliases), their defaults, and which of them exclude each other. No request is sent: whether
+topics and queues exist is checked later.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ READ_ALIASES = {
 
 @dataclass(frozen=True)
 class Position:
-    """Where to begin or to end; the first that is given counts.
+    """Where to start or end; the first attribute that is set counts.
 
     Attributes:
-        timestamp_ms: At a time, in all queues.
-        timestamps_ms: At times, by queue.
-        offsets: At offsets by queue, or in all queues at the first or behind the last.
+        timestamp_ms: One time for all queues.
+        timestamps_ms: A time for each queue.
+        offsets: An offset for each queue, or earliest or latest for all queues.
     """
 
     timestamp_ms: int | None
@@ -94,27 +94,26 @@ class ReadOptions:
     Attributes:
         client: How to reach the cluster.
         topics: The topics, if they are named.
-        topic_pattern: What the names of topics must match as a whole, if that is given.
+        topic_pattern: A pattern that whole topic names must match, if given.
         assigned: The queues, if they are named.
-        start: Where to begin; ``None`` for what is usual: a batch at the first offset, a stream
-            behind the last.
+        start: Where to start; ``None`` for the default: earliest in a batch, latest in a stream.
         end: Where a batch ends.
-        is_late_start_fatal: Whether a starting time behind the last message is an error.
-        fail_on_data_loss: Whether messages that are gone are an error.
-        min_partitions: How many tasks there should be.
-        max_records_per_partition: How many offsets a task may have.
-        max_offsets_per_trigger: How many offsets a micro-batch may have.
-        min_offsets_per_trigger: How many offsets a micro-batch waits for.
+        is_late_start_fatal: Whether a starting time after the last message is an error.
+        fail_on_data_loss: Whether missing messages are an error.
+        min_partitions: The minimum number of tasks.
+        max_records_per_partition: The maximum number of offsets in a task.
+        max_offsets_per_trigger: The maximum number of offsets in a micro-batch.
+        min_offsets_per_trigger: The number of offsets that a micro-batch waits for.
         max_trigger_delay_ms: How long it waits for them.
-        expression: Which messages the broker is to give.
-        group: The group that reads.
-        columns: The columns that are wanted; empty for all.
-        decompress: Whether bodies are given decompressed.
-        pull_batch: How many messages a request asks for.
-        pull_timeout_ms: How long a request may take.
-        retry_timeout_ms: How long a task tries again when brokers do not answer.
-        offset_retries: How often the driver tries again.
-        offset_retry_ms: How long it waits before that.
+        expression: The filter that the broker applies.
+        group: The consumer group.
+        columns: The columns to read; empty for all.
+        decompress: Whether bodies are decompressed.
+        pull_batch: The maximum number of messages per request.
+        pull_timeout_ms: The timeout of a request.
+        retry_timeout_ms: How long a task retries while brokers are unreachable.
+        offset_retries: How often the driver retries.
+        offset_retry_ms: How long it waits before each retry.
     """
 
     client: ClientOptions
@@ -202,10 +201,10 @@ def _topics(
 ) -> tuple[tuple[str, ...], re.Pattern[str] | None, tuple[MessageQueue, ...]]:
     given = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name)]
     if len(given) != 1:
-        shown = " and ".join(repr(options.given_as(name)) for name in given) or "none of them"
+        shown = " and ".join(repr(options.given_as(name)) for name in given) or "none"
         raise SparkOptionError(
-            f"{SOURCE} needs one of the options 'subscribe', 'subscribePattern' and 'assign', "
-            f"and {shown} is given.",
+            f"{SOURCE} needs exactly one of the options 'subscribe', 'subscribePattern' and"
+            f" 'assign' (given: {shown}).",
             hint="Name topics as in subscribe=Orders,Payments.",
         )
     topics = tuple(dict.fromkeys(options.names("subscribe")))
@@ -284,13 +283,15 @@ def _expression(options: Options) -> Expression:
         subscription_of("topic", found, version_ms=0)
     except ClientError as error:
         raise options.bad(
-            "subExpression", f"no expression ({error.detail})", error.hint or "Write paid || sent."
+            "subExpression",
+            f"not an expression ({error.detail})",
+            error.hint or "Write paid || sent.",
         ) from None
     return found
 
 
 def _group(options: Options) -> str:
-    """The group: a fixed one, because brokers keep every group that ever pulled."""
+    """Return the group. The default is fixed, because brokers keep every group that ever pulled."""
     group = options.text("groupId")
     prefix = options.text("groupIdPrefix")
     if group is None and prefix is not None:

@@ -1,7 +1,7 @@
-"""Reading from brokers in one go: ``spark.read.format("rocketmq")``.
+"""Batch reads from brokers: ``spark.read.format("rocketmq")``.
 
-Owns the batch reader, and what a task does, which is the same in a stream. The offsets are fixed
-when the query is planned, on the driver; a task reads exactly its part.
+Owns the batch reader and the work of a task, which is the same in a stream. The driver fixes the
+offsets when it plans the query; a task reads exactly its range.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roquet.runtime.event_loop import loop_factory
 from roquet.spark.broker.cluster import Cluster
 from roquet.spark.broker.fetch import Fetch
 from roquet.spark.broker.planning import QueueRange, split_ranges
-from roquet.spark.broker.positions import Ends, batch_ranges
+from roquet.spark.broker.positions import QueueBounds, batch_ranges
 from roquet.spark.broker.read_options import ReadOptions
 from roquet.spark.broker.rows import RowMaker
 from roquet.spark.plain_errors import plain_errors
@@ -29,10 +29,10 @@ __all__ = ["BrokerReader", "RangePartition", "partitions_of", "read_range"]
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads.
+    """The input of one task.
 
     Attributes:
-        wanted: A part of a queue.
+        wanted: The range to read.
     """
 
     wanted: QueueRange
@@ -55,7 +55,7 @@ class BrokerReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan: on the driver, once."""
+        """Plan the tasks; runs once, on the driver."""
         with plain_errors():
             ranges = asyncio.run(self._ranges())
             return partitions_of(ranges, self._options)
@@ -63,7 +63,7 @@ class BrokerReader(DataSourceReader):
     async def _ranges(self) -> list[QueueRange]:
         options = self._options
         async with Cluster(options) as cluster:
-            ends = await Ends.of(cluster, await cluster.queues())
+            ends = await QueueBounds.of(cluster, await cluster.queues())
             ranges = await batch_ranges(cluster, options, ends)
             for each in ranges:
                 if each.count > 0:
@@ -72,7 +72,7 @@ class BrokerReader(DataSourceReader):
             return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read: in a worker, for each task."""
+        """Read the rows of a task; runs in a worker."""
         return read_range(self._options, self._schema, partition)
 
 
@@ -89,12 +89,12 @@ def partitions_of(ranges: Sequence[QueueRange], options: ReadOptions) -> list[In
 def read_range(
     options: ReadOptions, schema: StructType, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a task.
+    """Yield the batches of a task.
 
     Args:
         options: How to read.
         schema: The columns.
-        partition: The part; Spark makes an empty one when there is nothing to read.
+        partition: The input; Spark passes an empty one when there is nothing to read.
     """
     if not isinstance(partition, RangePartition):
         return

@@ -1,47 +1,46 @@
-"""From records of an answer to Arrow batches.
+"""Turns the records of a response into Arrow batches.
 
-Owns two ways. Ordinary records, which are nearly all, go through the decoder of the log, many at
-once. What only a client knows goes message by message: batches inside of a message, static topics,
-and records that the decoder does not take. Both ways give the same.
+Plain records, which are nearly all, go through the log's decoder, many at once. Batches inside a
+message, static topics and records that the decoder does not take go through the client's decoder,
+message by message. Both give the same rows.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from roquet.client.compression import decompress
 from roquet.client.expression import Expression, subscription_of
 from roquet.client.message import ReceivedMessage
-from roquet.client.pull_api import decode_messages
+from roquet.client.record_reader import decode_messages
 from roquet.errors import BadBody, ProtocolError
-from roquet.model import properties as prop
 from roquet.model.message_queue import MessageQueue
-from roquet.spark.broker.fetch import Piece
+from roquet.spark.broker.fetch import FetchedRecords
 from roquet.spark.broker.offsets import queue_text
-from roquet.spark.log.decoder import ENDED, FULL, lane
-from roquet.spark.log.decoder import Piece as Decoded
+from roquet.spark.log.decoder import ENDED, FULL, DecodedRows, make_decoder
 from roquet.spark.log.selection import Selection
-from roquet.spark.schema import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
+from roquet.spark.message_values import VALUES
+from roquet.spark.schema import BODY_BYTES_MAX
 
 __all__ = ["RowMaker"]
 
 _ANYWHERE = -1
-"""The physical offset of records that come from several places of a log."""
+"""Stands for the physical offset of records from several places of a log."""
 
 _NOT_IN_RECORDS = frozenset({"topic", "brokerName"})
 
 
 class RowMaker:
-    """Makes batches of the records of one queue.
+    """Converts the records of one queue to batches.
 
     Args:
         queue: The queue, with the user's topic.
-        schema: The Arrow schema that Spark wants; its names are columns of the source.
-        expression: Which messages are wanted.
-        decompress: Whether bodies are given decompressed.
+        schema: The Arrow schema that Spark expects; its names are columns of the source.
+        expression: The filter.
+        decompress: Whether bodies are decompressed.
     """
 
     def __init__(
@@ -56,15 +55,15 @@ class RowMaker:
         decoded = dict.fromkeys(name for name in schema.names if name not in _NOT_IN_RECORDS)
         if self._tags:
             decoded["tags"] = None
-        self._lane = lane(tuple(decoded), Selection(), check_crc=False)
+        self._decoder = make_decoder(tuple(decoded), Selection(), check_crc=False)
 
-    def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """All messages in the pieces, in order; no batch is empty.
+    def batches(self, pieces: Iterable[FetchedRecords]) -> Iterator[pa.RecordBatch]:
+        """Yield all messages in the pieces, in order; no batch is empty.
 
         Raises:
-            ProtocolError: There are bytes that are no message, or a body that cannot be read.
+            ProtocolError: Some bytes are not a message, or a body cannot be decompressed.
         """
-        for is_plain, run in itertools.groupby(pieces, key=_is_ordinary):
+        for is_plain, run in itertools.groupby(pieces, key=_is_plain):
             if is_plain:
                 yield from self._quickly(list(run))
             else:
@@ -73,18 +72,18 @@ class RowMaker:
 
     # ------------------------------------------------------------------------------ many at once
 
-    def _quickly(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-        # A batch of one answer would be a small one, and every batch costs Spark the same.
+    def _quickly(self, pieces: Sequence[FetchedRecords]) -> Iterator[pa.RecordBatch]:
+        # Responses are joined, because every batch costs Spark the same, however small.
         data = pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces)
         view = memoryview(data)
         position = 0
         while position < len(data):
-            found = self._lane.decode(view, position, len(data), len(data), _ANYWHERE)
+            found = self._decoder.decode(view, position, len(data), len(data), _ANYWHERE)
             if found.rows:
                 yield from self._taken(self._batch(found), found.arrays.get("tags"))
             position = found.reached
             if found.why not in {ENDED, FULL}:
-                whole = Piece(
+                whole = FetchedRecords(
                     data=bytes(view[position:]),
                     offset_delta=0,
                     start_offset=pieces[0].start_offset,
@@ -94,7 +93,7 @@ class RowMaker:
                 yield from self._one_by_one(whole)
                 return
 
-    def _batch(self, found: Decoded) -> pa.RecordBatch:
+    def _batch(self, found: DecodedRows) -> pa.RecordBatch:
         arrays = dict(found.arrays)
         if "topic" in self._schema.names:
             arrays["topic"] = _repeated(self._queue.topic, found.rows)
@@ -109,7 +108,7 @@ class RowMaker:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _taken(self, batch: pa.RecordBatch, tags: pa.Array | None) -> Iterator[pa.RecordBatch]:
-        """Without rows whose tags have the hash of those that are wanted, and are others."""
+        """Drop rows whose tags differ from the requested ones but have the same hash."""
         if self._tags and tags is not None:
             is_wanted = [tag in self._tags for tag in tags.to_pylist()]
             if not all(is_wanted):
@@ -119,7 +118,7 @@ class RowMaker:
 
     def _unpacked(self, body: bytes, sys_flag: int) -> bytes:
         try:
-            return decompress(body, sys_flag)
+            return decompress(body, sys_flag, max_bytes=BODY_BYTES_MAX)
         except BadBody as error:
             raise ProtocolError(
                 f"A body of {queue_text(self._queue)} cannot be decompressed",
@@ -130,7 +129,7 @@ class RowMaker:
 
     # -------------------------------------------------------------------------------- one by one
 
-    def _one_by_one(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _one_by_one(self, piece: FetchedRecords) -> Iterator[pa.RecordBatch]:
         messages = list(self._messages(piece))
         if messages:
             arrays = [
@@ -139,13 +138,18 @@ class RowMaker:
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _messages(self, piece: Piece) -> Iterable[ReceivedMessage]:
-        found, is_whole = decode_messages(piece.data, self._queue, offset_delta=piece.offset_delta)
+    def _messages(self, piece: FetchedRecords) -> Iterable[ReceivedMessage]:
+        found, is_whole = decode_messages(
+            piece.data,
+            self._queue,
+            offset_delta=piece.offset_delta,
+            max_body_bytes=BODY_BYTES_MAX,
+        )
         if not is_whole:
             raise ProtocolError(
-                f"An answer for {queue_text(self._queue)} holds bytes that are no message",
+                f"A response for {queue_text(self._queue)} holds bytes that are not a message",
                 code="bad_message_bytes",
-                detail=f"behind offset {found[-1].queue_offset}",
+                detail=f"after offset {found[-1].queue_offset}",
                 hint="The broker's log may be damaged there; see roquet store check.",
             )
         return (
@@ -162,7 +166,7 @@ class RowMaker:
             return [self._queue.broker_name] * len(messages)
         if column == "body":
             return [self._body(message) for message in messages]
-        value_of = _VALUES[column]
+        value_of = VALUES[column]
         return [value_of(message) for message in messages]
 
     def _body(self, message: ReceivedMessage) -> bytes:
@@ -171,37 +175,9 @@ class RowMaker:
         return self._unpacked(message.raw_body, message.sys_flag)
 
 
-def _is_ordinary(piece: Piece) -> bool:
+def _is_plain(piece: FetchedRecords) -> bool:
     return piece.is_plain and piece.offset_delta == 0
 
 
 def _repeated(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
-
-
-def _micros(timestamp_ms: int) -> int | None:
-    if TIMESTAMP_MIN_MS <= timestamp_ms <= TIMESTAMP_MAX_MS:
-        return timestamp_ms * 1000
-    return None
-
-
-_VALUES: dict[str, Callable[[ReceivedMessage], object]] = {
-    "queueId": lambda message: message.queue_id,
-    "queueOffset": lambda message: message.queue_offset,
-    "tags": lambda message: message.tags,
-    "keys": lambda message: message.properties.get(prop.KEYS),
-    "properties": lambda message: list(message.properties.items()),
-    "msgId": lambda message: message.message_id,
-    "offsetMsgId": lambda message: message.offset_message_id,
-    "bornTimestamp": lambda message: _micros(message.born_timestamp_ms),
-    "storeTimestamp": lambda message: _micros(message.store_timestamp_ms),
-    "bornHost": lambda message: str(message.born_host),
-    "storeHost": lambda message: str(message.store_host),
-    "physicalOffset": lambda message: message.physical_offset,
-    "storeSize": lambda message: message.store_size,
-    "reconsumeTimes": lambda message: message.reconsume_times,
-    "sysFlag": lambda message: message.sys_flag,
-    "flag": lambda message: message.flag,
-    "bodyCrc": lambda message: (message.body_crc ^ 0x8000_0000) - 0x8000_0000,
-    "preparedTransactionOffset": lambda message: message.prepared_transaction_offset,
-}

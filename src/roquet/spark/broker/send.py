@@ -1,13 +1,13 @@
-"""How a task sends its rows.
+"""Sends the rows of a task.
 
-Owns batches, queues, what is on the way, and trying again.
+Owns batches, queues, sends in flight, and retries.
 
 Invariants:
 
 * :meth:`Outbox.close` returns only when a broker has acknowledged every row.
-* Rows with a sharding key or a queue are sent in the order of the rows: a queue has one request on
-  the way at a time, and the next one waits until it is answered.
-* The number of requests on the way is bounded, and so is what waits for them.
+* Rows with a sharding key or a queue are sent in row order: a queue has one request in flight at a
+  time, and the next one waits for its response.
+* The number of requests in flight is bounded, and so is the backlog behind them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS_MAX = 512
 ROW_BYTES = 256
-"""What a row has besides its body, about."""
+"""The approximate size of a row without its body."""
 
 NO_ROUTE_TIMEOUT_MS = 30_000
 _RETRY_FIRST_MS = 50
@@ -45,11 +45,11 @@ _T = TypeVar("_T")
 
 @dataclass
 class Sent:
-    """What became of a task's rows.
+    """The result of sending a task's rows.
 
     Attributes:
-        rows: How many brokers acknowledged.
-        body_bytes: How long their bodies are together.
+        rows: How many rows brokers acknowledged.
+        body_bytes: The total size of their bodies.
         less_safe: How many are stored less safely than the broker is configured to.
     """
 
@@ -59,7 +59,7 @@ class Sent:
 
 
 @dataclass
-class _Lane:
+class _Batch:
     """Rows for one queue, or for any queue of a topic."""
 
     queue: MessageQueue | None
@@ -73,11 +73,11 @@ class Outbox:
 
     Args:
         options: How to send.
-        producer: A producer that is started.
+        producer: A started producer.
         clock: The time.
 
     Attributes:
-        sent: What became of the rows so far.
+        sent: The result so far.
     """
 
     def __init__(
@@ -87,42 +87,42 @@ class Outbox:
         self._producer = producer
         self._clock = clock or SystemClock()
         self._room = asyncio.Semaphore(options.in_flight)
-        self._lanes: dict[tuple[str, MessageQueue | None], _Lane] = {}
+        self._batches: dict[tuple[str, MessageQueue | None], _Batch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.sent = Sent()
 
     async def put(self, row: OutgoingRow) -> None:
-        """Take a row; waits while too much is on the way.
+        """Add a row; waits while too much is in flight.
 
         Raises:
             ClientError: A row before this one could not be sent.
-            BadMessage: The row names a queue that there is not.
+            BadMessage: The row names a queue that does not exist.
         """
         self._raise_failure()
         message = row.message
         queue = await self._queue_of(row)
         if is_delayed(message):
-            # Brokers take no batches of them, and keep no order between them.
-            await self._spawn(_Lane(queue, [message]))
+            # Brokers accept no batches of delayed messages and do not keep their order.
+            await self._spawn(_Batch(queue, [message]))
             return
-        lane = self._lanes.setdefault((message.topic, queue), _Lane(queue))
+        batch = self._batches.setdefault((message.topic, queue), _Batch(queue))
         size_bytes = len(message.body) + ROW_BYTES
-        # In a batch nothing is compressed, so long bodies go alone.
+        # Batches are not compressed, so long bodies are sent alone.
         is_long = len(message.body) >= self._options.producer.compress_over_bytes
-        if lane.rows and (is_long or lane.held_bytes + size_bytes > self._options.batch_bytes):
-            await self._flush(lane)
-        lane.rows.append(message)
-        lane.held_bytes += size_bytes
-        is_full = lane.held_bytes >= self._options.batch_bytes or len(lane.rows) >= BATCH_ROWS_MAX
+        if batch.rows and (is_long or batch.held_bytes + size_bytes > self._options.batch_bytes):
+            await self._flush(batch)
+        batch.rows.append(message)
+        batch.held_bytes += size_bytes
+        is_full = batch.held_bytes >= self._options.batch_bytes or len(batch.rows) >= BATCH_ROWS_MAX
         if is_long or is_full:
-            await self._flush(lane)
+            await self._flush(batch)
 
     async def settle(self) -> None:
-        """Wait until all that is on the way is answered; what waits to be sent goes on waiting.
+        """Wait for the responses to all requests in flight; unsent rows stay where they are.
 
-        To be called before the loop stands still: an answer that nobody takes would be missed, and
-        its rows sent again.
+        Call it before the loop stops running: a response that is not read in time would count as
+        lost, and its rows would be sent again.
 
         Raises:
             ClientError: A row could not be sent.
@@ -132,19 +132,19 @@ class Outbox:
         self._raise_failure()
 
     async def close(self) -> Sent:
-        """Send what is left, and wait until all is acknowledged.
+        """Send the remaining rows, and wait until all are acknowledged.
 
         Raises:
             ClientError: A row could not be sent.
         """
-        for lane in self._lanes.values():
-            if lane.rows:
-                await self._flush(lane)
+        for batch in self._batches.values():
+            if batch.rows:
+                await self._flush(batch)
         await self.settle()
         return self.sent
 
     async def abort(self) -> None:
-        """Stop; what is on the way may or may not be stored."""
+        """Stop sending; rows in flight may or may not be stored."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -174,18 +174,18 @@ class Outbox:
 
     # ------------------------------------------------------------------------------- sending
 
-    async def _flush(self, lane: _Lane) -> None:
-        if lane.queue is not None and lane.last is not None:
-            await asyncio.wait([lane.last])
+    async def _flush(self, batch: _Batch) -> None:
+        if batch.queue is not None and batch.last is not None:
+            await asyncio.wait([batch.last])
             self._raise_failure()
-        full = _Lane(lane.queue, lane.rows)
-        lane.rows, lane.held_bytes = [], 0
-        lane.last = await self._spawn(full)
+        full = _Batch(batch.queue, batch.rows)
+        batch.rows, batch.held_bytes = [], 0
+        batch.last = await self._spawn(full)
 
-    async def _spawn(self, lane: _Lane) -> asyncio.Task[None]:
+    async def _spawn(self, batch: _Batch) -> asyncio.Task[None]:
         await self._room.acquire()
         self._raise_failure_releasing()
-        task = asyncio.create_task(self._deliver(lane))
+        task = asyncio.create_task(self._deliver(batch))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -205,16 +205,16 @@ class Outbox:
             self._room.release()
             raise self._failure
 
-    async def _deliver(self, lane: _Lane) -> None:
-        left = lane.rows
+    async def _deliver(self, batch: _Batch) -> None:
+        left = batch.rows
 
         async def send() -> None:
             nonlocal left
             try:
                 if len(left) == 1:
-                    results = [await self._producer.send(left[0], queue=lane.queue)]
+                    results = [await self._producer.send(left[0], queue=batch.queue)]
                 else:
-                    results = await self._producer.send_batch(left, queue=lane.queue)
+                    results = await self._producer.send_batch(left, queue=batch.queue)
             except PartlySent as error:
                 self._count(left[: error.sent], 0)
                 left = left[error.sent :]
@@ -225,7 +225,7 @@ class Outbox:
         await self._retried(send)
 
     async def _retried(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Work, done again while brokers do not answer."""
+        """Run ``work`` and retry it while brokers are unreachable."""
         since_ns = self._clock.monotonic_ns()
         wait_ms = _RETRY_FIRST_MS
         while True:
@@ -234,13 +234,13 @@ class Outbox:
             except ClientError as error:
                 limit_ms = self._options.retry_timeout_ms
                 if isinstance(error, NoRoute):
-                    # Of a topic that there is not, this is all there will ever be.
+                    # A topic that does not exist will not get a route by waiting.
                     limit_ms = min(limit_ms, NO_ROUTE_TIMEOUT_MS)
                 elif not error.retriable:
                     raise
                 if (self._clock.monotonic_ns() - since_ns) // 1_000_000 >= limit_ms:
                     raise
-                log.info("Trying again: %s", error.message)
+                log.info("Retrying: %s", error.message)
             await asyncio.sleep(wait_ms / 1000)
             wait_ms = min(wait_ms * 2, _RETRY_MAX_MS)
 

@@ -1,14 +1,14 @@
 """Writing to brokers: ``df.write.format("rocketmq")`` and ``df.writeStream.format("rocketmq")``.
 
-Owns the writers. Rows are sent by the tasks, at least once: a task succeeds when brokers have
-acknowledged all of its rows, and a task that is repeated sends them again, with the same ids (see
+Owns the writers. Tasks send rows at least once: a task succeeds when brokers have acknowledged all
+of its rows, and a retried task sends them again with the same ids (see
 :mod:`roquet.spark.broker.outgoing`).
 
 Invariants:
 
-* To commit changes nothing that tasks did not do already, so a batch that is committed again after
-  a restart, by the same query and number, leaves everything as it is.
-* To abort takes nothing back. Spark may call it after a commit.
+* A commit only logs: the tasks have done all the work, so a batch can be committed again after a
+  restart.
+* An abort takes nothing back. Spark may call it after a commit.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _ROUTE_RETRY_S = 0.5
 
 @dataclass
 class TaskSent(WriterCommitMessage):
-    """What a task reports.
+    """The result of a task.
 
     Attributes:
-        task_id: What the ids of its rows begin with.
-        sent: What became of its rows.
+        task_id: The prefix of its row ids.
+        sent: What it sent.
     """
 
     task_id: str
@@ -71,10 +71,10 @@ class BrokerWriter(DataSourceArrowWriter):
     Args:
         options: Where to write, and how.
         schema: The columns.
-        overwrite: Whether Spark was told to replace what is there.
+        overwrite: Whether the write mode is ``overwrite``.
 
     Raises:
-        SparkOptionError: It was.
+        SparkOptionError: The mode is ``overwrite``.
         SparkSchemaError: The columns are not those of the sink.
     """
 
@@ -85,7 +85,7 @@ class BrokerWriter(DataSourceArrowWriter):
             )
         check_columns(_types(schema), options)
         self._options = options
-        # One name for all attempts of this write, made on the driver.
+        # One id for all attempts of this write, chosen on the driver.
         self._write_id = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -93,11 +93,11 @@ class BrokerWriter(DataSourceArrowWriter):
         return _write(self._options, f"{self._write_id}/0/{_partition_id()}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was sent."""
+        """Log what was sent."""
         _report(f"The write {self._write_id}", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was sent nevertheless."""
+        """Log what was sent before the failure."""
         _report(f"The write {self._write_id} failed, but", messages)
 
 
@@ -122,18 +122,18 @@ class BrokerStreamWriter(DataSourceStreamArrowWriter):
         assert context is not None
         query = self._options.write_id or context.getLocalProperty(_QUERY_ID)
         batch = context.getLocalProperty(_BATCH_ID)
-        # Without them, rows would get ids that others have too.
+        # Without them, row ids would not be unique.
         assert query is not None
         assert batch is not None
         return _write(self._options, f"{query}/{batch}/{_partition_id()}", iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Say what was sent."""
-        _report(f"Batch {batch_id}", messages)
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Log what was sent."""
+        _report(f"Batch {batchId}", messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Say what was sent nevertheless."""
-        _report(f"Batch {batch_id} failed, but", messages)
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Log what was sent before the failure."""
+        _report(f"Batch {batchId} failed, but", messages)
 
 
 def _types(schema: StructType) -> dict[str, str]:
@@ -178,12 +178,12 @@ def _write(
 async def _put_all(outbox: Outbox, reader: RowReader, batch: pa.RecordBatch) -> None:
     for row in reader.rows(batch):
         await outbox.put(row)
-    # The next batch may be long in coming, and nothing is heard meanwhile.
+    # The next batch may take long, and no response is read meanwhile.
     await outbox.settle()
 
 
 def producer_of(options: WriteOptions) -> Producer:
-    """What sends the rows of a task; it is not started."""
+    """Return the producer of a task, not started."""
     how = options.producer
     return Producer(
         options.client,
@@ -196,11 +196,11 @@ def producer_of(options: WriteOptions) -> Producer:
 
 
 def check_topic_is_there(options: WriteOptions) -> None:
-    """Refuse a topic that no broker has nor would create, before any task runs.
+    """Raise before any task runs if no broker has or would create the topic.
 
     Raises:
-        NoRoute: There is none.
-        ClientError: No name server answers.
+        NoRoute: The topic has no route.
+        ClientError: No name server is reachable.
     """
     if options.topic is not None:
         asyncio.run(_find(options, options.topic))

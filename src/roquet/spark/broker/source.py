@@ -1,7 +1,7 @@
 """The data source ``rocketmq``.
 
-Owns what Spark calls first: names, columns and options. Options are checked when a DataFrame is
-made, before anything is planned.
+The entry point for Spark: names, columns and options. Options are checked when a DataFrame is
+created, before anything is planned.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class RocketMQSource(DataSource):
             return ddl(choose_columns(options.columns or known, known))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read in one go."""
+        """Return a batch reader."""
         with plain_errors():
             return BrokerReader(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read as a stream."""
+        """Return a stream reader."""
         return stream_reader(lambda: BrokerStreamReader(read_options(self.options), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
-        """Write in one go."""
+        """Return a batch writer."""
         with plain_errors():
             options = write_options(self.options)
             made = BrokerWriter(options, schema, overwrite=overwrite)
@@ -71,7 +71,7 @@ class RocketMQSource(DataSource):
             return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's
-        """Write as a stream; in complete mode, every batch is sent as a whole."""
+        """Return a stream writer; in complete mode, every batch sends all rows."""
         del overwrite
         with plain_errors():
             return BrokerStreamWriter(write_options(self.options), schema)

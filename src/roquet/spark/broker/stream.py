@@ -1,15 +1,15 @@
 """Reading from brokers as a stream: ``spark.readStream.format("rocketmq")``.
 
-Owns the stream reader. Spark keeps one of it in a process on the driver while a query runs; tasks
+Owns the stream reader. While a query runs, Spark keeps one reader in a process on the driver; tasks
 get copies that only read.
 
 Invariants:
 
-* What a batch reads follows from its two offsets and the options alone, so that a batch that is
-  repeated after a failure has the same tasks with the same messages.
-* A queue that appears later is first entered into the offsets, at its beginning, and read from the
-  next batch on: where it began is then part of the checkpoint.
-* A queue that is out of reach is waited for, never dropped: its offset stays in the checkpoint.
+* A batch depends only on its two offsets and the options, so a batch that is repeated after a
+  failure has the same tasks with the same messages.
+* A queue that appears later first enters the offsets at its beginning and is read from the next
+  batch on, so the checkpoint records where it began.
+* An unreachable queue is waited for, never dropped: its offset stays in the checkpoint.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from roquet.spark.broker.planning import (
     must_wait,
     pending,
 )
-from roquet.spark.broker.positions import Ends, start_offsets
+from roquet.spark.broker.positions import QueueBounds, start_offsets
 from roquet.spark.broker.read_options import ReadOptions
 from roquet.spark.broker.reader import partitions_of, read_range
 from roquet.spark.options import LATEST
@@ -86,12 +86,12 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver = _Driver(options, clock or SystemClock())
 
     def initialOffset(self) -> OffsetsJson:
-        """Where a new query begins."""
+        """Return the start offsets of a new query."""
         with plain_errors():
             return to_json(self._driver.run(self._driver.begin()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limits of the options; Spark knows no way to give both, so the upper one counts."""
+        """Return the limit in the options; Spark takes only one, so the maximum wins."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -99,23 +99,23 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        """How far the next batch goes."""
+        """Return the end of the next batch."""
         with plain_errors():
             at = from_json(start)
             return to_json(self._driver.run(self._driver.advance(at, limit)))
 
     def reportLatestOffset(self) -> OffsetsJson | None:
-        """The ends of the queues, as they were when the last batch was planned."""
+        """Return the ends of the queues when the last batch was planned."""
         latest = self._driver.latest
         return to_json(latest) if latest else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query."""
+        """Fix the end of the query at the current ends of the queues."""
         with plain_errors():
             self._driver.run(self._driver.fix_end())
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         with plain_errors():
             at, upto = from_json(start), from_json(end)
             ranges = [
@@ -128,16 +128,16 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return partitions_of(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yield the rows of a task."""
         return read_range(self._options, self._schema, partition)
 
     def stop(self) -> None:
-        """The query ended."""
+        """Close the client at the end of the query."""
         self._driver.close()
 
 
 class _Driver:
-    """What the driver's reader knows of the cluster; a copy for a task is never started."""
+    """The reader's state on the driver; never started in the copy that a task gets."""
 
     def __init__(self, options: ReadOptions, clock: Clock) -> None:
         self._options = options
@@ -153,13 +153,13 @@ class _Driver:
     # ----------------------------------------------------------------------- life and death
 
     def run(self, work: Coroutine[object, object, _T]) -> _T:
-        """Work on the loop of this driver."""
+        """Run a coroutine on the driver's event loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.get_loop().run_until_complete(work)
 
     def close(self) -> None:
-        """Leave."""
+        """Close the client and the loop."""
         runner, self._runner = self._runner, None
         if runner is not None:
             if self._cluster is not None:
@@ -176,14 +176,14 @@ class _Driver:
     # ------------------------------------------------------------------------------- offsets
 
     async def begin(self) -> QueueOffsets:
-        """Where a new query begins.
+        """Return the start offsets of a new query.
 
         Raises:
             SparkOptionError: The options do not fit the queues.
-            DataLost: The offsets are not there, and that is an error.
+            DataLost: The offsets do not exist, and ``failOnDataLoss`` is on.
         """
         cluster = await self._opened()
-        ends = await Ends.of(cluster, await cluster.queues())
+        ends = await QueueBounds.of(cluster, await cluster.queues())
         start = await start_offsets(cluster, self._options, ends, default=LATEST)
         self.latest = ends.latest
         gaps = losses(
@@ -203,15 +203,15 @@ class _Driver:
         }
 
     async def fix_end(self) -> None:
-        """From now on, end where the queues end now."""
+        """Fix the end of the query at the current ends of the queues."""
         cluster = await self._opened()
         self._target = await cluster.latest_offsets(await cluster.queues())
 
     async def advance(self, start: Mapping[MessageQueue, int], limit: ReadLimit) -> QueueOffsets:
-        """How far the next batch goes from ``start``.
+        """Return the end of the batch from ``start`` on.
 
         Raises:
-            DataLost: A queue is gone, or ends before it was read to, and that is an error.
+            DataLost: A queue is gone or shorter than what was read, and ``failOnDataLoss`` is on.
         """
         cluster = await self._opened()
         queues = await cluster.queues(known=set(start) - self._absent)
@@ -238,17 +238,17 @@ class _Driver:
         self._absent = frozenset(gone)
         if not new:
             return
-        text = f"The cluster has no longer {named(new)}"
+        text = f"The cluster no longer has {named(new)}"
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"{text}.",
                 hint="Is its broker down? Start the query again when it is back, or set "
-                "failOnDataLoss to false to go on without it.",
+                "failOnDataLoss to false to continue without it.",
             )
-        log.warning("%s; the query goes on without it until it is back", text)
+        log.warning("%s; the query continues without it until it is back", text)
 
     async def _probe(self, cluster: Cluster, start: Mapping[MessageQueue, int]) -> None:
-        """Have a broker say once whether it gives messages to this group, with this filter."""
+        """Check once that a broker accepts pulls of this group with this filter."""
         for queue, offset in self.latest.items():
             if not self._is_probed and offset > start[queue]:
                 await cluster.probe(queue, start[queue])
@@ -257,7 +257,7 @@ class _Driver:
     async def _reset(
         self, cluster: Cluster, start: Mapping[MessageQueue, int], end: QueueOffsets
     ) -> QueueOffsets:
-        """Have queues that are shorter than what was read of them begin anew."""
+        """Restart queues that are shorter than what was already read from them."""
         shorter = [queue for queue, offset in end.items() if offset < start[queue]]
         if not shorter:
             return end
@@ -266,21 +266,21 @@ class _Driver:
                 queue,
                 end[queue],
                 start[queue],
-                f"the queue ends at {end[queue]}, it may have been made anew",
+                f"the queue ends at {end[queue]}, it may have been recreated",
             )
             for queue in shorter
         ]
         if self._options.fail_on_data_loss:
             raise lost(found)
         for each in found:
-            log.warning("%s; the query begins it anew", each)
+            log.warning("%s; the query restarts it from its beginning", each)
         return end | await cluster.first_offsets(shorter)
 
     async def _enter(self, cluster: Cluster, fresh: Sequence[MessageQueue]) -> QueueOffsets:
-        """Where queues begin that were not there before."""
+        """Return the start offsets of new queues."""
         first = await cluster.first_offsets(fresh)
         found = [
-            Loss(queue, 0, offset, "the queue is new, and was cut before it was seen")
+            Loss(queue, 0, offset, "the queue is new, and they were deleted before it was read")
             for queue, offset in first.items()
             if offset > 0
         ]
@@ -312,10 +312,10 @@ class _Driver:
         return end if most is None else limited(start, end, most)
 
     async def check(self, ranges: Sequence[QueueRange]) -> None:
-        """Say before the tasks run if what they want is gone.
+        """Check that the messages of the ranges still exist, before any task runs.
 
         Raises:
-            DataLost: It is.
+            DataLost: Some are missing, and ``failOnDataLoss`` is on.
         """
         cluster = await self._opened()
         first = await cluster.first_offsets([each.queue for each in ranges])

@@ -1,7 +1,7 @@
 """The options and columns of the sink.
 
-Owns their names and defaults, and the checks that need no cluster: which columns there must be, of
-which types, and that nothing is overwritten.
+Owns their names and defaults, and the checks that need no cluster: required columns, their types,
+and that nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WRITE_OPTIONS = (
 WRITE_ALIASES = {**CONNECT_ALIASES, "producerGroup": "groupId"}
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Options of a query that Spark hands to its sink as well."""
+"""Options of a query that Spark also passes to the sink."""
 
 SINK_COLUMNS: dict[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
@@ -59,7 +59,7 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
     "delayLevel": ("int", "bigint"),
     "deliverAt": ("timestamp", "bigint"),
 }
-"""The columns that the sink takes, with the types that each may have."""
+"""The columns of the sink, with the types that each may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +68,13 @@ class WriteOptions:
 
     Attributes:
         client: How to reach the cluster.
-        topic: The topic of every row; ``None`` if the column says it.
-        group: The group that sends.
-        write_id: What the ids of rows begin with; ``None`` for the id of the query.
-        batch_bytes: How many bytes go in one request.
-        in_flight: How many requests may be unanswered.
-        retry_timeout_ms: How long a row is tried again when brokers do not answer.
-        producer: How requests are made.
+        topic: The topic of every row; ``None`` if it is in a column.
+        group: The producer group.
+        write_id: The prefix of row ids; ``None`` for the id of the query.
+        batch_bytes: The maximum number of bytes in a request.
+        in_flight: The maximum number of requests in flight.
+        retry_timeout_ms: How long a row is retried while brokers are unreachable.
+        producer: The options of the producer.
     """
 
     client: ClientOptions
@@ -129,10 +129,10 @@ def _number(options: Options, name: str, default: int) -> int:
 
 
 def check_columns(columns: Mapping[str, str], options: WriteOptions) -> None:
-    """Refuse a DataFrame that is not made for the sink.
+    """Refuse a DataFrame whose columns do not fit the sink.
 
-    Columns that only a source has are allowed and not looked at, so that what was read can be
-    written; ``queueId`` and ``brokerName`` then say where to.
+    Columns that only a source has are allowed and ignored, so that what was read can be written
+    back; ``queueId`` and ``brokerName`` then name the target queue.
 
     Args:
         columns: Names and types, as Spark writes them.

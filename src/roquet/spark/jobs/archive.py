@@ -1,7 +1,7 @@
-"""The log as a Parquet lake, by topic and day.
+"""Archives the log to a Parquet lake, by topic and day.
 
-Workers decode ranges of the log and write Parquet themselves; only manifests come back. A run goes
-on where the one before it ended and replaces what may have grown, so that it can be run by cron,
+Workers decode ranges of the log and write Parquet files themselves; only manifests come back. A run
+continues where the last one ended and replaces files that may have grown, so it can be run by cron,
 killed at any time, and run again: see :mod:`roquet.spark.jobs.lake`.
 """
 
@@ -36,12 +36,13 @@ from roquet.spark.jobs.lake import (
     file_name,
     partition_path,
 )
-from roquet.spark.log.reading import LogRange, LogReader, ReadRules
+from roquet.spark.log.reading import LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema, struct_type
 from roquet.spark.tasks import driver_context, run_tasks
+from roquet.storefiles.records import LogRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DAMAGED",
     "RANGE_BYTES",
+    "ArchiveTaskResult",
     "Damage",
-    "Done",
     "FileLayout",
     "FileWriters",
     "add_written",
@@ -63,10 +64,10 @@ __all__ = [
 ]
 
 RANGE_BYTES = 128 << 20
-"""How much of the log a range has, about."""
+"""The approximate size of a range of the log."""
 
 HELD_BYTES = 64 << 20
-"""How much a worker holds before it writes a row group."""
+"""How much a worker buffers before it writes a row group."""
 
 DAMAGED = "damaged"
 
@@ -76,15 +77,15 @@ _TOPIC, _DAY = "topic", "day"
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes of the log that are no message."""
+    """Bytes of the log that are not a message."""
 
     physical_offset: int
     detail: str
 
 
 @dataclass
-class Done:
-    """What a worker says when it is done."""
+class ArchiveTaskResult:
+    """What a worker reports when it is done."""
 
     manifest: RangeManifest
     damages: list[Damage] = field(default_factory=list)
@@ -102,25 +103,25 @@ def archive(
     range_bytes: int = RANGE_BYTES,
     is_dry_run: bool = False,
 ) -> Report:
-    """Bring the lake up to the log.
+    """Bring the lake up to date with the log.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory.
-        lake: A folder, or a URI that pyarrow knows.
-        broker_name: Whose log it is; lakes may hold several.
-        wanted: Which messages. Topics are fixed by the first run; ``from_ms`` counts in the first.
-        decompress: Whether bodies are written as they were before compression.
-        compression: Of the Parquet files.
+        lake: A folder, or a URI that pyarrow supports.
+        broker_name: Whose log it is; a lake may hold several.
+        wanted: Which messages. The first run fixes the topics; ``from_ms`` applies to it only.
+        decompress: Whether bodies are decompressed.
+        compression: The compression of the Parquet files.
         range_bytes: How much of the log one worker takes at a time.
-        is_dry_run: Only tell what would be written.
+        is_dry_run: Only report what would be written.
 
     Returns:
-        Numbers of ranges, messages and files. What the log lost before it was archived (``lost``)
-        and damaged bytes (``damaged``) are findings.
+        Numbers of ranges, messages and files. Parts of the log that were deleted before they were
+        archived (``lost``) and damaged bytes (``damaged``) are findings.
 
     Raises:
-        SparkOptionError: The lake holds other topics of this broker, or what a stream wrote, or the
+        SparkOptionError: The lake holds other topics of this broker, or files of a stream, or the
             compression is unknown.
     """
     check_compression(compression)
@@ -130,7 +131,7 @@ def archive(
     if place.has(STREAM_METADATA):
         raise SparkOptionError(
             f"{lake} is the lake of a live cluster: Spark would not see what is added to it.",
-            hint="Take another lake for the log.",
+            hint="Use another lake for the log.",
         )
     if place.has(DELTA_LOG):
         raise SparkOptionError(
@@ -147,7 +148,7 @@ def archive(
     }
     if is_dry_run:
         return report
-    driver_context(spark)  # a session that cannot do it is refused before anything is written
+    driver_context(spark)  # refuses a Spark Connect session before anything is written
     place.write_rules(broker_name, rules)
     run = RunPlan(run_id=uuid.uuid4().hex, ranges=[each.planned for each in plan.tasks])
     plan.tidy(place, broker_name)
@@ -167,30 +168,30 @@ def archive(
 
 
 def check_compression(compression: str) -> None:
-    """See that files can be compressed so.
+    """Check that a compression is supported.
 
     Raises:
-        SparkOptionError: They cannot.
+        SparkOptionError: It is not.
     """
     if compression not in _COMPRESSIONS:
         raise SparkOptionError(
-            f"{compression!r} is no compression of Parquet files here.",
-            hint=f"Take one of: {', '.join(_COMPRESSIONS)}.",
+            f"{compression!r} is not a supported compression.",
+            hint=f"Use one of: {', '.join(_COMPRESSIONS)}.",
         )
 
 
 def check_rules(found: ArchiveRules | None, rules: ArchiveRules, broker_name: str) -> None:
-    """See that a lake holds what is asked for.
+    """Check that a lake was made with the same rules.
 
     Raises:
-        SparkOptionError: It holds something else.
+        SparkOptionError: It was made with other rules.
     """
     if found is None or found == rules:
         return
     raise SparkOptionError(
-        f"The lake holds other messages of {broker_name!r} than are asked for.",
-        detail=f"it has {_told(found)}, asked for are {_told(rules)}",
-        hint="Ask for the same, or take another lake.",
+        f"The lake holds other messages of {broker_name!r} than requested.",
+        detail=f"it has {_told(found)}, requested are {_told(rules)}",
+        hint="Request the same, or use another lake.",
     )
 
 
@@ -199,8 +200,8 @@ def _told(rules: ArchiveRules) -> str:
     return f"{topics} with bodies {'decompressed' if rules.decompress else 'as stored'}"
 
 
-def add_written(report: Report, done: Sequence[Done]) -> None:
-    """Put to a report what was written, and what could not be."""
+def add_written(report: Report, done: Sequence[ArchiveTaskResult]) -> None:
+    """Add to a report what was written and what was damaged."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     for part in done:
         for damage in part.damages:
@@ -225,7 +226,7 @@ class ArchiveWorker:
     compression: str
     run_id: str
 
-    def __call__(self, task: ArchiveTask) -> Done:
+    def __call__(self, task: ArchiveTask) -> ArchiveTaskResult:
         """Write a range."""
         place = Lake(self.lake)
         damages: list[Damage] = []
@@ -239,7 +240,7 @@ class ArchiveWorker:
             for batch in log_batches(task.ranges, self.rules, self.broker_name):
                 writers.add(without_damage(batch, damages))
             writers.close()
-            # A worker may outlive its driver for a while, and the next run has begun.
+            # A worker may outlive its driver for a while, and the next run may have started.
             place.check_run(self.broker_name, self.run_id)
             files = writers.publish()
         manifest = RangeManifest(
@@ -250,13 +251,13 @@ class ArchiveWorker:
             files=files,
         )
         place.write_manifest(manifest)
-        return Done(manifest, damages)
+        return ArchiveTaskResult(manifest, damages)
 
 
 def log_batches(
     ranges: Sequence[LogRange], rules: ArchiveRules, broker_name: str
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a log that a lake takes, and what is none."""
+    """Return the messages for a lake, and damaged bytes as rows with ``_corrupt``."""
     schema = arrow_schema(struct_type([*COLUMNS, CORRUPT_COLUMN]))
     read = ReadRules(
         selection=Selection(topics=frozenset(rules.topics)),
@@ -267,7 +268,7 @@ def log_batches(
 
 
 def without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBatch:
-    """The messages of a batch; what is none is put to ``damages``."""
+    """Return the messages of a batch; damaged bytes go to ``damages``."""
     told = batch.column(CORRUPT_COLUMN)
     if told.null_count < batch.num_rows:
         bad = batch.filter(pc.is_valid(told))
@@ -280,14 +281,14 @@ def without_damage(batch: pa.RecordBatch, damages: list[Damage]) -> pa.RecordBat
 
 @dataclass(frozen=True)
 class FileLayout:
-    """Where the files of a range are, and what is in them.
+    """Names, folders and columns of the files of a range.
 
     Attributes:
-        name: Of the files; with ``{}`` in it for a number.
-        made: Who makes them, part of their names until they are whole.
-        compression: Of the files.
-        folder: Below the lake's address.
-        is_flat: Whether all are in one folder, so that they need columns for topic and day, too.
+        name: The file name, with ``{}`` for a number.
+        made: The writer's id, part of the names of unfinished files.
+        compression: The compression of the files.
+        folder: Their folder below the lake's address.
+        is_flat: Whether all are in one folder, so that they need columns for topic and day.
     """
 
     name: str
@@ -297,17 +298,17 @@ class FileLayout:
     is_flat: bool = False
 
     def path(self, topic: str, day: str, number: int) -> str:
-        """Of a file, below the lake's address."""
+        """Return the path of a file below the lake's address."""
         below = "" if self.is_flat else partition_path(topic, day)
         return posixpath.join(self.folder, below, self.name.replace("{}", str(number)))
 
     def hidden(self, path: str) -> str:
-        """Of a file that is not whole yet."""
+        """Return the path of an unfinished file."""
         folder, name = posixpath.split(path)
         return posixpath.join(folder, f".{name}.{self.made}{UNFINISHED}")
 
     def columns(self, table: pa.Table, day: str) -> pa.Table:
-        """The columns that a file has."""
+        """Return the columns of a file."""
         if not self.is_flat:
             return table.drop_columns([_TOPIC])
         days = pa.repeat(pa.scalar(None if day == NO_DAY else day, pa.string()), len(table))
@@ -315,7 +316,7 @@ class FileLayout:
 
 
 class FileWriters:
-    """The files of one range: by topic and day, each under a name of its own until it is whole."""
+    """Writes the files of one range, by topic and day, each under a hidden name until finished."""
 
     def __init__(self, place: Lake, layout: FileLayout, stack: ExitStack) -> None:
         self._place = place
@@ -327,7 +328,7 @@ class FileWriters:
         self._totals: dict[tuple[str, str], FileTotals] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows, and write what became too much to hold."""
+        """Add rows, and write a row group when too much is buffered."""
         for key, part in split_by_day(batch):
             self._held.setdefault(key, []).append(part)
             self._totals.setdefault(key, FileTotals()).add(part)
@@ -359,13 +360,13 @@ class FileWriters:
         return self._open[key][1]
 
     def close(self) -> None:
-        """Have all files whole, under the names of their own."""
+        """Finish all files, still under their hidden names."""
         self._flush()
         for _, writer in self._open.values():
             writer.close()
 
     def publish(self) -> list[FileEntry]:
-        """Give all files their names."""
+        """Rename all files to their final names."""
         entries = []
         for key, (path, _) in sorted(self._open.items(), key=lambda each: each[0]):
             self._place.filesystem.move(
@@ -376,7 +377,7 @@ class FileWriters:
 
 
 def split_by_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
-    """The rows of each topic and day (UTC, by store time), in their order."""
+    """Split rows by topic and day (UTC, by store time), keeping their order."""
     if not batch.num_rows:
         return
     topics = batch.column(_TOPIC).dictionary_encode()

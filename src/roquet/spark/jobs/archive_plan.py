@@ -1,9 +1,9 @@
-"""Which ranges of a log a run of ``archive`` writes.
+"""Plans which ranges of a log a run of ``archive`` writes.
 
-Owns the step from the lake and the log as they are to tasks. Workers are done in any order, so a
-run that was killed may leave manifests with gaps between them, and files that no manifest names.
-Its plan is still in the lake then: ranges of it that have no manifest are written again with the
-same bounds, which replaces every file of them, before the log is followed further.
+Compares the lake with the log and plans the tasks. Workers finish in any order, so a killed run may
+leave gaps between manifests, and files that no manifest names. Its plan is still in the lake then:
+its ranges without a manifest are written again with the same bounds, which replaces all their
+files, before new ranges of the log are archived.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.lake import FileEntry, FileTotals, Lake, PlannedRange, RangeManifest
-from roquet.spark.log.reading import LogRange
-from roquet.spark.log.splits import Cutter, plan_at
+from roquet.spark.log.splits import RecordStartFinder, plan_at
 from roquet.spark.log.store_files import LogFiles
 from roquet.spark.report import Report
+from roquet.storefiles.records import LogRange
 
 __all__ = [
     "LOST",
@@ -46,22 +46,22 @@ class ArchiveTask:
 
     @property
     def start(self) -> int:
-        """Physical offset of its first record."""
+        """The physical offset of its first record."""
         return self.ranges[0].start
 
     @property
     def stop(self) -> int:
-        """Physical offset behind its last."""
+        """The physical offset after its last record."""
         return self.ranges[-1].stop
 
     @property
     def planned(self) -> PlannedRange:
-        """As the lake notes it."""
+        """The range as recorded in the lake's plan."""
         return PlannedRange(start=self.start, stop=self.stop, is_complete=self.is_complete)
 
 
 class _Bounds(Protocol):
-    """A range that was written or was to be."""
+    """A range that was written or planned."""
 
     @property
     def start(self) -> int: ...
@@ -73,15 +73,15 @@ class _Bounds(Protocol):
 
 @dataclass
 class Plan:
-    """What a run does.
+    """The plan of a run.
 
     Attributes:
         known: How many ranges the lake has.
-        tasks: What workers write.
-        rows_before: How many messages of the tasks' ranges the lake has by its manifests.
-        stale_run: The run that was killed, if one was.
-        remains: Ranges that it left and of which the log has lost the beginning: what is in the
-            lake of them below the second number stays.
+        tasks: The ranges for workers to write.
+        rows_before: How many messages of these ranges the lake already has, by its manifests.
+        stale_run: The id of a killed run, if there is one.
+        remains: Ranges it left unfinished whose beginning the log has deleted since: messages in
+            the lake below the second number stay.
     """
 
     known: int
@@ -91,7 +91,7 @@ class Plan:
     remains: list[tuple[PlannedRange, int]] = field(default_factory=list)
 
     def tidy(self, place: Lake, broker_name: str) -> None:
-        """Put what the killed run left in order, as far as no task replaces it."""
+        """Clean up what the killed run left and no task replaces."""
         if self.stale_run is None:
             return
         place.sweep(self.stale_run)
@@ -117,7 +117,7 @@ def make_plan(
     wanted: Wanted,
     range_bytes: int,
 ) -> Plan:
-    """Choose what to write; what the log has lost is put to the report. Writes nothing."""
+    """Plan what to write, and report what the log has lost. Writes nothing."""
     known, newest = place.newest(broker_name)
     plan = Plan(known)
     ends: list[_Bounds] = [] if newest is None else [newest]
@@ -150,7 +150,7 @@ def _is_written(place: Lake, broker_name: str, planned: PlannedRange) -> bool:
 
 
 def _write_again(report: Report, log: LogFiles, plan: Plan, left: PlannedRange) -> None:
-    """Plan a range that a killed run did not finish."""
+    """Plan a range that a killed run left unfinished."""
     start = max(left.start, log.start_offset)
     if start > left.start:
         until = min(start, left.stop)
@@ -161,20 +161,20 @@ def _write_again(report: Report, log: LogFiles, plan: Plan, left: PlannedRange) 
             "a run was killed here, and the log has deleted it since: the lake may not have all",
         )
     elif not left.is_complete:
-        return  # it is the newest, and grows
+        return  # it is the newest and may have grown
     for ranges in plan_at(log, start, left.stop, []):
         plan.tasks.append(ArchiveTask(ranges, is_complete=True))
 
 
 def choose_start(report: Report, log: LogFiles, tail: _Bounds | None, wanted: Wanted) -> int:
-    """Where to go on: behind the last range that will not grow.
+    """Return where to continue: after the last range that will not grow.
 
-    A range whose beginning the log has deleted cannot be written again, so it will not grow either.
+    A range whose beginning was deleted from the log cannot be rewritten, so it will not grow.
     """
     if tail is None:
         start = log.start_offset
         if wanted.from_ms is not None:
-            start = Cutter(log).time_from(wanted.from_ms, start, log.end_offset)
+            start = RecordStartFinder(log).time_from(wanted.from_ms, start, log.end_offset)
         return start
     if not tail.is_complete and tail.start >= log.start_offset:
         return tail.start
@@ -188,19 +188,19 @@ def choose_start(report: Report, log: LogFiles, tail: _Bounds | None, wanted: Wa
 
 
 def choose_stop(log: LogFiles, start: int, wanted: Wanted) -> int:
-    """Where to stop: before the wanted time, or at the log's end."""
+    """Return where to stop: before the end time, or at the end of the log."""
     if wanted.to_ms is None:
         return log.end_offset
-    return Cutter(log).time_from(wanted.to_ms, start, log.end_offset)
+    return RecordStartFinder(log).time_from(wanted.to_ms, start, log.end_offset)
 
 
 def plan_tasks(
     log: LogFiles, start: int, stop: int, range_bytes: int, *, covered: int = 0
 ) -> list[ArchiveTask]:
-    """The ranges to write. Each but the last has ``range_bytes`` at least, and is complete.
+    """Return the ranges to write. All but the last are complete and at least ``range_bytes`` long.
 
-    The first goes on to ``covered`` at least, where an earlier run ended it, so that every file of
-    that run is replaced.
+    The first reaches at least to ``covered``, where an earlier run ended it, so that every file
+    of that run is replaced.
     """
     cuts = range(max(start + range_bytes, covered), max(stop, start), range_bytes)
     tasks = plan_at(log, start, stop, cuts)
@@ -208,7 +208,7 @@ def plan_tasks(
 
 
 def _salvage(place: Lake, broker_name: str, start: int, until: int) -> Iterator[FileEntry]:
-    """Keep the messages below an offset in the files of a range, and no others."""
+    """Drop messages at or above an offset from the files of a range; yield the files left."""
     for topic, day, path in list(place.files_of_range(broker_name, start)):
         with pq.ParquetFile(place.path(path), filesystem=place.filesystem) as file:
             table = file.read()

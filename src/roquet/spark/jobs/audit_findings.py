@@ -1,7 +1,8 @@
-"""What an audit can find.
+"""The findings of an audit.
 
-Owns the fixed set of kinds, and a list of findings that does not grow without bound: a log that is
-damaged all over is told by some of its faults and their number.
+Owns a bounded list of findings: of a log that is damaged all over, it keeps some faults and the
+number of all. Kinds and faults are those of
+:mod:`roquet.storefiles.faults`.
 """
 
 from __future__ import annotations
@@ -10,79 +11,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from roquet.format.derived import QueueKey
-from roquet.model import properties as prop
 from roquet.spark.report import Finding
-
-BAD_CRC = "bad-crc"
-BAD_SIZE = "bad-size"
-BAD_MAGIC = "bad-magic"
-BAD_RECORD = "bad-record"
-BAD_CONTENT = "bad-content"
-BAD_TIME = "bad-time"
-BAD_TAIL = "bad-tail"
-GAP = "gap"
-DUPLICATE = "duplicate"
-ENTRY_MISSING = "entry-missing"
-ENTRY_WRONG = "entry-wrong"
-ENTRY_STRAY = "entry-stray"
-TAGS_CODE = "tags-code"
-RECORD_LOST = "record-lost"
-INDEX_MISSING = "index-missing"
-INDEX_WRONG = "index-wrong"
-INDEX_CHAIN = "index-chain"
-INDEX_HEADER = "index-header"
-BAD_FILE = "bad-file"
-CHECKPOINT = "checkpoint"
-CONFIG = "config"
-REPLICA = "replica"
-
-KINDS = {
-    BAD_CRC: "a checksum does not fit its record",
-    BAD_SIZE: "the lengths of a record do not agree",
-    BAD_MAGIC: "no record starts where one should",
-    BAD_RECORD: "another field of a record cannot be",
-    BAD_CONTENT: "flags, topic or properties of a record make no sense",
-    BAD_TIME: "store times go back, or lie ahead of the clock",
-    BAD_TAIL: "a closed log does not end with a whole record",
-    GAP: "queue offsets are left out",
-    DUPLICATE: "queue offsets are given twice",
-    ENTRY_MISSING: "a record has no ConsumeQueue entry",
-    ENTRY_WRONG: "a ConsumeQueue entry leads elsewhere or has another size",
-    ENTRY_STRAY: "a ConsumeQueue entry has no record",
-    TAGS_CODE: "a ConsumeQueue entry has another tags code than its record",
-    RECORD_LOST: "entries of a closed store lead behind the end of its log",
-    INDEX_MISSING: "keys of a record are not in the index",
-    INDEX_WRONG: "an index entry does not fit its record, or has none",
-    INDEX_CHAIN: "entries or slots of an index file lead to a wrong entry",
-    INDEX_HEADER: "the header of an index file does not fit its entries",
-    BAD_FILE: "a file of log, queue or index is missing, cut, or does not belong there",
-    CHECKPOINT: "the checkpoint cannot be right",
-    CONFIG: "a config file cannot be read",
-    REPLICA: "a replica has other bytes, or fewer",
-}
-"""Every kind of finding, and what it means."""
+from roquet.storefiles.faults import ENTRY_MISSING, INDEX_KINDS, KINDS, StoreFault
 
 LISTED_MAX = 200
-"""Findings of one kind that a task tells; further ones are counted."""
-
-_OF_FIELD = {
-    "bodyCRC": BAD_CRC,
-    prop.CRC32: BAD_CRC,
-    "totalSize": BAD_SIZE,
-    "bodyLength": BAD_SIZE,
-    "topicLength": BAD_SIZE,
-    "propertiesLength": BAD_SIZE,
-    "magic": BAD_MAGIC,
-}
-
-
-def kind_of_field(field: str) -> str:
-    """The kind of a record whose field is wrong."""
-    return _OF_FIELD.get(field, BAD_RECORD)
+"""How many findings of one kind a task lists; further ones are only counted."""
 
 
 def queue_name(key: QueueKey) -> str:
-    """A queue in the words of findings."""
+    """Return the name of a queue in findings."""
     return f"{key.topic} queue {key.queue_id}"
 
 
@@ -90,7 +27,7 @@ class Findings:
     """Findings of one task.
 
     Attributes:
-        listed: Those that are told.
+        listed: Those listed.
         counts: How many there were, by kind.
     """
 
@@ -98,15 +35,45 @@ class Findings:
         self.listed: list[Finding] = []
         self.counts: Counter[str] = Counter()
 
-    def add(self, kind: str, where: str, detail: str) -> None:
-        """Add something that should not be."""
+    def tell(self, kind: str, where: str, detail: str) -> None:
+        """Add a finding."""
         assert kind in KINDS, f"{kind} is no kind of finding"
         self.counts[kind] += 1
         if self.counts[kind] <= LISTED_MAX:
             self.listed.append(Finding(kind, where, detail))
 
+    def add(self, fault: StoreFault) -> None:
+        """Add a fault of a record, or of a queue or index file."""
+        name = "" if fault.key is None else queue_name(fault.key)
+        detail, entry = f"{fault.field}: {fault.detail}", fault.entry
+        if fault.path is None:
+            where = f"physical offset {fault.physical_offset}"
+            where += f", {name} offset {fault.queue_offset}" if name else ""
+        elif fault.kind in INDEX_KINDS:
+            where = f"index file {fault.path.name}"
+        elif not name:
+            where = fault.path.name
+        else:
+            where = f"ConsumeQueue of {name}"
+        if fault.kind == ENTRY_MISSING:
+            detail = f"{fault.detail}; the first record is at {fault.physical_offset}"
+        self.tell(fault.kind, where if entry is None else f"{where}, entry {entry}", detail)
+
+    def add_if(self, fault: StoreFault | None) -> None:
+        """Add a fault if there is one."""
+        if fault is not None:
+            self.add(fault)
+
+    def add_all(self, faults: Iterable[StoreFault]) -> None:
+        """Add faults."""
+        for fault in faults:
+            self.add(fault)
+
+    def note(self, kind: str, detail: str, *, physical_offset: int | None = None) -> None:
+        """Ignore a note, which is not a fault."""
+
     def merge(self, others: Iterable[Findings]) -> None:
-        """Add those of other tasks, all that they list."""
+        """Add all findings that other tasks list."""
         for other in others:
             self.listed += other.listed
             self.counts.update(other.counts)

@@ -1,70 +1,81 @@
-"""Index files of an audit.
+"""Audits index files.
 
-Owns two looks at them. One task a file compares it with itself: chains, slots, header. The tasks
-that walk the log compare entries with records, each those entries that point into its range.
+Three checks by the rules of :mod:`roquet.storefiles`. One task per file compares its header with
+its first and last entries. The tasks that walk the log compare records with the entries that point
+into their range. Then one task per file follows its chains, skipping entries already found bad.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from roquet.format.commit_log import DispatchRequest
-from roquet.format.index_file import IndexHeader
+from roquet.format.commit_log import DispatchRequest, peek_store_timestamp_ms
+from roquet.format.index_file import IndexEntry, IndexHeader
 from roquet.runtime.files import Files
-from roquet.spark.jobs import audit_findings as kinds
 from roquet.spark.jobs.audit_findings import Findings
 from roquet.spark.log.index_tables import (
     PIECE_ENTRIES,
     Array,
-    Chains,
-    IndexPlace,
-    open_index,
+    ExpectedChains,
+    IndexFileRef,
     read_entries,
-    read_slots,
     seconds_of,
 )
-from roquet.spark.log.records import Hurt
-from roquet.spark.log.splits import store_time_ms
-from roquet.spark.log.store_files import LogFiles, open_log
-from roquet.spark.log.window import Window
+from roquet.storefiles.damage import DamagedRanges
+from roquet.storefiles.index_chains import IndexChains
+from roquet.storefiles.index_checks import (
+    IndexFileEnd,
+    count_written,
+    end_faults,
+    later_seconds,
+    missing_fault,
+    seconds_fault,
+    shape_fault,
+    stray_fault,
+    wrong_key_fault,
+)
+from roquet.storefiles.index_files import IndexFileView
+from roquet.storefiles.view import StoreView
 
 _HASH_BITS = 32
-_MAX_OFFSET = 2**63 - 1
+_PEEK_BYTES = 128
+OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class IndexTask:
-    """An index file to look at; ``is_growing`` if a broker writes to it now."""
+    """An index file to check; ``is_growing`` if a broker is writing to it."""
 
-    place: IndexPlace
+    place: IndexFileRef
     is_growing: bool
 
 
 @dataclass
 class IndexSpan:
-    """An index file as the tasks that walk the log need it.
+    """What the tasks that walk the log need to know about an index file.
 
     Attributes:
         place: The file.
         header: Its header.
-        count: Number of its entries.
-        min_physical: The least offset that an entry has.
-        max_physical: The greatest.
+        count: The number of its entries.
+        min_physical: The lowest physical offset of an entry.
+        max_physical: The highest.
         first_physical: That of the first entry.
         last_physical: That of the last entry.
-        first_ms: Store time of the record of the first entry; ``None`` if it is not there.
-        first_seconds: What the first entry may say; empty if that is not known.
+        first_ms: The store time of the first entry's record; ``None`` if that is gone.
+        first_seconds: The times that the first entry may have; empty if unknown.
     """
 
-    place: IndexPlace
+    place: IndexFileRef
     header: IndexHeader
     count: int
-    min_physical: int = _MAX_OFFSET
+    min_physical: int = OFFSET_MAX
     max_physical: int = -1
     first_physical: int = -1
     last_physical: int = -1
@@ -73,8 +84,8 @@ class IndexSpan:
 
 
 @dataclass
-class IndexSeen:
-    """What a task says of an index file; there is no span if nothing can be compared."""
+class IndexTaskResult:
+    """A task's result for an index file; there is no span if nothing can be compared."""
 
     span: IndexSpan | None = None
     findings: Findings = field(default_factory=Findings)
@@ -82,126 +93,138 @@ class IndexSeen:
 
 @dataclass(frozen=True)
 class IndexWorker:
-    """Sent to executors: compares one index file with itself."""
+    """Sent to executors: compares headers of index files with their first and last records."""
 
-    store: str
+    root: str
 
-    def __call__(self, task: IndexTask) -> IndexSeen:
-        """Look at a file."""
-        seen, files, place = IndexSeen(), Files(), task.place
-        with open_index(files, Path(place.path)) as view:
-            header = view.header
-            if place.slots == 0:
-                if header.index_count > 1:
-                    detail = "entries and slots agree under no number of slots"
-                    seen.findings.add(kinds.INDEX_HEADER, _name(place), detail)
-                elif not view.is_untouched():
-                    detail = f"says {header.index_count} entries, but the file is not empty"
-                    seen.findings.add(kinds.INDEX_HEADER, _name(place), detail)
-                return seen
-        if header.index_count > place.entry_capacity:
-            detail = f"says {header.index_count} entries, room is for {place.entry_capacity}"
-            seen.findings.add(kinds.INDEX_HEADER, _name(place), detail)
-        count = max(0, min(header.index_count, place.entry_capacity) - 1)
-        seen.span = span = IndexSpan(place, header, count)
-        chains = _read_chains(files, span, seen.findings)
-        if not task.is_growing:
-            _check_slots(files, span, chains, seen.findings)
-        if span.count:
-            self._check_header(files, task, span, seen.findings)
-        return seen
-
-    def _check_header(
-        self, files: Files, task: IndexTask, span: IndexSpan, findings: Findings
-    ) -> None:
-        """The header says where and when the first and the last entry are."""
-        log, header = open_log(files, [self.store]), span.header
-        span.first_ms = _time_at(log, span.first_physical)
-        said: list[tuple[str, int, int | None]] = [
-            ("beginPhyOffset", header.begin_physical_offset, span.first_physical),
-            ("beginTimestamp", header.begin_timestamp_ms, span.first_ms),
-        ]
-        if not task.is_growing:
-            said += [
-                ("endPhyOffset", header.end_physical_offset, span.last_physical),
-                ("endTimestamp", header.end_timestamp_ms, _time_at(log, span.last_physical)),
-            ]
-        for name, stated, actual in said:
-            if actual is not None and stated != actual:
-                detail = f"{name} is {stated}, that of the entry {actual}"
-                findings.add(kinds.INDEX_HEADER, _name(task.place), detail)
+    def __call__(self, tasks: Sequence[IndexTask]) -> list[IndexTaskResult]:
+        """Check some files."""
+        with StoreView(Files(), Path(self.root)) as view:
+            return [_look_at(view, task) for task in tasks]
 
 
-def _name(place: IndexPlace) -> str:
-    return f"index file {Path(place.path).name}"
+def _look_at(view: StoreView, task: IndexTask) -> IndexTaskResult:
+    seen, place, path = IndexTaskResult(), task.place, Path(task.place.path)
+    with closing(IndexFileView(view.files, path)) as index_file:
+        index_file.slots, header = place.slots, index_file.header
+        seen.findings.add_if(shape_fault(index_file))
+        if not place.slots:
+            return seen
+        count, fault = count_written(index_file)
+        seen.findings.add_if(fault)
+    seen.span = span = IndexSpan(place, header, count)
+    _measure(view.files, span)
+    if span.count:
+        span.first_ms = _time_at(view, span.first_physical)
+        first = IndexFileEnd(1, span.first_physical, span.first_ms)
+        last = IndexFileEnd(span.count, span.last_physical, _time_at(view, span.last_physical))
+        if task.is_growing:
+            last = last._replace(number=0)
+        seen.findings.add_all(end_faults(path, header, first=first, last=last))
+    return seen
 
 
-def _time_at(log: LogFiles, physical_offset: int) -> int | None:
-    """When the record at an offset was stored; ``None`` if the log has none there."""
-    segment = log.segment_of(physical_offset)
-    if segment is None:
+def _time_at(view: StoreView, physical_offset: int) -> int | None:
+    """Return the store time of the record at an offset; ``None`` if there is none."""
+    index = view.segment_index(physical_offset)
+    if index is None:
         return None
-    with Window(log.files, segment, limit=physical_offset) as window:
-        return store_time_ms(window, physical_offset)
+    head = view.bytes_at(physical_offset, _PEEK_BYTES)
+    return peek_store_timestamp_ms(head, 0, view.segments[index].end - physical_offset)
 
 
-def _read_chains(files: Files, span: IndexSpan, findings: Findings) -> Chains:
-    """Go through all entries; tells of those that name a wrong previous one."""
-    chains, name = Chains(span.place.slots), _name(span.place)
-    number = 1
-    while number <= span.count:
+def _entry(entries: Array, row: int) -> IndexEntry:
+    return IndexEntry._make(entries[row].item())
+
+
+def _pieces(files: Files, span: IndexSpan) -> Iterator[tuple[int, Array]]:
+    """Yield the entries of a file in pieces, each with the number of its first entry."""
+    for number in range(1, span.count + 1, PIECE_ENTRIES):
         wanted = min(PIECE_ENTRIES, span.count - number + 1)
-        entries = read_entries(files, span.place, number, wanted)
-        empty = np.flatnonzero(
-            (entries["physical_offset"] == 0)
-            & (entries["key_hash"] == 0)
-            & (entries["seconds"] == 0)
-            & (entries["previous"] == 0)
-            & (np.arange(number, number + len(entries)) > 1)
-        )
-        if len(empty) or len(entries) < wanted:
-            end = int(empty[0]) if len(empty) else len(entries)
-            detail = f"says {span.count} entries, but entry {number + end} is empty"
-            findings.add(kinds.INDEX_HEADER, name, detail)
-            entries, span.count = entries[:end], number + end - 1
-        for at in np.flatnonzero(entries["key_hash"] < 0):
-            detail = f"has the negative hash {entries['key_hash'][at]}"
-            findings.add(kinds.INDEX_WRONG, f"{name}, entry {number + at}", detail)
-        expected = chains.add(entries["key_hash"])
-        for at in np.flatnonzero(entries["previous"] != expected):
-            detail = f"follows entry {entries['previous'][at]}, expected {expected[at]}"
-            findings.add(kinds.INDEX_CHAIN, f"{name}, entry {number + at}", detail)
-        if len(entries):
-            offsets = entries["physical_offset"]
-            span.min_physical = min(span.min_physical, int(offsets.min()))
-            span.max_physical = max(span.max_physical, int(offsets.max()))
-            span.last_physical = int(offsets[-1])
-            if number == 1:
-                span.first_physical = int(offsets[0])
-        number += max(len(entries), 1)
-    return chains
+        yield number, read_entries(files, span.place, number, wanted)
 
 
-def _check_slots(files: Files, span: IndexSpan, chains: Chains, findings: Findings) -> None:
-    """The slots must lead to the newest entry of each chain, and be counted in the header."""
-    name, slots = _name(span.place), read_slots(files, span.place)
-    wrong = np.flatnonzero(slots != chains.newest)
-    beyond = wrong[(slots[wrong] > span.count) & (slots[wrong] < span.place.entry_capacity)]
-    if len(beyond):
-        detail = f"says {span.count} entries, but slots lead to entry {slots[beyond].max()}"
-        findings.add(kinds.INDEX_HEADER, name, detail)
-    for slot in np.setdiff1d(wrong, beyond):
-        detail = f"leads to entry {slots[slot]}, expected {chains.newest[slot]}"
-        findings.add(kinds.INDEX_CHAIN, f"{name}, slot {slot}", detail)
-    used = int(np.count_nonzero(chains.newest))
-    # Brokers before 4.9 counted entries here.
-    if not len(wrong) and span.header.hash_slot_count not in {used, span.count}:
-        detail = f"hashSlotCount is {span.header.hash_slot_count}, {used} are in use"
-        findings.add(kinds.INDEX_HEADER, name, detail)
+def _measure(files: Files, span: IndexSpan) -> None:
+    """Set which physical offsets the entries of a file have."""
+    for number, entries in _pieces(files, span):
+        offsets = entries["physical_offset"]
+        span.min_physical = min(span.min_physical, int(offsets.min()))
+        span.max_physical = max(span.max_physical, int(offsets.max()))
+        span.last_physical = int(offsets[-1])
+        if number == 1:
+            span.first_physical = int(offsets[0])
+
+
+@dataclass(frozen=True)
+class ChainTask:
+    """An index file whose chains to follow, and the numbers of its bad entries."""
+
+    span: IndexSpan
+    is_growing: bool
+    wild: array[int]
+
+
+@dataclass(frozen=True)
+class ChainWorker:
+    """Sent to executors: follows the chains of index files.
+
+    Attributes:
+        log_end: Where the log ends, if all of it was read.
+        is_end_known: Whether entries past the end are faults.
+        is_running: Whether files may be deleted meanwhile.
+    """
+
+    log_end: int
+    is_end_known: bool
+    is_running: bool
+
+    def __call__(self, tasks: Sequence[ChainTask]) -> Findings:
+        """Check some files."""
+        findings = Findings()
+        for task in tasks:
+            place = task.span.place
+            try:
+                with closing(IndexFileView(Files(), Path(place.path))) as index_file:
+                    index_file.slots = place.slots
+                    self._follow(index_file, task, findings)
+            except FileNotFoundError:
+                if not self.is_running:
+                    raise
+        return findings
+
+    def _follow(self, index_file: IndexFileView, task: ChainTask, findings: Findings) -> None:
+        chains = IndexChains(index_file, task.wild)
+        fast = ExpectedChains(np.frombuffer(chains.newest, dtype=np.int32))
+        for number, entries in _pieces(Files(), task.span):
+            self._judge_ends(index_file.path, number, entries, chains.wild, findings)
+            numbers = range(number, number + len(entries))
+            is_tame = not chains.wild or chains.wild.isdisjoint(numbers)
+            if not (is_tame and fast.add_sound(number, entries)):
+                for row in range(len(entries)):
+                    findings.add_if(chains.follow(number + row, _entry(entries, row)))
+        if not task.is_growing:
+            findings.add_all(chains.check_slots(task.span.count))
+
+    def _judge_ends(
+        self, path: Path, number: int, entries: Array, wild: set[int], findings: Findings
+    ) -> None:
+        """Check entries that point outside the log, which the walk has not compared."""
+        offsets = entries["physical_offset"]
+        for row in np.flatnonzero((offsets < 0) | (offsets >= self.log_end)).tolist():
+            wild.add(number + row)
+            entry = _entry(entries, row)
+            if entry.physical_offset < 0:
+                findings.add(stray_fault(path, number + row, entry))
+            elif self.is_end_known:
+                findings.add(stray_fault(path, number + row, entry, self.log_end))
 
 
 class IndexMatcher:
-    """Collects the records of a range, and compares them with the entries that point there."""
+    """Collects the records of a range, and compares them with the entries that point there.
+
+    Attributes:
+        wild: Numbers of entries that do not fit their record, by index file.
+    """
 
     def __init__(
         self,
@@ -210,7 +233,7 @@ class IndexMatcher:
         bounds: tuple[int, int],
         findings: Findings,
     ) -> None:
-        """Take the index files, and between which offsets every record is in the index."""
+        """Set the index files, and the range whose records must all be in the index."""
         self._files = files
         self._spans = spans
         self._bounds = bounds
@@ -219,9 +242,10 @@ class IndexMatcher:
         self._times_ms = array("q")
         self._owed = array("q")
         self._tags = array("q")
+        self.wild: dict[str, array[int]] = {}
 
     def add(self, record: DispatchRequest, hashes: Sequence[int], tag: int | None) -> None:
-        """Take the next record; every broker puts ``hashes``, and some ``tag``."""
+        """Add the next record; every broker indexes ``hashes``, and some index ``tag``."""
         if not self._spans:
             return
         at = len(self._offsets) << _HASH_BITS
@@ -231,7 +255,7 @@ class IndexMatcher:
         if tag is not None:
             self._tags.append(at | tag)
 
-    def finish(self, start: int, stop: int, hurts: Sequence[Hurt]) -> None:
+    def finish(self, start: int, stop: int, damages: DamagedRanges) -> None:
         """Compare the records between two offsets."""
         if not self._spans:
             return
@@ -243,15 +267,13 @@ class IndexMatcher:
         for span in self._spans:
             if span.max_physical < start or span.min_physical >= stop:
                 continue
-            for number in range(1, span.count + 1, PIECE_ENTRIES):
-                wanted = min(PIECE_ENTRIES, span.count - number + 1)
-                entries = read_entries(self._files, span.place, number, wanted)
+            for number, entries in _pieces(self._files, span):
                 inside = (entries["physical_offset"] >= start) & (entries["physical_offset"] < stop)
                 at = np.flatnonzero(inside)
                 if len(at):
                     piece = entries[at]
                     found.append(
-                        self._match(span, piece, at + number, offsets, times_ms, known, hurts)
+                        self._match(span, piece, at + number, offsets, times_ms, known, damages)
                     )
         have = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
         low, high = self._bounds
@@ -259,8 +281,7 @@ class IndexMatcher:
         places = offsets[due >> _HASH_BITS]
         for offset in np.unique(places[(places >= low) & (places < high)]):
             count = int(np.count_nonzero(places == offset))
-            detail = f"{count} of its keys are in no index file"
-            self._findings.add(kinds.INDEX_MISSING, f"physical offset {offset}", detail)
+            self._findings.add(missing_fault(int(offset), count))
 
     def _match(  # noqa: PLR0917 - the two sides of a comparison
         self,
@@ -270,23 +291,23 @@ class IndexMatcher:
         offsets: Array,
         times_ms: Array,
         known: Array,
-        hurts: Sequence[Hurt],
+        damages: DamagedRanges,
     ) -> Array:
-        """Compare entries with their records; gives which keys of which records they are."""
-        name = _name(span.place)
+        """Compare entries with their records; return which keys of which records they are."""
+        path, wild = Path(span.place.path), self.wild.setdefault(span.place.path, array("i"))
         physical = entries["physical_offset"].astype(np.int64)
         at = np.minimum(np.searchsorted(offsets, physical), max(len(offsets) - 1, 0))
         is_record = offsets[at] == physical if len(offsets) else np.zeros(len(at), dtype=bool)
         keys = (at.astype(np.int64) << _HASH_BITS) | entries["key_hash"].astype(np.int64)
-        for row in np.flatnonzero(~is_record):
-            offset = int(physical[row])
-            if not any(hurt.start <= offset < hurt.end for hurt in hurts):
-                where = f"{name}, entry {numbers[row]}"
-                self._findings.add(kinds.INDEX_WRONG, where, f"no record starts at {offset}")
+        for row in np.flatnonzero(~is_record).tolist():
+            wild.append(int(numbers[row]))
+            if not damages.covers(int(physical[row])):
+                fault = stray_fault(path, int(numbers[row]), _entry(entries, row))
+                self._findings.add(fault)
         is_known = is_record & np.isin(keys, known)
-        for row in np.flatnonzero(is_record & ~is_known & (entries["key_hash"] >= 0)):
-            detail = f"the record at {physical[row]} has no key of this hash"
-            self._findings.add(kinds.INDEX_WRONG, f"{name}, entry {numbers[row]}", detail)
+        for row in np.flatnonzero(is_record & ~is_known & (entries["key_hash"] >= 0)).tolist():
+            wild.append(int(numbers[row]))
+            self._findings.add(wrong_key_fault(path, int(numbers[row]), _entry(entries, row)))
         rows = np.flatnonzero(is_known)
         self._check_seconds(span, entries[rows], numbers[rows], times_ms[at[rows]])
         matched: Array = keys[rows]
@@ -304,7 +325,14 @@ class IndexMatcher:
             fits[first] = np.isin(entries["seconds"][first], span.first_seconds)
         else:
             fits[first] = True
-        for row in np.flatnonzero(~fits):
-            detail = f"says {entries['seconds'][row]} seconds, which is not its record's time"
-            where = f"{_name(span.place)}, entry {numbers[row]}"
-            self._findings.add(kinds.INDEX_WRONG, where, detail)
+        for row in np.flatnonzero(~fits).tolist():
+            number, entry, time_ms = int(numbers[row]), _entry(entries, row), int(times_ms[row])
+            expected = later_seconds(span.header, span.first_ms, time_ms)
+            self._findings.add_if(
+                seconds_fault(
+                    Path(span.place.path),
+                    number,
+                    entry,
+                    span.first_seconds if number == 1 else expected,
+                )
+            )

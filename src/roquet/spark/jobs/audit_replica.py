@@ -1,8 +1,7 @@
-"""Two copies of one log, compared byte by byte.
+"""Compares two copies of one log byte by byte.
 
-Owns the comparison of a log with a replica, which has the same bytes at the same physical offsets.
-Both are read where the task runs; a digest of each block is compared, and where it differs the
-bytes are, so that a finding names the place exactly.
+A replica has the same bytes at the same physical offsets. Tasks read both and compare a digest of
+each block; where it differs they compare the bytes, so that a finding names the exact offset.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from typing import NamedTuple
 import numpy as np
 
 from roquet.runtime.files import Files
-from roquet.spark.jobs import audit_findings as kinds
 from roquet.spark.jobs.audit_findings import Findings
 from roquet.spark.log.store_files import LogFiles, open_log
-from roquet.spark.log.window import Window
+from roquet.storefiles import faults as kinds
+from roquet.storefiles.window import Window
 
 BLOCK_BYTES = 1 << 20
 
 
 class Stripe(NamedTuple):
-    """Physical offsets that one task compares."""
+    """The physical offsets that one task compares."""
 
     start: int
     stop: int
 
 
 @dataclass
-class ReplicaSeen:
-    """What a task says of a stripe.
+class ReplicaTaskResult:
+    """The result of comparing a stripe.
 
     Attributes:
-        digest: Of the log's bytes there, if the replica has the same.
-        findings: Where it has not.
+        digest: The digest of the bytes, if the replica has the same.
+        findings: The differences.
     """
 
     digest: str = ""
@@ -50,9 +49,9 @@ class ReplicaWorker:
     store: str
     replica: str
 
-    def __call__(self, stripe: Stripe) -> ReplicaSeen:
-        """Compare a stripe, and tell each run of blocks that differ as one."""
-        files, seen, digest = Files(), ReplicaSeen(), blake2b(digest_size=16)
+    def __call__(self, stripe: Stripe) -> ReplicaTaskResult:
+        """Compare a stripe; adjacent blocks that differ are one finding."""
+        files, seen, digest = Files(), ReplicaTaskResult(), blake2b(digest_size=16)
         ours, theirs = open_log(files, [self.store]), open_log(files, [self.replica])
         run: list[int] = []
         for start in range(stripe.start, stripe.stop, BLOCK_BYTES):
@@ -74,17 +73,17 @@ class ReplicaWorker:
         if run:
             first, end = run
             detail = f"other bytes in {self.replica}, the first at {first}, the last at {end - 1}"
-            findings.add(kinds.REPLICA, f"physical offset {first}", detail)
+            findings.tell(kinds.REPLICA, f"physical offset {first}", detail)
             run.clear()
 
 
 def plan_stripes(start: int, stop: int, stripe_bytes: int) -> list[Stripe]:
-    """A range of the log as stripes."""
+    """Split a range of the log into stripes."""
     return [Stripe(at, min(at + stripe_bytes, stop)) for at in range(start, stop, stripe_bytes)]
 
 
 def read_bytes(log: LogFiles, start: int, stop: int) -> bytes:
-    """The bytes between two physical offsets, fewer if a file is missing."""
+    """Read the bytes between two physical offsets; fewer if a file is missing."""
     parts = []
     while start < stop:
         segment = log.segment_of(start)
@@ -98,7 +97,7 @@ def read_bytes(log: LogFiles, start: int, stop: int) -> bytes:
 
 
 def first_and_last_difference(mine: bytes, other: bytes) -> tuple[int, int] | None:
-    """Positions of the first and the last byte that differ; ``None`` if none does."""
+    """Return the positions of the first and last byte that differ; ``None`` if all are equal."""
     if mine == other:
         return None
     size = min(len(mine), len(other))

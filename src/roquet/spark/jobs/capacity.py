@@ -1,8 +1,8 @@
-"""How a store grows, and when its disk is full.
+"""Projects how a store grows, and when its disk will be full.
 
-Owns the projection: bytes a day of each topic over the log's own span, with what queues and index
-add to them, against the disk and the time for which a broker keeps its log. The newest days count,
-since traffic changes; a span shorter than a day is extrapolated, and the report says so.
+Compares the bytes per day of each topic, plus their share of queues and index, with the disk and
+the broker's retention. Only the newest days count, since traffic changes; a span shorter than a day
+is extrapolated, and the report says so.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from roquet.spark.tasks import task_count
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Growth", "capacity", "project"]
+__all__ = ["StoreGrowth", "capacity", "project"]
 
 FULL = "full"
 RESERVED_HOURS = 72.0
-"""Upstream's default for how long a log is kept."""
+"""Upstream's default retention."""
 
 _DAY_MS = 86_400_000
 _COLUMNS = ("topic", "storeSize", "storeTimestamp")
 
 
 @dataclass(frozen=True)
-class Growth:
-    """What is known of a store.
+class StoreGrowth:
+    """How a store grows.
 
     Attributes:
-        bytes_a_day: Log, queues and index together.
-        used_bytes: What the store takes now.
-        free_bytes: What the disk has left.
-        reserved_hours: How long a broker keeps its log.
+        bytes_a_day: Growth of log, queues and index together.
+        used_bytes: The current size of the store.
+        free_bytes: The free space on the disk.
+        reserved_hours: The retention of the log.
     """
 
     bytes_a_day: float
@@ -49,16 +49,16 @@ class Growth:
     reserved_hours: float
 
 
-def project(growth: Growth) -> tuple[int, float | None]:
-    """What the store will take at most, and in how many days the disk is full.
+def project(growth: StoreGrowth) -> tuple[int, float | None]:
+    """Return the store's final size, and in how many days the disk is full.
 
     Returns:
-        Bytes once as much is deleted as comes, and days; ``None`` if the disk is enough for that.
+        Bytes once deletion balances growth, and days; ``None`` if the disk is large enough.
 
     Example:
-        >>> project(Growth(bytes_a_day=10, used_bytes=5, free_bytes=20, reserved_hours=24))
+        >>> project(StoreGrowth(bytes_a_day=10, used_bytes=5, free_bytes=20, reserved_hours=24))
         (10, None)
-        >>> project(Growth(bytes_a_day=10, used_bytes=5, free_bytes=20, reserved_hours=72))
+        >>> project(StoreGrowth(bytes_a_day=10, used_bytes=5, free_bytes=20, reserved_hours=72))
         (30, 2.0)
     """
     steady_bytes = round(growth.bytes_a_day * growth.reserved_hours / 24)
@@ -84,9 +84,9 @@ def capacity(
         store: The store directory.
         wanted: Which messages.
         days: How many of the newest days count.
-        reserved_hours: ``fileReservedTime`` of the broker.
-        days_min: A disk that is full before is a finding.
-        is_dry_run: Only tell how many tasks would read.
+        reserved_hours: The broker's ``fileReservedTime``.
+        days_min: A disk that fills up earlier is a finding.
+        is_dry_run: Only report how many tasks would read.
 
     Returns:
         The numbers of the projection and the tables ``Topics`` and ``Days``.
@@ -114,7 +114,7 @@ def capacity(
     newest = sorted({each[1] for each in found})[-days:]
     recent = [each for each in found if each[1] in newest]
     bytes_a_day = sum(each[3] for each in recent) * overhead * _DAY_MS / span_ms if span_ms else 0.0
-    growth = Growth(bytes_a_day, used_bytes, shutil.disk_usage(store).free, reserved_hours)
+    growth = StoreGrowth(bytes_a_day, used_bytes, shutil.disk_usage(store).free, reserved_hours)
     steady_bytes, days_left = project(growth)
     report.numbers |= {
         "logBytes": log_bytes,
@@ -139,7 +139,7 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def _overhead(store: Path, log_bytes: int) -> float:
-    """What a byte of the log costs with its queues and its index."""
+    """Return the bytes on disk per byte of the log, with queues and index."""
     others = sum(
         path.stat().st_blocks * 512
         for name in ("consumequeue", "consumequeue_ext", "index")
@@ -149,7 +149,7 @@ def _overhead(store: Path, log_bytes: int) -> float:
 
 
 def _span_ms(times: Sequence[tuple[int, int]], days: int) -> int:
-    """How long the newest days lasted, from their first message to their last."""
+    """Return the time from the first to the last message of the newest days."""
     if not times:
         return 0
     last_ms = max(last for _, last in times)

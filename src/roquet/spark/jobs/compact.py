@@ -1,8 +1,7 @@
 """The last value of each key of a topic, as Parquet or as a topic.
 
-A message's key is the first word of its KEYS. The last message of a key is the one that was stored
-last; an empty body is a tombstone: the key is deleted and left out. Messages without a key are left
-out too.
+A message's key is the first word of its KEYS. The last message of a key is the one stored last; an
+empty body is a tombstone, which deletes the key. Messages without a key are skipped.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from pyspark.sql import functions as f
 from roquet.client.options import ClientOptions
 from roquet.errors import SparkOptionError
 from roquet.spark.broker.connect import connect_options
-from roquet.spark.jobs.feeds import Source, read_source, source_name
 from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.jobs.message_feeds import Source, read_source, source_name
 from roquet.spark.report import Report
 
 if TYPE_CHECKING:
@@ -46,25 +45,25 @@ def compact(
 
     Args:
         spark: A session that knows the sources.
-        source: A store directory, or how a cluster is reached.
+        source: A store directory, or the connection to a cluster.
         wanted: Which messages, of exactly one topic.
         out: A folder or URI for Parquet files.
         to: The cluster of ``to_topic``.
-        to_topic: The topic to send the values to, those of one key always to the same queue.
-        is_overwrite: Whether Parquet files that are there are replaced.
+        to_topic: The topic to send the values to; those of one key always go to the same queue.
+        is_overwrite: Whether existing Parquet files are replaced.
         is_dry_run: Only count.
 
     Returns:
         Numbers of messages, keys, tombstones and values. Damaged bytes are a finding (``damaged``).
 
     Raises:
-        SparkOptionError: It is not said which topic, or where to.
+        SparkOptionError: The topic or the target is missing.
     """
     topic = _check(source, wanted, out, to, to_topic)
     report = Report(job="compact", source=source_name(source), is_dry_run=is_dry_run)
     read, kept = Observation(), Observation()
     found = with_key(read_source(spark, source, wanted, columns=_COLUMNS))
-    # A body that cannot be decompressed is null too, and is no tombstone.
+    # A body that cannot be decompressed is null, too, but not a tombstone.
     is_whole = f.col("topic").isNotNull() & f.col("body").isNotNull()
     messages = found.observe(
         read,
@@ -94,7 +93,7 @@ def compact(
     report.numbers["values"] = int(numbers["keys"]) - int(numbers["tombstones"])
     if damaged:
         report.add_finding(
-            DAMAGED, report.source, f"{damaged} parts are no messages: roquet spark audit"
+            DAMAGED, report.source, f"{damaged} damaged ranges; run roquet spark audit"
         )
     return report
 
@@ -113,7 +112,7 @@ def _check(
         )
     if to_topic is not None and to is None:
         raise SparkOptionError(
-            "It is not said which cluster has the topic.", hint="Give --to-namesrv."
+            "It is unclear which cluster has the topic.", hint="Give --to-namesrv."
         )
     (topic,) = wanted.topics
     if to_topic == topic and isinstance(source, ClientOptions):
@@ -124,13 +123,13 @@ def _check(
 
 
 def with_key(messages: DataFrame) -> DataFrame:
-    """Messages with a column ``key``: the first word of KEYS, or null."""
+    """Add a column ``key``: the first word of KEYS, or null."""
     word = f.element_at(f.split(f.trim("keys"), " +"), 1)
     return messages.withColumn("key", f.when(f.length(word) > 0, word))
 
 
 def last_values(messages: DataFrame) -> DataFrame:
-    """Of each key: the columns of the message that was stored last."""
+    """Return for each key the columns of the message stored last."""
     place = f.struct("storeTimestamp", "physicalOffset", "queueOffset")
     columns = [name for name in messages.columns if name != "key"]
     found = (

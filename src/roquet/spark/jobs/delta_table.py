@@ -1,8 +1,8 @@
-"""A table of Delta Lake as a target of ``archive``.
+"""A Delta Lake table as a target of ``archive``.
 
-Files are where Hive's partitions would be, ``topic=Orders/day=2026-11-15/``. How far a broker's log
-is in the table is the version of an application's transaction, which is part of each commit; what
-was asked of the archive is a property of the table.
+Files are in Hive-style partitions, ``topic=Orders/day=2026-11-15/``. How far a broker's log is
+archived is the version of an application transaction, which is part of each commit; the rules of
+the archive are a property of the table.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from roquet.errors import SparkError, SparkOptionError
 from roquet.spark.jobs.lake import MANIFEST, NO_DAY, STREAM_METADATA, FileEntry, Lake
 from roquet.spark.jobs.tables import (
     LakeTable,
-    Note,
     TableFile,
+    TableNote,
     commit_failed,
     table_schema,
 )
@@ -30,7 +30,7 @@ __all__ = ["DeltaLakeTable"]
 
 _PARTITIONS = ["topic", "day"]
 _READER_VERSION_MAX = 1
-"""Versions above may have deleted rows beside the files, or columns of other names in them."""
+"""Higher versions may use deletion vectors or column mapping."""
 
 
 def _key(broker_name: str) -> str:
@@ -41,7 +41,7 @@ class DeltaLakeTable(LakeTable):
     """A Delta table at a folder or URI.
 
     Raises:
-        SparkOptionError: There is a lake of plain Parquet files.
+        SparkOptionError: The address has a lake of plain Parquet files.
     """
 
     folder = ""
@@ -57,11 +57,11 @@ class DeltaLakeTable(LakeTable):
             )
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the table exists."""
         return DeltaTable.is_deltatable(self._uri)
 
     def create(self) -> None:
-        """Make it, empty, if it is not there."""
+        """Create the empty table if it does not exist."""
         DeltaTable.create(
             self._uri,
             table_schema(),
@@ -71,24 +71,24 @@ class DeltaLakeTable(LakeTable):
             description="Messages of brokers, as archived from their logs.",
         )
 
-    def note(self, broker_name: str) -> Note | None:
-        """What was asked of the archive of a broker."""
+    def note(self, broker_name: str) -> TableNote | None:
+        """Return the note on a broker's archive."""
         found = self._open().metadata().configuration.get(_key(broker_name))
-        return None if found is None else msgspec.json.decode(found, type=Note)
+        return None if found is None else msgspec.json.decode(found, type=TableNote)
 
     def stop(self, broker_name: str) -> int | None:
-        """The physical offset up to which it has the log of a broker."""
+        """Return the physical offset up to which the table has a broker's log."""
         return self._open().transaction_version(_key(broker_name))
 
-    def write_note(self, broker_name: str, note: Note) -> None:
-        """Fix what is asked of the archive of a broker."""
+    def write_note(self, broker_name: str, note: TableNote) -> None:
+        """Record the rules of a broker's archive."""
         text = msgspec.json.encode(note).decode()
         self._open().alter.set_table_properties(
             {_key(broker_name): text}, raise_if_not_exists=False
         )
 
     def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
-        """Add files and the offset up to which they go."""
+        """Add files and the offset that they reach."""
         infos = self.place.filesystem.get_file_info([self.place.path(each.path) for each in files])
         actions: list[AddAction | RemoveAction] = [
             AddAction(
@@ -120,11 +120,11 @@ class DeltaLakeTable(LakeTable):
             raise commit_failed(self._uri, error) from None
 
     def files(self) -> list[TableFile]:
-        """All files of its newest version."""
+        """Return all files of the newest version."""
         table = self._open()
         if table.protocol().min_reader_version > _READER_VERSION_MAX:
             raise SparkError(
-                f"{self._uri} is read by rules that are not known here.",
+                f"{self._uri} needs a newer reader than this one.",
                 detail=f"it needs readers of version {table.protocol().min_reader_version}",
                 hint="Deletion vectors and column mapping must be off.",
             )
@@ -136,19 +136,19 @@ class DeltaLakeTable(LakeTable):
         ]
 
     def _open(self) -> DeltaTable:
-        """Its newest version."""
+        """Open the newest version."""
         try:
             return DeltaTable(self._uri)
         except TableNotFoundError as error:
             raise SparkOptionError(
                 f"There is no Delta table at {self._uri}.",
                 detail=str(error),
-                hint="archive makes it.",
+                hint="archive creates it.",
             ) from None
 
 
 def _stats(entry: FileEntry) -> str:
-    """What readers know of a file without opening it."""
+    """Return the statistics of a file that readers use without opening it."""
     return msgspec.json.encode(
         {
             "numRecords": entry.rows,

@@ -1,6 +1,6 @@
-"""Dead letters: which there are and why, each in full, and their way back.
+"""Dead letters: list them with their reasons, show them in full, and resend them.
 
-What is read of them, and what is known of the reason, is in :mod:`roquet.spark.jobs.letters`.
+:mod:`roquet.spark.jobs.dead_letters` reads them and finds the reasons.
 Sending is at least once, with ids by which consumers drop repeats: see
 :mod:`roquet.spark.jobs.resend`.
 """
@@ -15,21 +15,21 @@ from roquet.client.options import ClientOptions
 from roquet.errors import NotFound, SparkOptionError
 from roquet.model import properties as prop
 from roquet.model.topic import retry_topic
-from roquet.spark.jobs.feeds import Source, open_feed, source_name
-from roquet.spark.jobs.inputs import ALL, Wanted
-from roquet.spark.jobs.letters import (
+from roquet.spark.jobs.dead_letters import (
     DEFAULT_RETRIES,
     DLQ_PATTERN,
     LISTED,
-    Choice,
-    Letter,
-    Sum,
-    SumKey,
+    DeadLetter,
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetterKind,
     collect,
     in_groups,
-    read_letter,
+    read_dead_letter,
     traced,
 )
+from roquet.spark.jobs.inputs import ALL, Wanted
+from roquet.spark.jobs.message_feeds import Source, open_feed, source_name
 from roquet.spark.jobs.resend import COLUMNS, Address, Row, check_rate, resend
 from roquet.spark.report import Cell, Report, iso_time
 
@@ -56,18 +56,18 @@ def list_letters(
     with_traces: bool = False,
     is_dry_run: bool = False,
 ) -> Report:
-    """Which dead letters there are, by group, topic and reason, and the newest of them.
+    """List dead letters by group, topic and reason, and the newest of them one by one.
 
     Args:
         spark: A session.
-        source: A store directory, or how a cluster is reached.
-        wanted: From which topics they came, and when they became dead letters.
+        source: A store directory, or the connection to a cluster.
+        wanted: Their original topics, and when they became dead letters.
         groups: Which groups; empty for all.
         letters_shown: How many of the newest are listed.
         letters_max: A group with more letters is a finding.
-        default_retries: How often a group tries again of which the source does not say it.
-        with_traces: Whether the trace topic is searched for how handlers ended.
-        is_dry_run: Only tell which groups' letters would be read.
+        default_retries: The retries of groups for which the source has no number.
+        with_traces: Whether to search the trace topic for how handlers ended.
+        is_dry_run: Only report which groups' letters would be read.
 
     Returns:
         The tables ``Groups`` and ``Letters``. A group with too many is a finding (``too many``).
@@ -82,7 +82,7 @@ def list_letters(
         source,
         chosen,
         columns=LISTED,
-        choice=Choice(origins=frozenset(wanted.topics)),
+        choice=DeadLetterFilter(origins=frozenset(wanted.topics)),
         letters_max=letters_shown,
         default_retries=default_retries,
     )
@@ -93,12 +93,12 @@ def list_letters(
 
 def fill_report(
     report: Report,
-    sums: Mapping[SumKey, Sum],
-    letters: Sequence[Letter],
+    sums: Mapping[DeadLetterKind, DeadLetterCounts],
+    letters: Sequence[DeadLetter],
     *,
     letters_max: int | None,
 ) -> None:
-    """Make tables and findings of letters."""
+    """Add letters to a report as tables and findings."""
     totals: dict[str, int] = {}
     for (group, _, _), each in sorted(sums.items()):
         totals[group] = totals.get(group, 0) + each.letters
@@ -135,7 +135,7 @@ def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _cells(letter: Letter) -> list[Cell]:
+def _cells(letter: DeadLetter) -> list[Cell]:
     return [
         letter.group,
         letter.message_id,
@@ -157,22 +157,22 @@ def show_letters(
     default_retries: int = DEFAULT_RETRIES,
     with_traces: bool = False,
 ) -> Report:
-    """Dead letters in full.
+    """Show dead letters in full.
 
     Args:
         spark: A session.
-        source: As of :func:`list_letters`.
-        names: Ids or keys; a letter has one of them.
-        wanted: As of :func:`list_letters`.
-        groups: As of :func:`list_letters`.
-        default_retries: As of :func:`list_letters`.
-        with_traces: As of :func:`list_letters`.
+        source: As for :func:`list_letters`.
+        names: Ids or keys; a letter must have one of them.
+        wanted: As for :func:`list_letters`.
+        groups: As for :func:`list_letters`.
+        default_retries: As for :func:`list_letters`.
+        with_traces: As for :func:`list_letters`.
 
     Returns:
         A table for each letter, the newest first.
 
     Raises:
-        NotFound: There is none.
+        NotFound: No letter has any of them.
     """
     report = Report(job="dlq show", source=source_name(source))
     found = collect(
@@ -180,7 +180,7 @@ def show_letters(
         source,
         in_groups(source, wanted, groups),
         columns=(*LISTED, "body"),
-        choice=Choice(frozenset(names), frozenset(wanted.topics)),
+        choice=DeadLetterFilter(frozenset(names), frozenset(wanted.topics)),
         letters_max=SHOWN_MAX,
         default_retries=default_retries,
     )
@@ -199,8 +199,8 @@ def show_letters(
     return report
 
 
-def letter_rows(letter: Letter) -> list[list[Cell]]:
-    """What is known of a letter."""
+def letter_rows(letter: DeadLetter) -> list[list[Cell]]:
+    """Return the rows of a letter's table."""
     body = letter.body or b""
     rows: list[list[Cell]] = [
         ["reason", letter.reason],
@@ -213,13 +213,13 @@ def letter_rows(letter: Letter) -> list[list[Cell]]:
         ["born at", letter.born_host],
         ["dead since", iso_time(letter.store_ms)],
     ]
-    rows += [[f"property {name}", value] for name, value in sorted(letter.properties.items())]
-    rows += [["body bytes", len(body)], ["body", body_text(body)]]
+    rows.extend([f"property {name}", value] for name, value in sorted(letter.properties.items()))
+    rows.extend((["body bytes", len(body)], ["body", body_text(body)]))
     return [row for row in rows if row[1] is not None]
 
 
 def body_text(body: bytes) -> str:
-    """A body for people: as text if it is some, or else in hexadecimal; long ones are cut.
+    """Format a body for display: text if it is UTF-8, otherwise hexadecimal, truncated if long.
 
     Example:
         >>> body_text("größer".encode()), body_text(bytes([255, 0]))
@@ -240,18 +240,18 @@ class LetterAddress:
     """Sent to executors: where a dead letter goes.
 
     Attributes:
-        choice: Which letters are wanted.
-        topic: The topic that they go to; ``None`` for the one that each came from.
-        to_group: Whether they go to their group alone, by its topic of retries.
+        choice: Which letters to send.
+        topic: The target topic; ``None`` for the one that each came from.
+        to_group: Whether they go to their group alone, through its retry topic.
     """
 
-    choice: Choice
+    choice: DeadLetterFilter
     topic: str | None
     to_group: bool
 
     def __call__(self, row: Row) -> Address | None:
-        """As of :class:`roquet.spark.jobs.resend.Addresser`."""
-        letter = read_letter(row, {}, DEFAULT_RETRIES)
+        """See :class:`roquet.spark.jobs.resend.Addresser`."""
+        letter = read_dead_letter(row, {}, DEFAULT_RETRIES)
         if not self.choice.takes(letter):
             return None
         if self.to_group:
@@ -275,27 +275,27 @@ def replay_letters(
     name: str = "dlq",
     is_dry_run: bool = False,
 ) -> Report:
-    """Send dead letters once more; they stay among the dead letters as well.
+    """Resend dead letters; they also stay where they are.
 
     Args:
         spark: A session.
-        source: As of :func:`list_letters`.
-        to: The cluster that they go to.
-        wanted: As of :func:`list_letters`.
-        groups: As of :func:`list_letters`.
+        source: As for :func:`list_letters`.
+        to: The target cluster.
+        wanted: As for :func:`list_letters`.
+        groups: As for :func:`list_letters`.
         names: Ids or keys of the letters; empty for all.
-        to_topic: The topic that they go to; ``None`` for the one that each came from.
-        to_group: Whether they go to their own group alone instead, by its topic of retries.
-        rate: How many a second, all workers together.
-        name: What their ids begin with; another name makes the same letters new ones.
-        is_dry_run: Only tell how many letters there are.
+        to_topic: The target topic; ``None`` for the one that each came from.
+        to_group: Whether they go to their own group alone instead, through its retry topic.
+        rate: Messages per second, all workers together.
+        name: The prefix of their ids; with another name, consumers see the letters as new.
+        is_dry_run: Only report how many letters there are.
 
     Returns:
-        The table ``Sent``, or ``Groups`` of a dry run. Letters that cannot be sent (``refused``)
+        The table ``Sent``, or ``Groups`` in a dry run. Letters that cannot be sent (``refused``)
         are findings.
 
     Raises:
-        SparkOptionError: The rate or the topic cannot be used, or both places are named.
+        SparkOptionError: The rate or the topic is invalid, or both targets are given.
         NoRoute: There is no such topic.
     """
     check_rate(rate)
@@ -305,7 +305,7 @@ def replay_letters(
         )
     report = Report(job="dlq replay", source=source_name(source), is_dry_run=is_dry_run)
     chosen = in_groups(source, wanted, groups)
-    choice = Choice(frozenset(names), frozenset(wanted.topics))
+    choice = DeadLetterFilter(frozenset(names), frozenset(wanted.topics))
     if is_dry_run:
         found = collect(
             spark,

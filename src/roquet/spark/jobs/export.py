@@ -1,8 +1,8 @@
-"""Messages as files for others: JSON lines, CSV or Parquet, with masking rules.
+"""Exports messages as JSON lines, CSV or Parquet, with masking rules.
 
-Workers decode ranges of the log, apply the rules and write a file for each range; the manifest
-names the rules that were in force, never the salt. Files are named by the range and published by
-renaming, the manifest last, so that a folder with a manifest is whole.
+Workers decode ranges of the log, apply the rules and write one file per range; the manifest lists
+the rules, never the salt. Files are named after their range and published by renaming, the manifest
+last, so a folder with a manifest is complete.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.mask_rules import Masker, Row, Rule
 from roquet.spark.log.corrupt import DROPMALFORMED
-from roquet.spark.log.reading import LogRange, LogReader, ReadRules
+from roquet.spark.log.reading import LogReader, ReadRules
 from roquet.spark.log.selection import Selection
-from roquet.spark.log.splits import Cutter, plan
+from roquet.spark.log.splits import RecordStartFinder, plan
 from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import arrow_schema, choose_columns, struct_type
 from roquet.spark.tasks import run_tasks
+from roquet.storefiles.records import LogRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class _Part:
-    """What a worker says of its file."""
+    """A worker's result for its file."""
 
     path: str
     rows: int
@@ -76,16 +77,16 @@ def export(
     Args:
         spark: A session.
         store: The store directory.
-        out: A folder, or a URI that pyarrow knows; must not hold an export.
+        out: A folder, or a URI that pyarrow supports; must not hold an export.
         file_format: One of :data:`FORMATS`.
         wanted: Which messages.
         columns: Which columns.
         rules: What to hide.
-        salt: The key of hashes; needed if a rule hashes.
-        is_dry_run: Only tell what would be read.
+        salt: The key of hashes; required if a rule hashes.
+        is_dry_run: Only report what would be read.
 
     Returns:
-        Numbers. Bodies that a rule took away because they are no JSON are a finding.
+        Numbers. Bodies that a rule removed because they are not JSON are a finding.
 
     Raises:
         SparkOptionError: The format or a column is unknown, the salt is missing, or the folder is
@@ -94,7 +95,7 @@ def export(
     if file_format not in FORMATS:
         raise SparkOptionError(
             f"Messages cannot be exported as {file_format!r}.",
-            hint=f"Take one of: {', '.join(FORMATS)}.",
+            hint=f"Use one of: {', '.join(FORMATS)}.",
         )
     if not salt and any(rule.action == "hash" for rule in rules):
         raise SparkOptionError(
@@ -124,7 +125,7 @@ def export(
         report.add_finding(
             UNREADABLE,
             out,
-            f"{report.numbers['unreadableBodies']} bodies are no JSON, and left out",
+            f"{report.numbers['unreadableBodies']} bodies are not JSON and were removed",
         )
     manifest = {"store": store, "format": file_format, "rules": list(rules), "files": parts}
     place.publish(msgspec.json.format(msgspec.json.encode(manifest)), MANIFEST)
@@ -133,7 +134,7 @@ def export(
 
 
 def _bounds(log: LogFiles, wanted: Wanted) -> tuple[int, int]:
-    start, stop, cutter = log.start_offset, log.end_offset, Cutter(log)
+    start, stop, cutter = log.start_offset, log.end_offset, RecordStartFinder(log)
     if wanted.from_ms is not None:
         start = cutter.time_from(wanted.from_ms, start, stop)
     if wanted.to_ms is not None:
@@ -165,7 +166,7 @@ class ExportWorker:
         return _Part(name, rows, masker.hidden, masker.unreadable)
 
     def _batches(self, ranges: Sequence[LogRange], masker: Masker) -> Iterator[list[Row]]:
-        # A rule is for topics, so that it has to know the topic of a row.
+        # Rules select topics, so the topic of each row is needed.
         columns = [*self.columns, *(() if "topic" in self.columns else ("topic",))]
         selection = Selection(topics=frozenset(self.topics))
         rules = ReadRules(selection=selection, mode=DROPMALFORMED)
@@ -222,7 +223,7 @@ def _names(column: str) -> Sequence[str]:
 
 
 def _texts(columns: Sequence[str], row: Row) -> Iterator[tuple[str, object]]:
-    """A row as values of JSON; a body that is no text comes as base64 under another name."""
+    """Yield a row's values for JSON; a body that is not text is base64 under another name."""
     for column in columns:
         value = row[column]
         if isinstance(value, bytes):

@@ -1,11 +1,11 @@
-"""Lakes that follow what grows: the log of a broker, or the topics of a live cluster.
+"""Keeps a lake up to date with the log of a broker, or with the topics of a live cluster.
 
-A log is followed in rounds, each an ``archive``: killed between any two steps, the next round
-repairs what is there. Topics are followed by a stream of Spark, whose file sink and checkpoint
-have every message in the lake once.
+A log is followed in rounds, each an ``archive``: after a kill at any point, the next round repairs
+the lake. Topics are followed by a Spark stream, whose file sink and checkpoint put every message
+into the lake once.
 
-Layout of the lake of a cluster, below its address; it is Spark's own, and another than that of a
-log, so neither writes to a lake of the other:
+A cluster's lake has Spark's own layout, below its address. It differs from that of a log, so
+neither writes to a lake of the other:
 
 .. code-block:: text
 
@@ -43,11 +43,11 @@ __all__ = ["archive_topics", "follow"]
 
 INTERVAL_S = 30.0
 GROWING_BYTES = 16 << 20
-"""How much of the log the range has that is written again in every round, about."""
+"""The approximate size of the range that is rewritten in every round."""
 
 OFFSETS_PER_TRIGGER = 1_000_000
 CHECKPOINT = "_checkpoint"
-_LOOK_S = 0.5
+_LOOK_S = 1
 _DAY_MS = 86_400_000
 
 
@@ -65,31 +65,31 @@ def follow(
     growing_bytes: int = GROWING_BYTES,
     lake_format: str = "parquet",
 ) -> Report:
-    """Keep the lake up to a log until told to stop.
+    """Keep the lake up to date with a log until ``stopping`` is set.
 
-    The first round catches up as ``archive`` does. From then on a range is closed when it has
-    ``growing_bytes``, so that no round writes much more again than that, however long the log is.
-    A round in which nothing was stored writes nothing.
+    The first round catches up like ``archive``. From then on a range is closed when it reaches
+    ``growing_bytes``, so no round rewrites much more than that, however long the log is. A round
+    without new messages writes nothing.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory.
-        lake: A folder, or a URI that pyarrow knows.
-        stopping: Set by whoever wants it to end; the round that runs is finished first.
-        interval_s: From the end of a round to the beginning of the next.
-        broker_name: As of ``archive``.
-        wanted: As of ``archive``, but without an end.
-        decompress: As of ``archive``.
-        compression: As of ``archive``.
-        growing_bytes: Of the newest range; a table has none that grows.
-        lake_format: ``delta`` and ``iceberg`` follow with a table, as of ``archive_table``.
+        lake: A folder, or a URI that pyarrow supports.
+        stopping: Set it to stop; the current round is finished first.
+        interval_s: The pause between two rounds.
+        broker_name: As for ``archive``.
+        wanted: As for ``archive``, but without an end.
+        decompress: As for ``archive``.
+        compression: As for ``archive``.
+        growing_bytes: The size at which the newest range is closed; in a table no range grows.
+        lake_format: ``delta`` or ``iceberg`` for a table, as for ``archive_table``.
 
     Returns:
-        What all rounds came to; findings of several rounds once. If Spark was ended by the same
-        signal, ``roundsGivenUp`` counts the round that ran, which the next run does again.
+        The totals of all rounds; repeated findings are listed once. If the same signal ended
+        Spark, ``roundsGivenUp`` counts the interrupted round, which the next run repeats.
 
     Raises:
-        SparkOptionError: As of ``archive``, or an end is wanted.
+        SparkOptionError: As for ``archive``, or an end is given.
     """
     _check_endless(wanted)
     rounds = _Rounds(Report(job="archive", source=store))
@@ -136,7 +136,7 @@ def _is_table_behind(lake: str, broker_name: str, store: str, *, lake_format: st
 def _check_endless(wanted: Wanted) -> None:
     if wanted.to_ms is not None:
         raise SparkOptionError(
-            "What is followed has no end.", hint="Leave out --to, or run archive without --follow."
+            "A followed source has no end.", hint="Leave out --to, or run archive without --follow."
         )
 
 
@@ -182,33 +182,33 @@ def archive_topics(
     options: Mapping[str, str] | None = None,
     is_dry_run: bool = False,
 ) -> Report:
-    """Bring a lake up to topics of a live cluster, each message once.
+    """Bring a lake up to date with topics of a live cluster, each message once.
 
     Args:
         spark: A session that knows the sources.
-        cluster: How it is reached.
-        lake: A folder, or a URI that Spark knows (``s3a://``, ``hdfs://``, …).
-        wanted: Which messages: topics, by default all that are users'; ``from_ms`` counts in the
-            first run, which else begins with the oldest.
-        checkpoint: Where the stream notes how far it is; by default below the lake.
-        stopping: If given, goes on until it is set; else ends when all is there that was stored
-            when it began.
-        interval_s: Between two micro-batches, if it goes on.
-        compression: Of the Parquet files.
+        cluster: The connection to the cluster.
+        lake: A folder, or a URI that Spark supports (``s3a://``, ``hdfs://``, …).
+        wanted: Which messages: topics, by default all user topics; ``from_ms`` applies to the
+            first run, which otherwise starts with the oldest message.
+        checkpoint: The stream's checkpoint folder; by default below the lake.
+        stopping: If given, runs until it is set; otherwise stops at the messages stored when it
+            started.
+        interval_s: The time between two micro-batches, if it keeps running.
+        compression: The compression of the Parquet files.
         options: Further options of ``rocketmq``.
-        is_dry_run: Only see that the stream can be planned.
+        is_dry_run: Only check that the stream can be planned.
 
     Returns:
         Numbers of micro-batches and messages.
 
     Raises:
-        SparkOptionError: The lake is one of a log, or an end is wanted.
+        SparkOptionError: The lake is one of a log, or an end is given.
     """
     _check_endless(wanted)
     if "://" not in lake and Lake(lake).has(MANIFEST):
         raise SparkOptionError(
             f"{lake} is the lake of a log, which a stream cannot add to.",
-            hint="Take another lake for the cluster.",
+            hint="Use another lake for the cluster.",
         )
     source = ";".join(cluster.namesrv_addresses)
     report = Report(job="archive", source=source, is_dry_run=is_dry_run)
@@ -236,7 +236,7 @@ def archive_topics(
 
 
 def stream_options(cluster: ClientOptions, wanted: Wanted) -> dict[str, str]:
-    """What is wanted of a cluster, as options of a stream of ``rocketmq``."""
+    """Return the selection as options of a ``rocketmq`` stream."""
     options = connect_options(cluster) | {"maxOffsetsPerTrigger": str(OFFSETS_PER_TRIGGER)}
     if wanted.topics:
         options["subscribe"] = ",".join(wanted.topics)
@@ -250,13 +250,13 @@ def stream_options(cluster: ClientOptions, wanted: Wanted) -> dict[str, str]:
 
 
 def by_day(rows: DataFrame) -> DataFrame:
-    """Messages with the day (UTC) on which they were stored, whatever the session's zone is."""
+    """Add the day (UTC) on which messages were stored, whatever the session's time zone."""
     day = f"cast(date_from_unix_date(cast(unix_millis(storeTimestamp) div {_DAY_MS} as int))"
     return rows.selectExpr("*", f"{day} as string) as day")
 
 
 def _watched(query: StreamingQuery, stopping: threading.Event | None) -> dict[int, int]:
-    """Wait for a query, and stop it when told to; gives the messages of each batch.
+    """Wait for a query, and stop it when ``stopping`` is set; return the messages of each batch.
 
     Raises:
         StreamingQueryException: It failed.
@@ -280,7 +280,7 @@ def _watched(query: StreamingQuery, stopping: threading.Event | None) -> dict[in
                 query.stop()
             note(query.recentProgress)
     except Exception as error:
-        # Whoever ends a job ends its processes too, perhaps before they could be asked to stop.
+        # A signal that ends the job may end Spark's processes before they can be stopped.
         if not (stopping is not None and stopping.is_set() and is_of_spark(error)):
             raise
     return batches

@@ -1,8 +1,8 @@
-"""A table of Apache Iceberg as a target of ``archive``.
+"""An Apache Iceberg table as a target of ``archive``.
 
-Its catalog is found as ``pyiceberg`` finds it: by ``.pyiceberg.yaml`` or variables such as
-``PYICEBERG_CATALOG__NAME__URI``. How far a broker's log is in the table, and what was asked of the
-archive, are properties of the table; the former changes in the commit that adds files.
+``pyiceberg`` finds the catalog by ``.pyiceberg.yaml`` or variables such as
+``PYICEBERG_CATALOG__NAME__URI``. How far a broker's log is archived, and the rules of the archive,
+are properties of the table; the former changes in the commit that adds files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyiceberg.table import Table, TableProperties
 
 from roquet.errors import SparkError, SparkOptionError
 from roquet.spark.jobs.lake import FileEntry, Lake
-from roquet.spark.jobs.tables import LakeTable, Note, TableFile, commit_failed, table_schema
+from roquet.spark.jobs.tables import LakeTable, TableFile, TableNote, commit_failed, table_schema
 
 __all__ = ["IcebergTable"]
 
@@ -35,7 +35,7 @@ class IcebergTable(LakeTable):
     """An Iceberg table by its name ``CATALOG.NAMESPACE.TABLE``.
 
     Raises:
-        SparkOptionError: The name is none, or the catalog is not known.
+        SparkOptionError: The name is invalid, or the catalog unknown.
     """
 
     folder = "data"
@@ -45,7 +45,7 @@ class IcebergTable(LakeTable):
         catalog, _, name = address.partition(".")
         if "/" in address or not catalog or "." not in name.strip("."):
             raise SparkOptionError(
-                f"{address!r} is no name of an Iceberg table.",
+                f"{address!r} is not the name of an Iceberg table.",
                 hint="Name it CATALOG.NAMESPACE.TABLE; the catalog is one of .pyiceberg.yaml.",
             )
         self.address = address
@@ -62,15 +62,15 @@ class IcebergTable(LakeTable):
 
     @cached_property
     def place(self) -> Lake:  # type: ignore[override]
-        """Where its files are put."""
+        """Where its files are written."""
         return Lake(self._open().location())
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the table exists."""
         return self._catalog.table_exists(self._name)
 
     def create(self) -> None:
-        """Make it, empty, if it is not there."""
+        """Create the empty table if it does not exist."""
         if self.exists():
             return
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
@@ -79,25 +79,25 @@ class IcebergTable(LakeTable):
             spec.add_identity("topic")
             spec.add_identity("day")
 
-    def note(self, broker_name: str) -> Note | None:
-        """What was asked of the archive of a broker."""
+    def note(self, broker_name: str) -> TableNote | None:
+        """Return the note on a broker's archive."""
         found = self._open().properties.get(_key(broker_name))
-        return None if found is None else msgspec.json.decode(found, type=Note)
+        return None if found is None else msgspec.json.decode(found, type=TableNote)
 
     def stop(self, broker_name: str) -> int | None:
-        """The physical offset up to which it has the log of a broker."""
+        """Return the physical offset up to which the table has a broker's log."""
         found = self._open().properties.get(_stop_key(broker_name))
         return None if found is None else int(found)
 
-    def write_note(self, broker_name: str, note: Note) -> None:
-        """Fix what is asked of the archive of a broker."""
+    def write_note(self, broker_name: str, note: TableNote) -> None:
+        """Record the rules of a broker's archive."""
         with self._open().transaction() as change:
             change.set_properties({_key(broker_name): msgspec.json.encode(note).decode()})
 
     def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
-        """Add files and the offset up to which they go."""
+        """Add files and the offset that they reach."""
         table = self._open()
-        # A commit that is tried again would not see that another archive has added the same range.
+        # A retried commit would not notice that another archive has added the same range.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         location = table.location().rstrip("/")
         try:
@@ -109,7 +109,7 @@ class IcebergTable(LakeTable):
             raise commit_failed(self.address, error) from None
 
     def files(self) -> list[TableFile]:
-        """All files of its newest version."""
+        """Return all files of the newest version."""
         table = self._open()
         location = table.location().rstrip("/") + "/"
         found = []
@@ -117,7 +117,7 @@ class IcebergTable(LakeTable):
             path = task.file.file_path
             if task.delete_files or not path.startswith(location):
                 raise SparkError(
-                    f"The rows of {self.address} cannot be told from its files alone.",
+                    f"The files of {self.address} alone do not determine its rows.",
                     detail=f"{posixpath.basename(path)} has deleted rows or lies elsewhere",
                     hint="Rewrite its files: rewrite_data_files of Iceberg does that.",
                 )
@@ -125,12 +125,12 @@ class IcebergTable(LakeTable):
         return found
 
     def _open(self) -> Table:
-        """Its newest version."""
+        """Open the newest version."""
         try:
             return self._catalog.load_table(self._name)
         except NoSuchTableError as error:
             raise SparkOptionError(
                 f"There is no Iceberg table {self.address}.",
                 detail=str(error),
-                hint="archive makes it.",
+                hint="archive creates it.",
             ) from None

@@ -1,6 +1,6 @@
-"""What a pipeline reads.
+"""The input of a pipeline.
 
-Owns the selection that every pipeline takes, and how it becomes options of the sources.
+Owns the selection that every pipeline takes, and converts it to options of the sources.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["ALL", "Wanted", "read_log"]
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which messages; by default all.
+    """Selects messages; by default all.
 
     Attributes:
         topics: Names of topics; empty for all.
-        from_ms: Store time of the first message, milliseconds since the epoch.
-        to_ms: Store time at which messages are not wanted any more.
+        from_ms: The first store time, in milliseconds since the epoch.
+        to_ms: The end of the store times, exclusive.
     """
 
     topics: Sequence[str] = ()
@@ -30,7 +30,7 @@ class Wanted:
     to_ms: int | None = None
 
     def log_options(self) -> dict[str, str]:
-        """As options of ``rocketmq-log``."""
+        """Return the selection as options of ``rocketmq-log``."""
         options: dict[str, str] = {}
         if self.topics:
             options["topics"] = ",".join(self.topics)
@@ -52,7 +52,7 @@ def read_log(
     columns: Sequence[str] = (),
     **options: str,
 ) -> DataFrame:
-    """The messages of a store directory, with only the columns that are needed.
+    """Read messages of a store directory, with only the columns that are needed.
 
     Args:
         spark: A session that knows the sources.

@@ -1,10 +1,10 @@
-"""How far the groups of a live cluster are, for ``lag``.
+"""Queries a live cluster for the progress of its groups, for ``lag``.
 
-Owns what is asked of its brokers: committed offsets of each master, as it writes them to its
-``consumerOffset.json``, ends of queues, and of the messages at which groups stand the store times.
+Owns the requests to its brokers: the committed offsets of each master, as in its
+``consumerOffset.json``, the ends of queues, and the store times of the groups' next messages.
 Nothing is committed, and no group gets a member.
 
-Names are those of the user, without the namespace; groups of other namespaces are left out.
+Names are the user's, without the namespace; groups of other namespaces are skipped.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.offset import ConsumerOffsetSerializeWrapper
 from roquet.remoting.bodies.route import MASTER_ID, ClusterInfo
 from roquet.remoting.codes import RequestCode
-from roquet.spark.jobs.lag_stand import Asked, Stand
+from roquet.spark.jobs.group_position import GroupPosition, OffsetQuery
 from roquet.spark.jobs.store_config import GroupOffsets, group_offsets
 
-__all__ = ["ClusterLook", "ClusterOffsets", "read_cluster_offsets"]
+__all__ = ["ClusterLagWorker", "ClusterOffsets", "read_cluster_offsets"]
 
 REQUESTS_AT_ONCE = 16
 OFFSETS_TIMEOUT_MS = 15_000
-"""The offsets of all groups are one answer."""
+"""The offsets of all groups come in one response."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class ClusterOffsets:
 
     Attributes:
         offsets: By broker.
-        failures: By broker that has none to say: why.
+        failures: The reasons, by broker that returned none.
     """
 
     offsets: dict[str, GroupOffsets] = field(default_factory=dict)
@@ -49,11 +49,11 @@ class ClusterOffsets:
 
 
 def read_cluster_offsets(cluster: ClientOptions) -> ClusterOffsets:
-    """Ask all masters how far groups are.
+    """Query all masters for their committed offsets.
 
     Raises:
         NotFound: No broker is registered.
-        ClientError: No name server answers, or none of the brokers.
+        ClientError: No name server, or none of the brokers, is reachable.
     """
     return asyncio.run(_read(cluster))
 
@@ -100,23 +100,23 @@ async def _offsets_of(client: ClientInstance, address: str) -> GroupOffsets:
 
 
 @dataclass(frozen=True)
-class ClusterLook:
-    """Sent to executors: looks queues up at their brokers."""
+class ClusterLagWorker:
+    """Sent to executors: queries the brokers of some queues."""
 
     cluster: ClientOptions
 
-    def __call__(self, asked: Sequence[Asked]) -> list[Stand]:
-        """Where groups stand."""
-        return asyncio.run(self._look(asked))
+    def __call__(self, queries: Sequence[OffsetQuery]) -> list[GroupPosition]:
+        """Return the positions of the groups."""
+        return asyncio.run(self._look(queries))
 
-    async def _look(self, asked: Sequence[Asked]) -> list[Stand]:
+    async def _look(self, queries: Sequence[OffsetQuery]) -> list[GroupPosition]:
         client = await ClientInstance.open(self.cluster)
         try:
             api = PullApi(client, TOOLS_GROUP)
             room = asyncio.Semaphore(REQUESTS_AT_ONCE)
             queues = {
                 each: MessageQueue(client.wrap(each.topic), each.broker or "", each.queue_id)
-                for each in asked
+                for each in queries
             }
 
             async def ends(queue: MessageQueue) -> tuple[int, int]:
@@ -126,11 +126,11 @@ class ClusterLook:
             distinct = sorted(set(queues.values()))
             found = dict(zip(distinct, await asyncio.gather(*map(ends, distinct)), strict=True))
 
-            async def stand(each: Asked) -> Stand:
+            async def position_of(each: OffsetQuery) -> GroupPosition:
                 async with room:
-                    return await _stand(api, each, queues[each], found)
+                    return await _position(api, each, queues[each], found)
 
-            return list(await asyncio.gather(*map(stand, asked)))
+            return list(await asyncio.gather(*map(position_of, queries)))
         finally:
             await client.close()
 
@@ -139,16 +139,19 @@ async def _ends(api: PullApi, queue: MessageQueue) -> tuple[int, int]:
     try:
         return await api.min_offset(queue), await api.max_offset(queue)
     except NoRoute:
-        return 0, 0  # the topic is gone, as a queue of a store may be
+        return 0, 0  # the topic was deleted, as a queue of a store may be
 
 
-async def _stand(
-    api: PullApi, asked: Asked, queue: MessageQueue, ends: Mapping[MessageQueue, tuple[int, int]]
-) -> Stand:
+async def _position(
+    api: PullApi,
+    query: OffsetQuery,
+    queue: MessageQueue,
+    ends: Mapping[MessageQueue, tuple[int, int]],
+) -> GroupPosition:
     low, high = ends[queue]
     next_ms = None
-    if high > max(asked.offset, low):
+    if high > max(query.offset, low):
         wanted = subscription_of(queue.topic, SUBSCRIBE_ALL, version_ms=0)
-        pulled = await api.pull(queue, max(asked.offset, low), subscription=wanted, max_messages=1)
+        pulled = await api.pull(queue, max(query.offset, low), subscription=wanted, max_messages=1)
         next_ms = pulled.messages[0].store_timestamp_ms if pulled.messages else None
-    return Stand(*asked, low, high, next_ms, None)
+    return GroupPosition(*query, low, high, next_ms, None)

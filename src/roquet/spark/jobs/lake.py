@@ -1,27 +1,27 @@
-"""The lake: Parquet files of messages, and manifests that say what they hold.
+"""The lake: Parquet files of messages, and manifests that describe them.
 
 Layout below the lake's address:
 
 .. code-block:: text
 
     topic=Orders/day=2026-11-15/part-broker-a-00000000000000000000.parquet
-    _manifest/broker-a/archive.json                    which messages this lake takes
+    _manifest/broker-a/archive.json                    which messages the lake takes
     _manifest/broker-a/00000000000000000000.json       one for each range of the log
     _manifest/broker-a/run.json                        what a run is about to write
 
-Any Parquet reader reads it: topic and day are Hive's partitions, and what begins with ``_`` or
-``.`` is passed over. :func:`read_lake` gives the columns of the sources with their types.
+Any Parquet reader can read it: topic and day are Hive-style partitions, and names that begin with
+``_`` or ``.`` are skipped. :func:`read_lake` returns the columns of the sources with their types.
 
 Invariants:
 
-* Ranges of a broker follow each other without gap or overlap, but for what its log had lost. Files
-  and manifest of a range are named by the physical offset of its start, so that writing it again
-  replaces it. Only the newest range may grow; it is written again as a whole, under its name.
-* A manifest is published after the files it names, each by a rename. Workers end in any order, so
-  manifests of a run may come with gaps. Before any of its files a run notes its plan, which goes
-  when all manifests are there: a plan that is there is of a run that was killed (or runs), and the
-  next run writes what it left with the same bounds, over the same names.
-* Only the run whose plan is there publishes files.
+* The ranges of a broker have no gaps or overlaps, except where its log had lost messages. Files and
+  manifest of a range are named after the physical offset of its start, so rewriting replaces them.
+  Only the newest range may grow; it is rewritten as a whole, under the same name.
+* A manifest is published after the files it names, each by a rename. Workers finish in any order,
+  so there may be gaps between manifests while a run works. A run writes its plan before any file,
+  and deletes it when all manifests are published: an existing plan belongs to a run that was killed
+  (or still works), and the next run rewrites the unfinished ranges with the same bounds and names.
+* Only the run that wrote the current plan publishes files.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ M = TypeVar("M", bound=Struct)
 
 MANIFEST = "_manifest"
 STREAM_METADATA = "_spark_metadata"
-"""Spark's own list of the files that a stream wrote; where it is, Spark reads no others."""
+"""Spark's list of the files that a stream wrote; if it exists, Spark reads no others."""
 
 DELTA_LOG = "_delta_log"
-"""The log of a Delta table; where it is, files count only if it names them."""
+"""The log of a Delta table; if it exists, only the files that it names count."""
 
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"
-"""The day of a message whose store time is beyond all calendars, as Hive and Spark write it."""
+"""The day of a message whose store time is out of range, as Hive and Spark write it."""
 
 UNFINISHED = ".tmp"
-"""How names of files end that are not whole; they begin with a dot, and so no reader sees them."""
+"""The suffix of unfinished files; their names begin with a dot, so no reader sees them."""
 
 _RULES = "archive.json"
 _RUN = "run.json"
 
-# What Spark writes as %XX in the name of a partition, so that it reads the same text back.
+# The characters that Spark escapes as %XX in the name of a partition.
 _PLAIN = " !$&()+,-.;@_`~|<>"
 
 
@@ -96,13 +96,13 @@ class FileEntry(Struct, frozen=True, kw_only=True, rename="camel"):
     """One Parquet file.
 
     Attributes:
-        path: Below the lake's address.
+        path: The path below the lake's address.
         topic: The topic of its messages.
         day: The day (UTC) on which they were stored.
-        rows: How many there are.
+        rows: The number of messages.
         crc_sum: The sum of their bodies' checksums, which does not depend on their order.
-        first_physical_offset: Of the first in the log.
-        last_physical_offset: Of the last in the log.
+        first_physical_offset: The lowest physical offset of a message.
+        last_physical_offset: The highest physical offset of a message.
     """
 
     path: str
@@ -118,11 +118,11 @@ class RangeManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """A range of a broker's log that is in the lake.
 
     Attributes:
-        broker_name: Whose log.
-        start: Physical offset of its first record.
-        stop: Physical offset behind its last.
+        broker_name: Whose log it is.
+        start: The physical offset of its first record.
+        stop: The physical offset after its last record.
         is_complete: Whether it will not grow.
-        files: What holds its messages.
+        files: The files with its messages.
     """
 
     broker_name: str
@@ -133,16 +133,16 @@ class RangeManifest(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def rows(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return sum(each.rows for each in self.files)
 
 
 class PlannedRange(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A range that a run is to write.
+    """A range that a run plans to write.
 
     Attributes:
-        start: Physical offset of its first record.
-        stop: Physical offset behind its last.
+        start: The physical offset of its first record.
+        stop: The physical offset after its last record.
         is_complete: Whether it will not grow.
     """
 
@@ -155,8 +155,8 @@ class RunPlan(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a run is about to write.
 
     Attributes:
-        run_id: The run.
-        ranges: In order.
+        run_id: The id of the run.
+        ranges: The ranges, in order.
     """
 
     run_id: str
@@ -164,7 +164,7 @@ class RunPlan(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FileTotals:
-    """Adds up what the manifest says of a file."""
+    """Collects the totals of a file for the manifest."""
 
     def __init__(self) -> None:
         self._rows = self._crc_sum = 0
@@ -181,7 +181,7 @@ class FileTotals:
         self._last = max(self._last, high)
 
     def entry(self, path: str, topic: str, day: str) -> FileEntry:
-        """What the manifest says."""
+        """Return the manifest's entry."""
         return FileEntry(
             path=path,
             topic=topic,
@@ -198,7 +198,7 @@ class ArchiveRules(Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         topics: Names of topics; empty for all.
-        decompress: Whether bodies are as they were before compression.
+        decompress: Whether bodies are decompressed.
     """
 
     topics: list[str] = field(default_factory=list)
@@ -206,10 +206,10 @@ class ArchiveRules(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Lake:
-    """A lake at an address: a folder, or a URI that pyarrow knows (``s3://``, ``hdfs://``, …).
+    """A lake at an address: a folder, or a URI that pyarrow supports (``s3://``, ``hdfs://``, …).
 
     Raises:
-        SparkOptionError: Nothing can be reached by such an address.
+        SparkOptionError: The address is invalid.
     """
 
     def __init__(self, address: str) -> None:
@@ -221,34 +221,34 @@ class Lake:
                 self.base = posixpath.abspath(address)
         except (OSError, ValueError) as error:
             raise SparkOptionError(
-                f"{address!r} is no place for a lake.",
+                f"{address!r} is not a valid address for a lake.",
                 detail=str(error),
                 hint="Name a folder, or a URI such as s3://bucket/path.",
             ) from None
         self.address = address
 
     def path(self, *parts: str) -> str:
-        """A path of the file system, from one below the lake's address."""
+        """Return a path of the file system, for one below the lake's address."""
         return posixpath.join(self.base, *parts)
 
     # ------------------------------------------------------------------------------- manifests
 
     def rules(self, broker_name: str) -> ArchiveRules | None:
-        """What was asked of the archive of a broker; ``None`` if there is none yet."""
+        """Return the rules of a broker's archive; ``None`` if there are none yet."""
         data = self._read(MANIFEST, quote(broker_name, safe=""), _RULES)
         return None if data is None else _decoded(data, ArchiveRules, _RULES)
 
     def write_rules(self, broker_name: str, rules: ArchiveRules) -> None:
-        """Fix what is asked of the archive of a broker."""
+        """Record the rules of a broker's archive."""
         self.publish(msgspec.json.encode(rules), MANIFEST, quote(broker_name, safe=""), _RULES)
 
     def manifests(self, broker_name: str) -> list[RangeManifest]:
-        """The ranges of a broker's log, in order."""
+        """Return the ranges of a broker's log, in order."""
         found = (self.manifest(broker_name, start) for start in self._starts(broker_name))
         return [each for each in found if each is not None]
 
     def newest(self, broker_name: str) -> tuple[int, RangeManifest | None]:
-        """How many ranges there are, and the newest, without a look at the others."""
+        """Return the number of ranges and the newest one, without reading the others."""
         starts = self._starts(broker_name)
         return len(starts), self.manifest(broker_name, starts[-1]) if starts else None
 
@@ -260,13 +260,13 @@ class Lake:
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def manifest(self, broker_name: str, start: int) -> RangeManifest | None:
-        """The manifest of the range that begins at an offset."""
+        """Return the manifest of the range that starts at an offset."""
         name = _manifest_name(start)
         data = self._read(MANIFEST, quote(broker_name, safe=""), name)
         return None if data is None else _decoded(data, RangeManifest, name)
 
     def broker_names(self) -> Iterator[str]:
-        """The brokers whose logs are in the lake."""
+        """Yield the brokers whose logs are in the lake."""
         selector = pafs.FileSelector(self.path(MANIFEST), allow_not_found=True)
         for info in self.filesystem.get_file_info(selector):
             if info.type is pafs.FileType.Directory:
@@ -278,26 +278,26 @@ class Lake:
         self.publish(data, self.manifest_path(manifest))
 
     def manifest_path(self, manifest: RangeManifest) -> str:
-        """Where the manifest of a range is, below the lake's address."""
+        """Return the path of a range's manifest below the lake's address."""
         broker = quote(manifest.broker_name, safe="")
         return posixpath.join(MANIFEST, broker, _manifest_name(manifest.start))
 
     # ------------------------------------------------------------------------------------ runs
 
     def plan(self, broker_name: str) -> RunPlan | None:
-        """What a run is about to write that did not end; ``None`` if all have."""
+        """Return the plan of an unfinished run; ``None`` if there is none."""
         data = self._read(MANIFEST, quote(broker_name, safe=""), _RUN)
         return None if data is None else _decoded(data, RunPlan, _RUN)
 
     def write_plan(self, broker_name: str, plan: RunPlan) -> None:
-        """Note what a run is about to write; from now on no other run publishes anything."""
+        """Record the plan of a run; from now on no other run publishes anything."""
         self.publish(msgspec.json.encode(plan), MANIFEST, quote(broker_name, safe=""), _RUN)
 
     def check_run(self, broker_name: str, run_id: str) -> None:
-        """See that a run may publish.
+        """Check that a run may publish.
 
         Raises:
-            SparkError: Another one has begun.
+            SparkError: Another run has started.
         """
         plan = self.plan(broker_name)
         if plan is None or plan.run_id != run_id:
@@ -307,22 +307,22 @@ class Lake:
             )
 
     def end_plan(self, broker_name: str, run_id: str) -> None:
-        """Note that a run has written all.
+        """Delete the plan of a run that is complete.
 
         Raises:
-            SparkError: Another one has begun.
+            SparkError: Another run has started.
         """
         self.check_run(broker_name, run_id)
         self.filesystem.delete_file(self.path(MANIFEST, quote(broker_name, safe=""), _RUN))
 
     def sweep(self, run_id: str) -> None:
-        """Remove the files that a killed run left unfinished."""
+        """Remove the unfinished files of a killed run."""
         for info in self.filesystem.get_file_info(pafs.FileSelector(self.base, recursive=True)):
             if info.is_file and info.base_name.endswith(f".{run_id}{UNFINISHED}"):
                 self.filesystem.delete_file(info.path)
 
     def files_of_range(self, broker_name: str, start: int) -> Iterator[tuple[str, str, str]]:
-        """Topic, day and path below the address of all files of a range, in a manifest or not."""
+        """Yield topic, day and path of all files of a range, whether in a manifest or not."""
         name = file_name(broker_name, start)
         for info in self.filesystem.get_file_info(pafs.FileSelector(self.base, recursive=True)):
             if info.is_file and info.base_name == name:
@@ -333,7 +333,7 @@ class Lake:
     # ----------------------------------------------------------------------------------- files
 
     def publish(self, data: bytes, *parts: str) -> None:
-        """Write a small file, so that it is there as a whole or not at all."""
+        """Write a small file atomically."""
         final = self.path(*parts)
         folder, name = posixpath.split(final)
         self.filesystem.create_dir(folder)
@@ -343,7 +343,7 @@ class Lake:
         self.filesystem.move(made, final)
 
     def has(self, *parts: str) -> bool:
-        """Whether a file is there."""
+        """Whether a file exists."""
         info = self.filesystem.get_file_info(self.path(*parts))
         return info.type is not pafs.FileType.NotFound
 
@@ -362,7 +362,7 @@ def _decoded(data: bytes, kind: type[M], name: str) -> M:
         raise SparkError(
             f"The manifest {name} of the lake cannot be read.",
             detail=str(error),
-            hint="Remove it and run archive again: its range is written anew.",
+            hint="Remove it and run archive again: its range is written again.",
         ) from None
 
 
@@ -371,7 +371,7 @@ def _manifest_name(start: int) -> str:
 
 
 def partition_path(topic: str, day: str) -> str:
-    """The folder of a topic's day.
+    """Return the folder for a topic and day.
 
     Example:
         >>> partition_path("%RETRY%g", "2026-11-15")
@@ -381,7 +381,7 @@ def partition_path(topic: str, day: str) -> str:
 
 
 def file_name(broker_name: str, start: int) -> str:
-    """The name of the files of a range.
+    """Return the name of the files of a range.
 
     Example:
         >>> file_name("broker-a", 7)
@@ -391,7 +391,7 @@ def file_name(broker_name: str, start: int) -> str:
 
 
 def table_file_name(broker_name: str, start: int, stop: int) -> str:
-    """The name of the files of a range in a table, which hold that range and no other.
+    """Return the name of a range's files in a table, with both ends of the range.
 
     Example:
         >>> table_file_name("broker-a", 7, 900).format(0)
@@ -401,20 +401,20 @@ def table_file_name(broker_name: str, start: int, stop: int) -> str:
 
 
 def is_file_of(broker_name: str, name: str) -> bool:
-    """Whether a file of that name has messages of a broker."""
+    """Whether a file with this name has messages of a broker."""
     start = name.removesuffix(".parquet").rpartition("-")[2]
     return start.isdecimal() and name == file_name(broker_name, int(start))
 
 
 def crc_sum(rows: pa.RecordBatch | pa.Table) -> int:
-    """The sum of the checksums of bodies; Spark's int is signed, a checksum is not."""
+    """Return the sum of the bodies' checksums; Spark's int is signed, a checksum is not."""
     crcs = pc.bit_wise_and(rows.column("bodyCrc").cast(pa.int64()), pa.scalar(0xFFFFFFFF))
     total: int | None = pc.sum(crcs).as_py()
     return total or 0
 
 
 def nothing_of(place: Lake, broker_name: str) -> SparkOptionError:
-    """What is said of a lake of which nothing was archived from a broker."""
+    """Return the error for a lake that has nothing from a broker."""
     hint = f"It holds messages of: {', '.join(place.broker_names()) or 'nobody'}."
     if place.has(DELTA_LOG):
         hint = (
@@ -424,17 +424,17 @@ def nothing_of(place: Lake, broker_name: str) -> SparkOptionError:
 
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:
-    """The messages of a lake, with the columns of the sources and ``day``."""
+    """Read the messages of a lake, with the columns of the sources and ``day``."""
     return spark.read.schema(lake_schema()).parquet(lake)
 
 
 def read_lake_files(spark: SparkSession, lake: str, paths: Sequence[str]) -> DataFrame:
-    """The messages of some files of a lake, as :func:`read_lake` gives them.
+    """Read the messages of some files of a lake, like :func:`read_lake`.
 
     Args:
         spark: The session.
-        lake: Where the lake is.
-        paths: Of the files, below the lake's address; one at least.
+        lake: The lake's address.
+        paths: The paths below the lake's address, at least one.
     """
     base = lake.rstrip("/")
     reader = spark.read.schema(lake_schema()).option("basePath", base)
@@ -444,7 +444,7 @@ def read_lake_files(spark: SparkSession, lake: str, paths: Sequence[str]) -> Dat
 def read_young(
     spark: SparkSession, store: str, rules: ArchiveRules, start: int, broker_name: str
 ) -> DataFrame:
-    """What the log has from a physical offset on, as the lake would have it.
+    """Read the log from a physical offset on, with the rows that the lake would have.
 
     Args:
         spark: A session that knows the sources.
@@ -465,5 +465,5 @@ def read_young(
 
 
 def lake_schema() -> StructType:
-    """The columns of a lake: those of the sources, and ``day``."""
+    """Return the columns of a lake: those of the sources, and ``day``."""
     return struct_type(COLUMNS).add("day", "string")

@@ -1,6 +1,6 @@
-"""Rules that hide what must not leave: names, addresses, numbers of accounts.
+"""Masking rules for data that must not be exported: names, addresses, account numbers.
 
-Owns the file of rules and what they do to a message. The file is TOML::
+Reads the file of rules and applies them to messages. The file is TOML::
 
     [[rule]]
     topics = "Orders.*"              # a regular expression, all topics without it
@@ -13,11 +13,11 @@ Owns the file of rules and what they do to a message. The file is TOML::
     action = "mask"                  # all but the last characters become *
     keep = 4
 
-``hash`` gives the same text for the same value, so that rows can still be joined; it is keyed with
-a salt, since without one a short value is guessed by trying.
+``hash`` gives the same text for the same value, so rows can still be joined. It is keyed with a
+salt, since short values could otherwise be guessed by trial.
 
-Invariant: what a rule is to hide is never passed on because it could not be read. A body that is
-no JSON loses all of itself to a rule for a path in it.
+Invariant: a value that a rule hides is never exported because it could not be parsed. A rule for a
+path in the body removes the whole body if it is not JSON.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         field: What it hides.
-        action: What becomes of it.
-        topics: A regular expression for the whole name of a topic.
-        keep: How many last characters ``mask`` leaves.
+        action: How it hides it.
+        topics: A regular expression that must match the whole name of a topic.
+        keep: How many trailing characters ``mask`` keeps.
     """
 
     field: str
@@ -75,7 +75,7 @@ def read_rules(path: Path) -> list[Rule]:
     """Read a file of rules.
 
     Raises:
-        SparkOptionError: It cannot be read, or a rule says what cannot be done.
+        SparkOptionError: It cannot be read, or a rule is invalid.
     """
     try:
         rules = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _Rules).rule
@@ -83,7 +83,7 @@ def read_rules(path: Path) -> list[Rule]:
         raise SparkOptionError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise SparkOptionError(
-            f"{path} has no rules that can be followed.",
+            f"{path} has invalid rules.",
             detail=str(error),
             hint="Write [[rule]] with field, action, and maybe topics and keep.",
         ) from None
@@ -99,14 +99,14 @@ def _check(path: Path, rule: Rule) -> None:
     )
     if not (is_path or rule.field in _PLAIN):
         raise SparkOptionError(
-            f"{path} has a rule for {rule.field!r}, which is no field.",
+            f"{path} has a rule for {rule.field!r}, which is not a field.",
             hint=f"Fields are {', '.join(_PLAIN)}, body.PATH and properties.NAME.",
         )
     try:
         re.compile(rule.topics)
     except re.error as error:
         raise SparkOptionError(
-            f"{path} has a rule for topics {rule.topics!r}, which is no regular expression.",
+            f"{path} has a rule for topics {rule.topics!r}, which is not a regular expression.",
             detail=str(error),
         ) from None
 
@@ -118,8 +118,8 @@ class Masker:
     Attributes:
         rules: The rules, in order.
         salt: The key of hashes.
-        hidden: How many values were hidden.
-        unreadable: How many bodies were taken away as a whole because they are no JSON.
+        hidden: The number of hidden values.
+        unreadable: The number of bodies removed because they are not JSON.
     """
 
     rules: Sequence[Rule]
@@ -128,7 +128,7 @@ class Masker:
     unreadable: int = 0
 
     def apply(self, row: Row) -> Row:
-        """A message as it may leave."""
+        """Return the masked message."""
         topic = str(row.get("topic"))
         rules = [rule for rule in self.rules if re.fullmatch(rule.topics, topic)]
         if not rules:
@@ -163,7 +163,7 @@ class Masker:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _walk(self, rule: Rule, value: Json, path: Sequence[str]) -> None:
-        """Hide what lies at a path; of a list, of all its items."""
+        """Hide the value at a path; in a list, in all its items."""
         if isinstance(value, list):
             for item in value:
                 self._walk(rule, item, path)
@@ -189,7 +189,7 @@ class Masker:
 
 
 def _places(field: str) -> list[str]:
-    """Where a field is: the text of keys and of tags stands in two places.
+    """Return where a field is; keys and tags are both columns and properties.
 
     Example:
         >>> _places("keys"), _places("properties.TAGS"), _places("body")

@@ -1,66 +1,70 @@
-"""ConsumeQueue, its extension and the index made anew from the log, into another directory.
+"""Rebuilds queues of both types, extensions and the index from the log, in another directory.
 
-Owns the order of the passes. The log is read twice: first to count what each range gives, then to
-write it; ranges are worked on side by side. The files are those a broker would have written, byte
-for byte. Index files are named by time, those made here by the store time of their first record.
+Runs the passes. The log is read twice, its ranges in parallel: first to count the entries of each
+range, then to write them. The files are byte for byte those that a broker would have written. Index
+files are named after a time, here the store time of their first record.
 
 Invariants:
 
-* The store is never touched.
-* Queue offsets are never given out twice: a queue whose records have all expired is carried over.
-* Of a topic that was deleted and made anew, only the present life gets entries.
-* A bit map that might lack a filter is not made: a message would not be delivered for want of it.
+* The store is never changed.
+* Queue offsets are never reused: a queue whose records have all expired is copied.
+* If a topic was deleted and recreated, only the records since then get entries.
+* A bit map that might lack a filter is not written: its group would miss the message.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from roquet.errors import SparkOptionError, StoreDamaged, StoreError
+from roquet.format.batch_consume_queue import BATCH_UNIT_BYTES, DEFAULT_BATCH_FILE_BYTES
 from roquet.format.consume_queue import DEFAULT_FILE_BYTES, UNIT_BYTES
 from roquet.format.consume_queue_ext import DEFAULT_FILE_BYTES as EXT_FILE_BYTES
 from roquet.format.consume_queue_ext import is_ext_address
 from roquet.format.derived import QueueKey
-from roquet.format.index_file import file_size, name_after
-from roquet.format.index_view import DEFAULT_ENTRIES, DEFAULT_SLOTS
+from roquet.format.index_file import name_after
 from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
 from roquet.runtime.clock import stamp_of
 from roquet.runtime.files import Files
-from roquet.spark.jobs.audit_scan import queues_of
-from roquet.spark.jobs.audit_state import INDEX, ROCKSDB_QUEUES, StoreState
 from roquet.spark.jobs.inputs import ALL, Wanted
-from roquet.spark.jobs.rebuild_ext import ExtRules, sound_filters
+from roquet.spark.jobs.rebuild_ext import ExtRules, consumer_filters, sound_filters
 from roquet.spark.jobs.rebuild_survey import (
     BAD_RECORD,
     LogRules,
     QueuePlan,
-    Survey,
+    SurveyTaskResult,
     SurveyWorker,
     plan_queues,
+    topics_of_batches,
 )
 from roquet.spark.jobs.rebuild_write import (
-    CarryWorker,
-    ChainWorker,
+    CopyQueuesWorker,
+    IndexChainWorker,
     IndexPart,
-    IndexShape,
     TimesWorker,
     WriteTask,
     WriteWorker,
 )
-from roquet.spark.log.index_tables import index_places
-from roquet.spark.log.queue_extensions import CONSUME_QUEUE_EXT, extensions_of, read_extension
-from roquet.spark.log.queue_files import QueueFiles
-from roquet.spark.log.reading import LogRange
-from roquet.spark.log.records import plan_whole
-from roquet.spark.log.splits import SPLIT_BYTES
-from roquet.spark.log.store_files import CONSUME_QUEUE, LogFiles, open_log
+from roquet.spark.log.splits import SPLIT_BYTES, plan_whole
+from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.report import Report
 from roquet.spark.tasks import parallelism, run_tasks
+from roquet.storefiles.index_files import IndexShape, usual_shape
+from roquet.storefiles.layout import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    ROCKSDB_CONSUME_QUEUE,
+)
+from roquet.storefiles.queues import ExtView, QueueView, usual_file_bytes
+from roquet.storefiles.records import LogRange
+from roquet.storefiles.small_files import has_queues_in_rocksdb
+from roquet.storefiles.view import StoreView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,29 +72,32 @@ if TYPE_CHECKING:
 __all__ = ["ExtKind", "rebuild"]
 
 ExtKind: TypeAlias = Literal["auto", "none", "units", "bitmaps"]
-"""What is made of ConsumeQueueExts."""
+"""What to do with ConsumeQueueExts."""
 
 LEAP_MAX = 10_000_000
-"""Queue offsets that may be left out at once; more are a damaged record, not a gap to fill."""
+"""The longest gap of queue offsets to fill; a longer one means a damaged record."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is built, and where."""
+    """What to build, and where."""
 
     log: LogFiles
+    known: dict[QueueKey, QueueView]
     rules: LogRules
     ranges: list[list[LogRange]]
     shape: IndexShape
     queue_file_bytes: int
+    batch_file_bytes: int
     out: Path
 
     @property
     def parts(self) -> list[Path]:
-        """The directories that are made."""
-        names = [CONSUME_QUEUE, INDEX]
-        if self.rules.ext is not None:
-            names.insert(1, CONSUME_QUEUE_EXT)
+        """The directories to create."""
+        names = [CONSUME_QUEUE]
+        names += [CONSUME_QUEUE_EXT] if self.rules.ext is not None else []
+        names += [BATCH_CONSUME_QUEUE] if self.rules.batch_topics else []
+        names.append(INDEX)
         return [self.out / name for name in names]
 
 
@@ -112,31 +119,31 @@ def rebuild(
     Args:
         spark: A session; its executors write to ``out``, which they must all see.
         store: The store directory.
-        out: A new or empty directory, which gets ``consumequeue`` and ``index``, and
-            ``consumequeue_ext`` if units are made.
-        wanted: Must be all: half of a queue or index would look like a whole one.
-        delay_levels: The broker's ``messageDelayLevel``, by which delayed messages are due.
-        index_slots: The broker's ``maxHashSlotNum``, where its files do not tell.
-        index_entries: The broker's ``maxIndexNum``, where its files do not tell.
-        ext: Whether entries lead to units of a ConsumeQueueExt: ``none``; ``units``, without bit
-            maps; ``bitmaps``, with those of the filters in the store's config; ``auto`` as the
-            store has them.
+        out: A new or empty directory, which gets ``consumequeue`` and ``index``,
+            ``consumequeue_ext`` if units are made, and ``batchconsumequeue`` for topics of batches.
+        wanted: Must be all: a partial queue or index would look like a complete one.
+        delay_levels: The broker's ``messageDelayLevel``, which decides when messages are due.
+        index_slots: The broker's ``maxHashSlotNum``, if its files do not show it.
+        index_entries: The broker's ``maxIndexNum``, if its files do not show it.
+        ext: Whether entries point to units of a ConsumeQueueExt: ``none``; ``units``, without bit
+            maps; ``bitmaps``, with those of the filters in the store's config; ``auto``, as in the
+            store.
         split_bytes: About how much of the log a task reads.
-        is_dry_run: Only tell what would be built.
+        is_dry_run: Only report what would be built.
 
     Returns:
-        Numbers, and as findings what of the log has no entry now: a ``bad-record``, a ``gap`` or a
-        ``duplicate`` of queue offsets, a ``restart`` that nothing confirms.
+        Numbers, and as findings the parts of the log without an entry: a ``bad-record``, a ``gap``
+        or a ``duplicate`` of queue offsets, a ``restart`` that nothing confirms.
 
     Raises:
-        SparkOptionError: Only a part is wanted, or bit maps of a store that a broker has open.
-        StoreError: The directory cannot be used, or sizes or delay levels cannot be told.
-        StoreDamaged: Queue offsets leap so far that to fill the gap would fill the disk.
+        SparkOptionError: The selection is not all, or bit maps of a running store are requested.
+        StoreError: The directory cannot be used, or sizes or delay levels are unknown.
+        StoreDamaged: Queue offsets jump so far that filling the gap would fill the disk.
     """
     if wanted != ALL:
         raise SparkOptionError(
             "rebuild takes a whole store.",
-            hint="Leave --topics, --from and --to away.",
+            hint="Omit --topics, --from and --to.",
         )
     plan = _plan(
         spark,
@@ -158,20 +165,24 @@ def rebuild(
         report.numbers |= {"extFileBytes": rules.file_bytes, "filters": len(rules.filters)}
     if is_dry_run:
         return report
-    surveys = run_tasks(spark, plan.ranges, SurveyWorker(plan.rules))
+    plan, surveys = _survey(spark, plan)
     _check_delays(surveys)
-    known = queues_of(plan.log)
-    queues = plan_queues(surveys, known, ext_file_bytes=0 if rules is None else rules.file_bytes)
+    queues = plan_queues(
+        surveys,
+        plan.known,
+        ext_file_bytes=0 if rules is None else rules.file_bytes,
+        batch_topics=plan.rules.batch_topics,
+    )
     if queues.leap > LEAP_MAX:
         raise StoreDamaged(
-            "Queue offsets of the log leap so far that nothing was built.",
+            "Queue offsets of the log jump too far, so nothing was built.",
             detail=f"{queues.leap} are left out at once",
             hint="Run 'roquet spark audit' to see where; repair the log from a replica.",
         )
     _tell(report, surveys, queues)
     was_there = plan.out.exists()
     try:
-        _build(spark, plan, surveys, queues, known, report)
+        _build(spark, plan, surveys, queues, report)
     except BaseException:
         for part in plan.parts:
             shutil.rmtree(part, ignore_errors=True)
@@ -193,29 +204,51 @@ def _plan(
 ) -> _Plan:
     files, (store, out) = Files(), paths
     log = open_log(files, [store])
-    root = log.root if log.root is not None else Path(store).resolve()
-    state = StoreState(files, root)
-    if ROCKSDB_QUEUES in state.unchecked():
-        raise StoreError(
-            "The queues of this store cannot be rebuilt.",
-            detail=f"they are kept in RocksDB, in {ROCKSDB_QUEUES}",
-            hint="Only ConsumeQueues in files can be rebuilt.",
-        )
-    return _Plan(
-        log,
-        LogRules(store, delay_levels, state.batch_topics(), _ext_rules(log, state, ext)),
-        plan_whole(
+    with StoreView(files, log.root if log.root is not None else Path(store)) as view:
+        root = view.root
+        if has_queues_in_rocksdb(view):
+            raise StoreError(
+                "The queues of this store cannot be rebuilt.",
+                detail=f"they are kept in RocksDB, in {ROCKSDB_CONSUME_QUEUE}",
+                hint="Only ConsumeQueues in files can be rebuilt.",
+            )
+        return _Plan(
             log,
-            start=log.start_offset,
-            stop=log.end_offset,
-            is_open=not state.is_running,
-            split_bytes=split_bytes,
-            tasks_min=parallelism(spark),
-        ),
-        _index_shape(files, root / INDEX, *index_shape),
-        _queue_file_bytes(log),
-        _target(Path(out).resolve(), root.resolve()),
-    )
+            {queue.key: queue for queue in view.all_queues},
+            LogRules(
+                str(root), delay_levels, frozenset(view.batch_topics()), _ext_rules(log, view, ext)
+            ),
+            plan_whole(
+                log,
+                start=log.start_offset,
+                stop=log.end_offset,
+                is_open=not view.is_running,
+                split_bytes=split_bytes,
+                tasks_min=parallelism(spark),
+            ),
+            usual_shape(view.open_index(slots=index_shape[0])[0], *index_shape),
+            usual_file_bytes(
+                (queue.segments for queue in log.queues.values()),
+                unit_bytes=UNIT_BYTES,
+                default=DEFAULT_FILE_BYTES,
+            ),
+            usual_file_bytes(
+                (queue.segments for queue in view.batch_queues.values()),
+                unit_bytes=BATCH_UNIT_BYTES,
+                default=DEFAULT_BATCH_FILE_BYTES,
+            ),
+            _target(Path(out).resolve(), root),
+        )
+
+
+def _survey(spark: SparkSession, plan: _Plan) -> tuple[_Plan, list[SurveyTaskResult]]:
+    """Count the entries of the log; again, if it shows batch topics that were not known."""
+    surveys = run_tasks(spark, plan.ranges, SurveyWorker(plan.rules))
+    found = topics_of_batches(surveys)
+    if found <= plan.rules.batch_topics:
+        return plan, surveys
+    rules = replace(plan.rules, batch_topics=plan.rules.batch_topics | found)
+    return replace(plan, rules=rules), run_tasks(spark, plan.ranges, SurveyWorker(rules))
 
 
 def _target(out: Path, root: Path) -> Path:
@@ -228,71 +261,44 @@ def _target(out: Path, root: Path) -> Path:
     return out
 
 
-def _queue_file_bytes(log: LogFiles) -> int:
-    """The length that most ConsumeQueue files have."""
-    sizes = Counter(
-        size for queue in log.queues for _, size in queue.parts if size and size % UNIT_BYTES == 0
-    )
-    return max(sizes, key=lambda size: sizes[size], default=DEFAULT_FILE_BYTES)
-
-
-def _ext_rules(log: LogFiles, state: StoreState, kind: ExtKind) -> ExtRules | None:
-    """How units are made; ``None`` to make none."""
-    extensions = extensions_of(log.files, state.root)
+def _ext_rules(log: LogFiles, view: StoreView, kind: ExtKind) -> ExtRules | None:
+    """Return how units are made; ``None`` to make none."""
+    extensions = view.extensions
     if kind == "none" or (kind == "auto" and not extensions):
         return None
-    sizes = Counter(size for each in extensions.values() for _, size in each.parts if size)
-    file_bytes = max(sizes, key=lambda size: sizes[size], default=EXT_FILE_BYTES)
-    if state.is_running:
-        # Its broker may have filters that are not in the file yet.
+    file_bytes = usual_file_bytes(
+        (each.segments for each in extensions.values()), unit_bytes=1, default=EXT_FILE_BYTES
+    )
+    if view.is_running:
+        # The broker may have filters that are not in the file yet.
         if kind == "bitmaps":
             raise SparkOptionError(
-                "Bit maps of a store that a broker has open cannot be told.",
+                "Bit maps cannot be rebuilt while a broker has the store open.",
                 hint="Stop the broker, or take --ext units.",
             )
         return ExtRules(file_bytes)
-    filters = () if kind == "units" else sound_filters(state.consumer_filters())
+    filters = () if kind == "units" else sound_filters(consumer_filters(view))
     if kind == "auto" and not _has_bitmaps(log, extensions, {each.topic for each in filters}):
         filters = ()
     return ExtRules(file_bytes, filters)
 
 
 def _has_bitmaps(
-    log: LogFiles, extensions: Mapping[QueueKey, QueueFiles], topics: Collection[str]
+    log: LogFiles, extensions: Mapping[QueueKey, ExtView], topics: Collection[str]
 ) -> bool:
-    """Whether the newest unit of a queue of some topics has a bit map."""
-    for queue in log.queues:
-        if queue.topic in topics:
-            entry = queue.unit(queue.max_queue_offset - 1)
+    """Whether the newest unit of any queue of these topics has a bit map."""
+    for key, queue in log.queues.items():
+        extension = extensions.get(key)
+        if key.topic in topics and extension is not None:
+            entry = queue.entry(queue.written_end() - 1)
             if entry is not None and is_ext_address(entry.tags_code):
-                key = QueueKey(queue.topic, queue.queue_id)
-                unit = read_extension(log.files, extensions.get(key), entry.tags_code)
+                unit = extension.unit(entry.tags_code)
                 if unit is not None and unit.filter_bitmap:
                     return True
     return False
 
 
-def _index_shape(
-    files: Files, directory: Path, slots: int | None, entries: int | None
-) -> IndexShape:
-    """Slots and entries of an index file: as told, as the files tell, or upstream's."""
-    places, _ = index_places(files, directory, slots=slots)
-    known = Counter((each.slots, each.entry_capacity) for each in places if each.slots)
-    if known:
-        found_slots, found_entries = max(known, key=lambda shape: known[shape])
-        return IndexShape(slots or found_slots, entries or found_entries)
-    sizes = {files.size_bytes(Path(each.path)) for each in places}
-    if slots is None and sizes - {file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES)}:
-        raise StoreError(
-            "The index files do not tell how many slots they have.",
-            detail=f"files of {', '.join(f'{size} bytes' for size in sorted(sizes))}",
-            hint="Give the broker's maxHashSlotNum and maxIndexNum as --index-slots and"
-            " --index-entries.",
-        )
-    return IndexShape(slots or DEFAULT_SLOTS, entries or DEFAULT_ENTRIES)
-
-
-def _check_delays(surveys: Sequence[Survey]) -> None:
+def _check_delays(surveys: Sequence[SurveyTaskResult]) -> None:
     differing = sum(each.delays[0] for each in surveys)
     agreeing = sum(each.delays[1] for each in surveys)
     if differing > agreeing:
@@ -304,23 +310,22 @@ def _check_delays(surveys: Sequence[Survey]) -> None:
         )
 
 
-def _tell(report: Report, surveys: Sequence[Survey], queues: QueuePlan) -> None:
-    """What of the log gets no entry, or stands where it should not."""
+def _tell(report: Report, surveys: Sequence[SurveyTaskResult], queues: QueuePlan) -> None:
+    """Report the parts of the log that get no entry or are out of order."""
     report.numbers["records"] = sum(each.records for each in surveys)
     log_end = max((each.good_end for each in surveys), default=-1)
-    for hurt in (hurt for each in surveys for hurt in each.hurts):
-        if hurt.start < log_end:
-            where = f"physical offset {hurt.start}"
-            report.add_finding(BAD_RECORD, where, f"{hurt.field}: {hurt.detail}")
+    for damage in (damage for each in surveys for damage in each.damages):
+        if damage.start < log_end:
+            where, fault = f"physical offset {damage.start}", damage.fault
+            report.add_finding(BAD_RECORD, where, f"{fault.field}: {fault.detail}")
     report.findings += queues.findings
 
 
-def _build(  # noqa: PLR0917 - what the survey gave
+def _build(
     spark: SparkSession,
     plan: _Plan,
-    surveys: Sequence[Survey],
+    surveys: Sequence[SurveyTaskResult],
     queues: QueuePlan,
-    known: Mapping[QueueKey, QueueFiles],
     report: Report,
 ) -> None:
     files = plan.log.files
@@ -340,18 +345,25 @@ def _build(  # noqa: PLR0917 - what the survey gave
             )
         )
         index_start += surveys[number].index_entries
-    worker = WriteWorker(plan.rules, str(plan.out), plan.queue_file_bytes, plan.shape, tuple(index))
+    worker = WriteWorker(
+        plan.rules,
+        str(plan.out),
+        plan.queue_file_bytes,
+        plan.batch_file_bytes,
+        plan.shape,
+        tuple(index),
+    )
     entries = run_tasks(spark, tasks, worker)
-    run_tasks(spark, index, ChainWorker(plan.shape))
+    run_tasks(spark, index, IndexChainWorker(plan.shape))
     built = {key for survey in surveys for key in survey.queues}
     carried = [
         key
-        for key, queue in known.items()
+        for key, queue in plan.known.items()
         if key not in built and 0 < queue.end_offset() <= plan.log.start_offset
     ]
     count = min(parallelism(spark), len(carried))
     groups = [carried[part::count] for part in range(count)]
-    run_tasks(spark, groups, CarryWorker(plan.rules, str(plan.out)))
+    run_tasks(spark, groups, CopyQueuesWorker(plan.rules, str(plan.out)))
     report.numbers |= {
         "queues": len(built),
         "entries": sum(entries),
@@ -362,9 +374,9 @@ def _build(  # noqa: PLR0917 - what the survey gave
 
 
 def _plan_index(
-    spark: SparkSession, plan: _Plan, surveys: Sequence[Survey], root: Path
+    spark: SparkSession, plan: _Plan, surveys: Sequence[SurveyTaskResult], root: Path
 ) -> list[IndexPart]:
-    """The index files to be: how many entries each gets, and between which times."""
+    """Plan the index files: the number of entries and the times of each."""
     total = sum(each.index_entries for each in surveys)
     each_file = plan.shape.used_entries
     starts = range(0, total, each_file)
@@ -383,9 +395,9 @@ def _plan_index(
 
 
 def _times(
-    spark: SparkSession, plan: _Plan, surveys: Sequence[Survey], numbers: Sequence[int]
+    spark: SparkSession, plan: _Plan, surveys: Sequence[SurveyTaskResult], numbers: Sequence[int]
 ) -> dict[int, int]:
-    """Store times of the records of some index entries, by their numbers in the whole log."""
+    """Return the store times of the records of some index entries, by entry number."""
     times: dict[int, int] = {}
     tasks: list[tuple[list[LogRange], list[int]]] = []
     bases: list[int] = []

@@ -1,11 +1,11 @@
-"""Units of a ConsumeQueueExt, made anew from the log and from the filters of groups.
+"""Rebuilds the units of a ConsumeQueueExt from the log and from the filters of groups.
 
-Owns what a unit holds. Tags code and store time are those of the record. The bit map is what the
-broker's SQL92 filters say of it; they are in its config, not in the log. A filter has a say in
-what was stored after it was registered, as then: brokers never ask the bit map of an older message
-for it. Filters that were changed or dropped since are not known any more, and nobody asks for them.
+Owns the content of a unit. Tags code and store time are the record's. The bit map holds the results
+of the broker's SQL92 filters, which are in its config, not in the log. A filter applies to messages
+stored after it was registered, as on a broker, which never uses the bit map of an older message for
+it. Filters changed or dropped since are unknown, but no longer needed.
 
-Light queues get no units, as with upstream.
+Light queues get no units, as upstream.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from roquet.errors import ProtocolError
+import msgspec
+
+from roquet.errors import ConfigError, ProtocolError
 from roquet.filter.consumer_filters import (
     ConsumerFilter,
     ConsumerFilterData,
+    ConsumerFilters,
     compile_expression,
     filter_bitmap,
 )
 from roquet.filter.sql92 import Sql92Error
 from roquet.format.commit_log import DispatchRequest
+from roquet.format.config_files import CONSUMER_FILTERS, decode_table
 from roquet.format.consume_queue_ext import CqExtUnit, fits
 from roquet.format.derived import QueueKey
+from roquet.storefiles.view import StoreView
 
 _BITS_A_BYTE = 8
 
@@ -36,7 +41,7 @@ class ExtRules:
 
     Attributes:
         file_bytes: Length of a file.
-        filters: Filters that have a say in bit maps; none to make no bit maps.
+        filters: The filters in bit maps; none to make no bit maps.
     """
 
     file_bytes: int
@@ -44,7 +49,7 @@ class ExtRules:
 
 
 def sound_filters(filters: Iterable[ConsumerFilterData]) -> tuple[ConsumerFilterData, ...]:
-    """The filters, or none if their bits are not all out of one number, as brokers demand."""
+    """Return the filters, or none if a broker would reject their bits: sizes must be equal."""
     found = tuple(filters)
     counts = {0 if (bits := each.bloom_filter_data) is None else bits.bit_num for each in found}
     count = max(counts, default=0)
@@ -62,8 +67,21 @@ def sound_filters(filters: Iterable[ConsumerFilterData]) -> tuple[ConsumerFilter
     return found if is_sound else ()
 
 
+def consumer_filters(view: StoreView) -> list[ConsumerFilterData]:
+    """Read the broker's SQL92 filters from ``consumerFilter.json`` or its backup."""
+    for data in view.config_contents(CONSUMER_FILTERS):
+        with suppress(ConfigError, UnicodeDecodeError):
+            table = decode_table(ConsumerFilters, data.decode()).filter_data_by_topic
+            return [
+                msgspec.structs.replace(each, topic=topic)
+                for topic, filters in table.items()
+                for each in filters.group_filter_data.values()
+            ]
+    return []
+
+
 class UnitMaker:
-    """Makes units, with the filters at hand."""
+    """Makes units, with parsed filters."""
 
     def __init__(self, rules: ExtRules) -> None:
         self._file_bytes = rules.file_bytes
@@ -79,11 +97,11 @@ class UnitMaker:
 
     @classmethod
     def of(cls, rules: ExtRules | None) -> Self | None:
-        """One, if units are made."""
+        """Return a maker, or ``None`` if no units are made."""
         return None if rules is None else cls(rules)
 
     def unit(self, key: QueueKey, record: DispatchRequest) -> CqExtUnit | None:
-        """The unit of a record in a queue, ``None`` if it gets none."""
+        """Return the unit of a record in a queue; ``None`` if it gets none."""
         if key.topic != record.topic:
             return None
         stored_ms = record.store_timestamp_ms

@@ -1,18 +1,21 @@
-"""What a log will make of queues and index, seen before anything is written.
+"""Surveys which queue and index entries a log yields, before anything is written.
 
-Owns the first pass of a rebuild. Each task counts what its range gives; joined in the order of the
-log, that tells each range where its entries belong: queue offsets are in the records, the number of
-an index entry is the count of those before it.
+The first pass of a rebuild. Each task counts the entries of its range. Joined in the order of the
+log, the counts determine where the entries of each range go: queue offsets are in the records, and
+the number of an index entry is the count of those before it.
 
-A topic may have been deleted and made anew: then its queue offsets start at 0 again, and only the
-records of its present life get entries.
+A topic may have been deleted and recreated: then its queue offsets start at 0 again, and only the
+records of its current life get entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
+from roquet.format.batch_consume_queue import batch_size_of
 from roquet.format.commit_log import DispatchRequest, RecordRules
 from roquet.format.consume_queue_ext import end_after, is_ext_address
 from roquet.format.derived import QueueKey, key_hashes, light_places, tag_hash
@@ -21,12 +24,12 @@ from roquet.model.delay_level import DelayLevels
 from roquet.model.topic import LMQ_PREFIX, SCHEDULE_TOPIC
 from roquet.runtime.files import Files
 from roquet.spark.jobs.rebuild_ext import ExtRules, UnitMaker
-from roquet.spark.log.queue_extensions import extensions_of, read_extension
-from roquet.spark.log.queue_files import QueueFiles
-from roquet.spark.log.reading import LogRange
-from roquet.spark.log.records import Hurt, records_of
-from roquet.spark.log.store_files import LogFiles, open_log
 from roquet.spark.report import Finding
+from roquet.storefiles.damage import DamagedRange
+from roquet.storefiles.queue_checks import first_entry
+from roquet.storefiles.queues import QueueView
+from roquet.storefiles.records import LogRange, records_of
+from roquet.storefiles.view import StoreView
 
 BAD_RECORD = "bad-record"
 GAP = "gap"
@@ -38,28 +41,28 @@ _COMPARED_DELAYS_MAX = 100
 
 @dataclass
 class UnitRun:
-    """Queue offsets that follow each other, whose units in a ConsumeQueueExt have one length.
+    """Consecutive queue offsets whose units have the same size.
 
     Attributes:
         first_offset: The first.
-        end_offset: Behind the last.
-        unit_bytes: Length of a unit.
+        end_offset: After the last.
+        size: Length of a unit in a ConsumeQueueExt; in a batch consume queue, messages of an entry.
     """
 
     first_offset: int
     end_offset: int
-    unit_bytes: int
+    size: int
 
 
 @dataclass
-class Life:
-    """Queue offsets that follow each other, as far as a range has them.
+class OffsetRun:
+    """Consecutive queue offsets within a range.
 
     Attributes:
         first_offset: The first.
-        end_offset: Behind the last.
-        first_physical: Where the first record is.
-        units: Which units they get, if the queue has a ConsumeQueueExt.
+        end_offset: After the last.
+        first_physical: The physical offset of the first record.
+        units: Their units, if the queue has a ConsumeQueueExt or is a batch queue.
     """
 
     first_offset: int
@@ -67,31 +70,32 @@ class Life:
     first_physical: int
     units: list[UnitRun] = field(default_factory=list)
 
-    def add_unit(self, queue_offset: int, unit_bytes: int) -> None:
-        """Count the unit of the last queue offset."""
+    def add_unit(self, queue_offset: int, size: int, messages: int = 1) -> None:
+        """Count the unit of the last queue offsets."""
         run = self.units[-1] if self.units else None
-        if run is not None and (run.end_offset, run.unit_bytes) == (queue_offset, unit_bytes):
-            run.end_offset += 1
+        if run is not None and (run.end_offset, run.size) == (queue_offset, size):
+            run.end_offset += messages
         else:
-            self.units.append(UnitRun(queue_offset, queue_offset + 1, unit_bytes))
+            self.units.append(UnitRun(queue_offset, queue_offset + messages, size))
 
 
 @dataclass
-class Survey:
-    """What a task says of its range.
+class SurveyTaskResult:
+    """The result of surveying a range.
 
     Attributes:
-        records: How many records there are.
-        good_end: Where the last of them ends; -1 without any.
-        index_entries: How many index entries they make.
-        first_ms: Store time of the first record that makes one.
-        last_ms: Store time of the last record that makes one.
+        records: The number of records.
+        good_end: Where the last of them ends; -1 if there is none.
+        index_entries: The number of their index entries.
+        first_ms: Store time of the first record with an index entry.
+        last_ms: Store time of the last record with an index entry.
         queues: By queue: its lives.
         delays: How many delayed messages are due at another time than their entries say, and how
-            many at the same.
-        hurts: Damaged bytes.
-        findings: Queue offsets that do not follow each other.
-        leap: The longest run of queue offsets that are left out.
+            many at the same time.
+        damages: Damaged bytes.
+        findings: Queue offsets out of sequence.
+        leap: The longest gap of queue offsets to fill.
+        begins_inner: By topic: whether its first record is an inner batch.
     """
 
     records: int = 0
@@ -99,25 +103,35 @@ class Survey:
     index_entries: int = 0
     first_ms: int = 0
     last_ms: int = 0
-    queues: dict[QueueKey, list[Life]] = field(default_factory=dict)
+    queues: dict[QueueKey, list[OffsetRun]] = field(default_factory=dict)
     delays: list[int] = field(default_factory=lambda: [0, 0])
-    hurts: list[Hurt] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     leap: int = 0
+    begins_inner: dict[str, bool] = field(default_factory=dict)
+
+
+class RecordPlace(NamedTuple):
+    """The place of a record: its queue, its offset there, and its number of messages."""
+
+    key: QueueKey
+    queue_offset: int
+    messages: int = 1
+    is_batch: bool = False
 
 
 @dataclass(frozen=True)
 class LogRules:
-    """How the log becomes entries.
+    """How entries are made from the log.
 
     Attributes:
-        store: The store directory.
+        root: The store directory.
         delay_levels: The broker's ``messageDelayLevel``.
-        batch_topics: Topics whose queues are of the batch kind, which are not built.
+        batch_topics: Topics with batch queues.
         ext: How units of ConsumeQueueExts are made; ``None`` to make none.
     """
 
-    store: str
+    root: str
     delay_levels: str
     batch_topics: frozenset[str]
     ext: ExtRules | None = None
@@ -127,15 +141,27 @@ class LogRules:
         """How records are checked."""
         return RecordRules(DelayLevels(self.delay_levels))
 
-    def places(self, record: DispatchRequest) -> Iterator[tuple[QueueKey, int]]:
-        """Where a record stands: its queue, if it takes a place in it, and light queues."""
-        if flags.takes_queue_offset(record.sys_flag) and record.topic not in self.batch_topics:
-            yield QueueKey(record.topic, record.queue_id), record.queue_offset
-        yield from light_places(record)
+    def open_store(self) -> StoreView:
+        """Open the store on the executor."""
+        return StoreView(Files(), Path(self.root), delay_levels=DelayLevels(self.delay_levels))
+
+    def places(self, record: DispatchRequest) -> Iterator[RecordPlace]:
+        """Yield the places of a record: in its queue, if it has one there, and in light queues."""
+        if flags.takes_queue_offset(record.sys_flag):
+            key, is_batch = QueueKey(record.topic, record.queue_id), self.is_batch(record.topic)
+            yield RecordPlace(
+                key, record.queue_offset, batch_size_of(record) if is_batch else 1, is_batch
+            )
+        for key, queue_offset in light_places(record):
+            yield RecordPlace(key, queue_offset)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether a topic has batch queues."""
+        return topic in self.batch_topics
 
 
 def index_hashes(record: DispatchRequest) -> list[int]:
-    """Hashes of a record in the order in which it is put into the index."""
+    """Return the hashes of a record in the order in which they are indexed."""
     hashes = key_hashes(record)
     tag = tag_hash(record)
     return hashes if tag is None else [*hashes, tag]
@@ -143,52 +169,56 @@ def index_hashes(record: DispatchRequest) -> list[int]:
 
 @dataclass(frozen=True)
 class SurveyWorker:
-    """Sent to executors: counts what a range gives."""
+    """Sent to executors: counts the entries of a range."""
 
     rules: LogRules
 
-    def __call__(self, ranges: Sequence[LogRange]) -> Survey:
+    def __call__(self, ranges: Sequence[LogRange]) -> SurveyTaskResult:
         """Walk some ranges."""
-        files, survey = Files(), Survey()
-        log = open_log(files, [self.rules.store])
-        rules, units = self.rules.record_rules, UnitMaker.of(self.rules.ext)
-        root = None if units is None else log.root
-        extensions = {} if root is None else extensions_of(files, root)
-        for part in ranges:
-            for record, _, _ in records_of(files, part, rules, survey.hurts.append):
-                survey.records += 1
-                survey.good_end = record.end_offset
-                self._count_index(survey, record)
-                for key, queue_offset in self.rules.places(record):
-                    life = _add(survey, key, queue_offset, record.physical_offset)
-                    if life is not None and units is not None:
-                        unit = units.unit(key, record)
-                        life.add_unit(queue_offset, 0 if unit is None else unit.size_bytes)
-                if record.topic == SCHEDULE_TOPIC and sum(survey.delays) < _COMPARED_DELAYS_MAX:
-                    self._compare_delay(survey, log, extensions, record)
+        survey, units = SurveyTaskResult(), UnitMaker.of(self.rules.ext)
+        with self.rules.open_store() as view:
+            for part in ranges:
+                for found in records_of(view.files, part, view.rules, survey.damages.append):
+                    record = found.record
+                    survey.records += 1
+                    survey.good_end = record.end_offset
+                    self._count_index(survey, record)
+                    self._count_places(survey, record, units)
+                    if record.topic == SCHEDULE_TOPIC and sum(survey.delays) < _COMPARED_DELAYS_MAX:
+                        self._compare_delay(survey, view, record)
         return survey
 
-    @staticmethod
-    def _compare_delay(
-        survey: Survey,
-        log: LogFiles,
-        extensions: Mapping[QueueKey, QueueFiles],
-        record: DispatchRequest,
+    def _count_places(
+        self, survey: SurveyTaskResult, record: DispatchRequest, units: UnitMaker | None
     ) -> None:
-        """Count whether a delayed message is due when the entry that is there says."""
-        queue = log.queue(record.topic, record.queue_id)
-        entry = None if queue is None else queue.unit(record.queue_offset)
+        if record.topic not in survey.begins_inner and flags.takes_queue_offset(record.sys_flag):
+            is_inner = bool(record.sys_flag & flags.INNER_BATCH)
+            survey.begins_inner[record.topic] = is_inner
+        for place in self.rules.places(record):
+            life = _add(survey, place, record.physical_offset)
+            if life is not None and place.is_batch:
+                life.add_unit(place.queue_offset, place.messages, place.messages)
+            elif life is not None and units is not None:
+                unit = units.unit(place.key, record)
+                life.add_unit(place.queue_offset, 0 if unit is None else unit.size_bytes)
+
+    @staticmethod
+    def _compare_delay(survey: SurveyTaskResult, view: StoreView, record: DispatchRequest) -> None:
+        """Count whether a delayed message is due when its existing entry says."""
+        key = QueueKey(record.topic, record.queue_id)
+        queue = view.queues.get(key)
+        entry = None if queue is None else queue.entry(record.queue_offset)
         if entry is None or entry.physical_offset != record.physical_offset:
             return
         due_ms = entry.tags_code
         if is_ext_address(due_ms):
-            key = QueueKey(record.topic, record.queue_id)
-            unit = read_extension(log.files, extensions.get(key), due_ms)
+            extension = view.extensions.get(key)
+            unit = None if extension is None else extension.unit(due_ms)
             due_ms = 0 if unit is None else unit.tags_code
         survey.delays[due_ms == record.tags_code] += due_ms > 0
 
     @staticmethod
-    def _count_index(survey: Survey, record: DispatchRequest) -> None:
+    def _count_index(survey: SurveyTaskResult, record: DispatchRequest) -> None:
         count = len(index_hashes(record))
         if count:
             if not survey.index_entries:
@@ -197,21 +227,23 @@ class SurveyWorker:
             survey.last_ms = record.store_timestamp_ms
 
 
-def _add(survey: Survey, key: QueueKey, queue_offset: int, physical_offset: int) -> Life | None:
-    """Count a place in a queue; gives the life it belongs to, nothing if the place is taken."""
-    lives = survey.queues.setdefault(key, [])
+def _add(survey: SurveyTaskResult, place: RecordPlace, physical_offset: int) -> OffsetRun | None:
+    """Count a place in a queue; return the life it belongs to, ``None`` if it is taken."""
+    key, queue_offset = place.key, place.queue_offset
+    lives, end_offset = survey.queues.setdefault(key, []), queue_offset + place.messages
     life = lives[-1] if lives else None
     may_restart = queue_offset == 0 and not key.topic.startswith(LMQ_PREFIX)
     if life is None or (may_restart and life.end_offset > 0):
-        life = Life(queue_offset, queue_offset + 1, physical_offset)
+        life = OffsetRun(queue_offset, end_offset, physical_offset)
         lives.append(life)
         return life
     if queue_offset != life.end_offset:
         survey.findings.append(_out_of_order(key, queue_offset, life.end_offset, physical_offset))
         if queue_offset < life.end_offset:
             return None
-        survey.leap = max(survey.leap, queue_offset - life.end_offset)
-    life.end_offset = queue_offset + 1
+        if not place.is_batch:
+            survey.leap = max(survey.leap, queue_offset - life.end_offset)
+    life.end_offset = end_offset
     return life
 
 
@@ -221,17 +253,27 @@ def _out_of_order(key: QueueKey, queue_offset: int, expected: int, physical_offs
     return Finding(kind, where, f"queue offset {queue_offset}, expected {expected}")
 
 
+def topics_of_batches(surveys: Sequence[SurveyTaskResult]) -> frozenset[str]:
+    """Return the topics whose first record is an inner batch; a store gives them batch queues."""
+    first: dict[str, bool] = {}
+    for survey in surveys:
+        for topic, is_inner in survey.begins_inner.items():
+            first.setdefault(topic, is_inner)
+    return frozenset(topic for topic, is_inner in first.items() if is_inner)
+
+
 @dataclass
 class QueuePlan:
-    """Where queues go on in each range, and from where on records count.
+    """Where queues continue in each range, and from which record on they count.
 
     Attributes:
-        expected: For each range, by queue: the offset at which its entries go on; a queue that is
-            not there begins in the range.
-        unit_ends: For each range, by queue: the real offset at which its units go on.
-        restarts: By queue: physical offset of the first record of its present life.
+        expected: For each range, by queue: the offset at which its entries continue; a queue that
+            is missing starts in the range.
+        unit_ends: For each range, by queue: the real offset at which its units continue; for a
+            batch consume queue, the number of the entry.
+        restarts: By queue: physical offset of the first record of its current life.
         findings: What does not fit.
-        leap: The longest run of queue offsets that are left out.
+        leap: The longest gap of queue offsets to fill.
     """
 
     expected: list[dict[QueueKey, int]]
@@ -242,17 +284,19 @@ class QueuePlan:
 
 
 def plan_queues(
-    surveys: Sequence[Survey],
-    known: Mapping[QueueKey, QueueFiles],
+    surveys: Sequence[SurveyTaskResult],
+    known: Mapping[QueueKey, QueueView],
     *,
     ext_file_bytes: int = 0,
+    batch_topics: frozenset[str] = frozenset(),
 ) -> QueuePlan:
     """Join the lives of queues over all ranges.
 
     Args:
-        surveys: What the ranges said, in the order of the log.
-        known: The ConsumeQueues that are there, which tell whether a topic was made anew.
+        surveys: The results of the ranges, in the order of the log.
+        known: The existing queues, which show whether a topic was recreated.
         ext_file_bytes: Length of a file of a ConsumeQueueExt, if units are made.
+        batch_topics: Topics with batch queues.
     """
     plan = QueuePlan(
         [{} for _ in surveys],
@@ -263,14 +307,20 @@ def plan_queues(
         plan.findings += survey.findings
     for key in {key for survey in surveys for key in survey.queues}:
         ranges = [survey.queues.get(key, []) for survey in surveys]
-        _plan_queue(plan, key, ranges, known.get(key))
-        if ext_file_bytes:
-            _plan_units(plan, key, ranges, ext_file_bytes)
+        is_batch = key.topic in batch_topics
+        _plan_queue(plan, key, ranges, known.get(key), is_batch=is_batch)
+        if is_batch or ext_file_bytes:
+            _plan_units(plan, key, ranges, 0 if is_batch else ext_file_bytes)
     return plan
 
 
 def _plan_queue(
-    plan: QueuePlan, key: QueueKey, ranges: Sequence[list[Life]], queue: QueueFiles | None
+    plan: QueuePlan,
+    key: QueueKey,
+    ranges: Sequence[list[OffsetRun]],
+    queue: QueueView | None,
+    *,
+    is_batch: bool,
 ) -> None:
     end: int | None = None
     flat = [(number, life) for number, lives in enumerate(ranges) for life in lives]
@@ -278,17 +328,18 @@ def _plan_queue(
     for at, (number, life) in enumerate(flat):
         following = flat[at + 1][1] if at + 1 < len(flat) else None
         if end is not None and life.first_offset == 0 and end > 0:
-            if _is_restart(life, following, queue):
+            if _is_restart(life, following, queue, is_batch=is_batch):
                 plan.restarts[key] = life.first_physical
                 ends.clear()
                 end = None
             else:
                 where = f"physical offset {life.first_physical}, {key.topic} queue {key.queue_id}"
-                detail = f"seems to start anew at queue offset 0, expected {end}"
+                detail = f"seems to start again at queue offset 0, expected {end}"
                 plan.findings.append(Finding(RESTART, where, detail))
         elif end is not None and life.first_offset != end:
             plan.findings.append(_out_of_order(key, life.first_offset, end, life.first_physical))
-            plan.leap = max(plan.leap, life.first_offset - end)
+            if not is_batch:
+                plan.leap = max(plan.leap, life.first_offset - end)
         end = life.end_offset if end is None else max(end, life.end_offset)
         ends[number] = end
     reached: int | None = None
@@ -299,9 +350,12 @@ def _plan_queue(
 
 
 def _plan_units(
-    plan: QueuePlan, key: QueueKey, ranges: Sequence[list[Life]], file_bytes: int
+    plan: QueuePlan, key: QueueKey, ranges: Sequence[list[OffsetRun]], file_bytes: int
 ) -> None:
-    """Where the units of each range go; only those of entries that will be written count."""
+    """Set where the units of each range go; only those of entries that will be written count.
+
+    In a batch consume queue, which has no ``file_bytes``, the units are the entries themselves.
+    """
     start, end, reached = plan.restarts.get(key, 0), 0, -1
     for number, lives in enumerate(ranges):
         for life in lives:
@@ -310,14 +364,19 @@ def _plan_units(
             plan.unit_ends[number].setdefault(key, end)
             for run in life.units:
                 count = run.end_offset - max(run.first_offset, reached)
-                if count > 0 and run.unit_bytes:
-                    end = end_after(end, run.unit_bytes, count, file_bytes)
+                if count > 0 and not file_bytes:
+                    end += count // run.size
+                elif count > 0 and run.size:
+                    end = end_after(end, run.size, count, file_bytes)
                 reached = max(reached, run.end_offset)
 
 
-def _is_restart(life: Life, following: Life | None, queue: QueueFiles | None) -> bool:
-    """Whether a life of a topic begins; the entry that is there tells, else the next record."""
-    first = None if queue is None else queue.unit(0)
+def _is_restart(
+    life: OffsetRun, following: OffsetRun | None, queue: QueueView | None, *, is_batch: bool
+) -> bool:
+    """Whether a topic starts a new life, by the existing entry or else the next record."""
+    first = None if queue is None else first_entry(queue)
     if first is not None:
         return first.physical_offset >= life.first_physical
-    return life.end_offset > 1 or (following is not None and following.first_offset == 1)
+    second = life.units[0].size if is_batch else 1
+    return life.end_offset > second or (following is not None and following.first_offset == second)

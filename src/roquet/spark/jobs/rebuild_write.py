@@ -1,8 +1,8 @@
-"""Entries of queues and index, written by those who read their records.
+"""Writes the entries of queues and index, in the tasks that read their records.
 
-Owns the second pass of a rebuild. Each task writes the entries of its range to their places in
-files that other tasks write, too: places never overlap, and to write them again changes nothing, so
-a task may be repeated. Index entries are chained when all are there, a task a file.
+The second pass of a rebuild. Each task writes the entries of its range into files that other tasks
+write to as well: their places never overlap, and writing is idempotent, so a task may be repeated.
+Index entries are chained once all are written, one task per file.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from roquet.format.batch_consume_queue import BATCH_UNIT_BYTES, batch_unit_of
 from roquet.format.commit_log import DispatchRequest
 from roquet.format.consume_queue import FILLER, UNIT, UNIT_BYTES
 from roquet.format.consume_queue_ext import END_MARK, address_of, pack_unit, place_after
 from roquet.format.derived import QueueKey
-from roquet.format.file_parts import file_name
 from roquet.format.index_file import (
     ENTRY,
     HEADER_BYTES,
@@ -27,45 +26,33 @@ from roquet.format.index_file import (
     file_size,
     seconds_since,
 )
+from roquet.format.segment_files import SegmentList, file_name
 from roquet.runtime.files import Files
 from roquet.spark.jobs.rebuild_ext import UnitMaker
-from roquet.spark.jobs.rebuild_survey import LogRules, index_hashes
+from roquet.spark.jobs.rebuild_survey import LogRules, RecordPlace, index_hashes
 from roquet.spark.log.index_tables import (
     PIECE_ENTRIES,
     SLOT_TYPE,
-    Chains,
-    IndexPlace,
+    ExpectedChains,
+    IndexFileRef,
     read_entries,
 )
-from roquet.spark.log.queue_extensions import CONSUME_QUEUE_EXT, extensions_of
-from roquet.spark.log.queue_files import QueueFiles
-from roquet.spark.log.reading import LogRange
-from roquet.spark.log.records import Hurt, records_of
-from roquet.spark.log.store_files import CONSUME_QUEUE, open_log
+from roquet.storefiles.damage import DamagedRange
+from roquet.storefiles.index_files import IndexShape
+from roquet.storefiles.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
+from roquet.storefiles.records import LogRange, records_of
 
 HELD_BYTES_MAX = 8 << 20
 _FILLERS = 1 << 14
 
 
-class IndexShape(NamedTuple):
-    """Slots and entries of an index file; entry 0 is never used."""
-
-    slots: int
-    entries: int
-
-    @property
-    def used_entries(self) -> int:
-        """How many entries a full file holds."""
-        return self.entries - 1
-
-
 @dataclass(frozen=True)
 class IndexPart:
-    """An index file to be.
+    """A planned index file.
 
     Attributes:
-        path: Where.
-        count: How many entries it gets.
+        path: Its path.
+        count: The number of its entries.
         begin_ms: Store time of the record of its first entry.
         end_ms: Store time of the record of its last entry.
         before_ms: Store time of the last entry of the file before it; 0 for the first file.
@@ -84,10 +71,11 @@ class WriteTask:
 
     Attributes:
         ranges: The range.
-        expected: By queue: the offset at which its entries go on.
-        unit_ends: By queue: the real offset at which its units go on, if it gets any.
-        restarts: By queue: physical offset from which on records count.
-        index_start: How many index entries are in front of those of the range.
+        expected: By queue: the offset at which its entries continue.
+        unit_ends: By queue: the real offset at which its units continue, if it gets any; for a
+            batch consume queue, the number of its next entry.
+        restarts: By queue: the physical offset from which on records count.
+        index_start: The number of index entries before those of the range.
     """
 
     ranges: list[LogRange]
@@ -102,37 +90,39 @@ class WriteWorker:
     """Sent to executors: writes the entries of a range.
 
     Attributes:
-        rules: How the log becomes entries.
-        out: The directory that gets the directories of all kinds.
+        rules: How entries are made from the log.
+        out: The output directory.
         queue_file_bytes: Length of a ConsumeQueue file.
-        shape: That of index files.
+        batch_file_bytes: Length of a file of a batch consume queue.
+        shape: The shape of index files.
         index: The index files in order.
     """
 
     rules: LogRules
     out: str
     queue_file_bytes: int
+    batch_file_bytes: int
     shape: IndexShape
     index: tuple[IndexPart, ...]
 
     def __call__(self, task: WriteTask) -> int:
-        """Write; gives how many entries of queues."""
+        """Write a range; return the number of queue entries."""
         return _Writing(self, task).run()
 
 
 @dataclass
 class _Pending:
-    """Bytes of a queue that are not written yet, and the place of the first in all its files."""
+    """Unwritten bytes of a queue, and the position of the first across all its files."""
 
     position: int
     data: bytearray = field(default_factory=bytearray)
 
 
 class _QueueBytes:
-    """What is written to the files of many queues, each queue's bytes in one go.
+    """Buffers writes to the files of many queues, one write per queue.
 
     Attributes:
-        held_bytes: How many wait to be written.
+        held_bytes: The number of buffered bytes.
     """
 
     def __init__(self, files: Files, root: Path, file_bytes: int) -> None:
@@ -143,7 +133,7 @@ class _QueueBytes:
         self.held_bytes = 0
 
     def add(self, key: QueueKey, position: int, data: bytes) -> None:
-        """Put bytes behind those of the queue that wait."""
+        """Append to the buffered bytes of a queue."""
         pending = self._pending.get(key)
         if pending is None:
             pending = self._pending[key] = _Pending(position)
@@ -152,7 +142,7 @@ class _QueueBytes:
         self.held_bytes += len(data)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write all buffered bytes."""
         for key, pending in self._pending.items():
             self._write(key, pending)
         self._pending.clear()
@@ -182,6 +172,7 @@ class _Writing:
         self._expected = dict(task.expected)
         out, ext = Path(worker.out), worker.rules.ext
         self._queues = _QueueBytes(self._files, out / CONSUME_QUEUE, worker.queue_file_bytes)
+        self._batches = _QueueBytes(self._files, out / BATCH_CONSUME_QUEUE, worker.batch_file_bytes)
         self._ext_file_bytes = 0 if ext is None else ext.file_bytes
         self._ext = _QueueBytes(self._files, out / CONSUME_QUEUE_EXT, self._ext_file_bytes)
         self._unit_maker = UnitMaker.of(ext)
@@ -195,9 +186,9 @@ class _Writing:
         rules = self._worker.rules
         for part in self._task.ranges:
             for record, _, _ in records_of(self._files, part, rules.record_rules, _pass_over):
-                for key, queue_offset in rules.places(record):
-                    if record.physical_offset >= self._task.restarts.get(key, 0):
-                        self._put(key, queue_offset, record)
+                for place in rules.places(record):
+                    if record.physical_offset >= self._task.restarts.get(place.key, 0):
+                        self._put(place, record)
                 self._put_index(record)
                 if self._held_bytes >= HELD_BYTES_MAX:
                     self._flush()
@@ -206,19 +197,29 @@ class _Writing:
 
     @property
     def _held_bytes(self) -> int:
-        return self._queues.held_bytes + self._ext.held_bytes + len(self._index_data)
+        held = (self._queues, self._batches, self._ext)
+        return sum(each.held_bytes for each in held) + len(self._index_data)
 
     def _flush(self) -> None:
         self._ext.flush()
         self._queues.flush()
+        self._batches.flush()
         self._write_index()
 
     # -- queues -----------------------------------------------------------------------------
 
-    def _put(self, key: QueueKey, queue_offset: int, record: DispatchRequest) -> None:
+    def _put(self, place: RecordPlace, record: DispatchRequest) -> None:
+        key, queue_offset = place.key, place.queue_offset
         expected = self._expected.get(key)
         if expected is not None and queue_offset < expected:
-            return  # the place is taken by an earlier record
+            return  # an earlier record has this offset
+        self._expected[key] = queue_offset + place.messages
+        self._count += 1
+        if place.is_batch:
+            number = self._unit_ends[key]
+            self._batches.add(key, number * BATCH_UNIT_BYTES, batch_unit_of(record).pack())
+            self._unit_ends[key] = number + 1
+            return
         if expected is None:
             entries_a_file = self._worker.queue_file_bytes // UNIT_BYTES
             expected = queue_offset - queue_offset % entries_a_file
@@ -229,11 +230,9 @@ class _Writing:
         tags_code = self._tags_code(key, record)
         entry = UNIT.pack(record.physical_offset, record.size_bytes, tags_code)
         self._queues.add(key, queue_offset * UNIT_BYTES, entry)
-        self._expected[key] = queue_offset + 1
-        self._count += 1
 
     def _tags_code(self, key: QueueKey, record: DispatchRequest) -> int:
-        """What an entry holds: the tags code, or the address of the unit that holds it."""
+        """Return the entry's tags code, or the address of the unit that holds it."""
         unit = None if self._unit_maker is None else self._unit_maker.unit(key, record)
         if unit is None:
             return record.tags_code
@@ -274,7 +273,7 @@ class _Writing:
 
 
 def write_part(files: Files, path: Path, size_bytes: int, data: memoryview, position: int) -> None:
-    """Write to a place of a file of fixed length, which others write to other places of."""
+    """Write at a position of a file of fixed length; other tasks write at other positions."""
     fd = files.open(path, write=True, create=True)
     try:
         files.truncate(fd, size_bytes)
@@ -285,18 +284,18 @@ def write_part(files: Files, path: Path, size_bytes: int, data: memoryview, posi
     files.sync_dir(path.parent)
 
 
-def _pass_over(_hurt: Hurt) -> None:
-    """The survey has told of it."""
+def _pass_over(_damage: DamagedRange) -> None:
+    """Ignore damage: the survey has reported it."""
 
 
 @dataclass(frozen=True)
 class TimesWorker:
-    """Sent to executors: finds store times of records by the number of an index entry."""
+    """Sent to executors: finds store times of records by index entry number."""
 
     rules: LogRules
 
     def __call__(self, task: tuple[list[LogRange], list[int]]) -> list[int]:
-        """The store times for numbers of index entries of a range, in their order."""
+        """Return the store times for index entry numbers of a range, in order."""
         ranges, wanted = task
         files, times, count = Files(), [0] * len(wanted), 0
         for part in ranges:
@@ -309,7 +308,7 @@ class TimesWorker:
 
 
 @dataclass(frozen=True)
-class ChainWorker:
+class IndexChainWorker:
     """Sent to executors: chains the entries of one index file, and writes slots and header."""
 
     shape: IndexShape
@@ -317,14 +316,14 @@ class ChainWorker:
     def __call__(self, part: IndexPart) -> None:
         """Finish a file."""
         files, shape, path = Files(), self.shape, Path(part.path)
-        place = IndexPlace(part.path, shape.slots, shape.entries)
-        chains, first, last = Chains(shape.slots), 0, 0
+        place = IndexFileRef(part.path, shape.slots, shape.entries)
+        chains, first, last = ExpectedChains(np.zeros(shape.slots, dtype=np.int32)), 0, 0
         fd = files.open(path, write=True)
         try:
             for number in range(1, part.count + 1, PIECE_ENTRIES):
                 count = min(PIECE_ENTRIES, part.count - number + 1)
                 entries = read_entries(files, place, number, count).copy()
-                entries["previous"] = chains.add(entries["key_hash"])
+                entries["previous"] = chains.add(number, entries["key_hash"])
                 files.write_at(fd, entries.tobytes(), entry_position(shape.slots, number))
                 first = int(entries["physical_offset"][0]) if number == 1 else first
                 last = int(entries["physical_offset"][-1])
@@ -344,35 +343,40 @@ class ChainWorker:
 
 
 @dataclass(frozen=True)
-class CarryWorker:
-    """Sent to executors: copies queues whose records have all expired; their next offset counts.
+class CopyQueuesWorker:
+    """Sent to executors: copies queues whose records have all expired, to keep their offsets.
 
     Attributes:
-        rules: How the log becomes entries.
-        out: The directory that gets the directories of all kinds.
+        rules: How entries are made from the log.
+        out: The output directory.
     """
 
     rules: LogRules
     out: str
 
     def __call__(self, keys: Sequence[QueueKey]) -> int:
-        """Copy some queues, and the units their entries lead to."""
-        files, out = Files(), Path(self.out)
-        log = open_log(files, [self.rules.store])
-        root = None if self.rules.ext is None else log.root
-        extensions = {} if root is None else extensions_of(files, root)
+        """Copy some queues, and the units that their entries point to."""
+        view, out = self.rules.open_store(), Path(self.out)
+        files, has_units = view.files, self.rules.ext is not None
         for key in keys:
             for kind, queue in (
-                (CONSUME_QUEUE_EXT, extensions.get(key)),
-                (CONSUME_QUEUE, log.queue(*key)),
+                (CONSUME_QUEUE_EXT, view.extensions.get(key) if has_units else None),
+                (CONSUME_QUEUE, view.queues.get(key)),
+                (BATCH_CONSUME_QUEUE, view.batch_queues.get(key)),
             ):
                 if queue is not None:
-                    self._copy(files, files.inside(out / kind, key.topic, str(key.queue_id)), queue)
+                    self._copy(
+                        files,
+                        files.inside(out / kind, key.topic, str(key.queue_id)),
+                        queue.segments,
+                    )
         return len(keys)
 
     @staticmethod
-    def _copy(files: Files, directory: Path, queue: QueueFiles) -> None:
+    def _copy(files: Files, directory: Path, segments: SegmentList) -> None:
         files.make_dirs(directory)
-        for path, size_bytes in queue.parts:
-            data = memoryview(files.read_file(path).rstrip(b"\0"))
-            write_part(files, files.inside(directory, path.name), size_bytes, data, 0)
+        for segment in segments.files:
+            data = memoryview(files.read_file(segment.path).rstrip(b"\0"))
+            write_part(
+                files, files.inside(directory, segment.path.name), segment.size_bytes, data, 0
+            )

@@ -1,6 +1,6 @@
-"""Messages of a time range, sent once more: to another topic, or to another cluster.
+"""Resends messages of a time range to another topic or another cluster.
 
-At least once, with ids by which consumers drop repeats: see :mod:`roquet.spark.jobs.resend`.
+At least once, with ids by which consumers can drop duplicates: see :mod:`roquet.spark.jobs.resend`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from roquet.client.options import ClientOptions
 from roquet.errors import SparkOptionError
-from roquet.spark.jobs.feeds import Feed, Part, Source, open_feed, source_name
 from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.jobs.message_feeds import Feed, Part, Source, open_feed, source_name
 from roquet.spark.jobs.resend import COLUMNS, Address, Row, check_rate, resend
 from roquet.spark.report import Report
 from roquet.spark.tasks import parallelism, run_tasks
@@ -25,7 +25,7 @@ __all__ = ["replay"]
 
 @dataclass(frozen=True)
 class _ToTopic:
-    """Sent to executors: all messages go to one topic, or each to one of the name it had."""
+    """Sent to executors: sends all messages to one topic, or each to its own topic's name."""
 
     topic: str | None
 
@@ -58,26 +58,26 @@ def replay(
     is_in_order: bool = False,
     is_dry_run: bool = False,
 ) -> Report:
-    """Send messages that were stored in a time range once more.
+    """Resend messages that were stored in a time range.
 
     Args:
         spark: A session.
-        source: A store directory, or how a cluster is reached.
-        to: The cluster that they go to.
+        source: A store directory, or the connection to a cluster.
+        to: The target cluster.
         wanted: Which messages; topics must be named.
-        to_topic: The topic that they go to; ``None`` for the one that each was in.
-        rate: How many a second, all workers together.
-        name: What their ids begin with; another name makes the same messages new ones.
-        is_in_order: Whether each goes to the queue of the number that it was in, one after the
-            other as they were stored; a store is then read by one worker.
-        is_dry_run: Only tell how many messages there are.
+        to_topic: The target topic; ``None`` for each message's own.
+        rate: Messages per second, all workers together.
+        name: The prefix of their ids; with another name, consumers see the messages as new.
+        is_in_order: Whether each goes to the same queue id as before, in the order of storing; a
+            store is then read by one worker.
+        is_dry_run: Only report how many messages there are.
 
     Returns:
-        The table ``Sent``, or ``Messages`` of a dry run. Messages that no broker would take
+        The table ``Sent``, or ``Messages`` in a dry run. Messages that no broker would accept
         (``refused``) and damaged bytes (``damaged``) are findings.
 
     Raises:
-        SparkOptionError: No topic is named, or messages would go to the topic that they are in.
+        SparkOptionError: No topic is named, or messages would go to their own topic.
         NoRoute: There is no such topic.
     """
     check_rate(rate)
@@ -103,7 +103,7 @@ def replay(
 def _check_topics(source: Source, to: ClientOptions, wanted: Wanted, to_topic: str | None) -> None:
     if not wanted.topics:
         raise SparkOptionError(
-            "It is not said which topics are to be replayed.", hint="Name them: --topics Orders."
+            "It is unclear which topics to replay.", hint="Name them: --topics Orders."
         )
     is_same_cluster = (
         isinstance(source, ClientOptions)
@@ -112,7 +112,7 @@ def _check_topics(source: Source, to: ClientOptions, wanted: Wanted, to_topic: s
     )
     if is_same_cluster and (to_topic is None or to_topic in wanted.topics):
         raise SparkOptionError(
-            "Messages would be sent to the topic in which they are.",
+            "Messages would be sent to their own topic.",
             hint="Give another topic (--to-topic), or another cluster (--to-namesrv).",
         )
 

@@ -1,14 +1,14 @@
-"""Messages that were stored before, sent again by workers.
+"""Resends stored messages from the executors.
 
-Owns what ``replay`` and ``dlq replay`` have in common: how a stored message becomes one to send,
-its id, the rate, and what a worker reports.
+Shared by ``replay`` and ``dlq replay``: converts stored messages to messages to send, and owns
+their ids, the rate, and the results of workers.
 
 Invariants:
 
-* At least once: a worker ends well only when brokers have acknowledged all that it sent. A worker
-  that is repeated, or a pipeline that is run again, sends the same messages with the same ids.
-* The id, in the property ``SPARK_ROW_ID``, is ``name/topic/offset message id``: it follows from the
-  place where the message is stored, not from the run, so that consumers can drop repeats.
+* At least once: a worker succeeds only when brokers have acknowledged all its messages. A retried
+  worker, or a pipeline that is run again, sends the same messages with the same ids.
+* The id, in the property ``SPARK_ROW_ID``, is ``name/topic/offset message id``: it depends on where
+  the message is stored, not on the run, so consumers can drop duplicates.
 * All workers together do not exceed the rate on average.
 """
 
@@ -32,7 +32,7 @@ from roquet.spark.broker.outgoing import ROW_ID, OutgoingRow
 from roquet.spark.broker.send import Outbox
 from roquet.spark.broker.sink import check_topic_is_there, producer_of
 from roquet.spark.broker.write_options import WriteOptions, write_options
-from roquet.spark.jobs.feeds import Feed, Part
+from roquet.spark.jobs.message_feeds import Feed, Part
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.report import Cell, Report
 from roquet.spark.schema import CORRUPT_COLUMN
@@ -41,19 +41,28 @@ from roquet.spark.tasks import parallelism, run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["COLUMNS", "Address", "Addresser", "Resend", "Row", "Told", "message_again", "resend"]
+__all__ = [
+    "COLUMNS",
+    "Address",
+    "Addresser",
+    "Resend",
+    "ResendResult",
+    "Row",
+    "message_again",
+    "resend",
+]
 
 COLUMNS = ("topic", "queueId", "body", "properties", "offsetMsgId", "flag")
-"""What a message is made of again."""
+"""The columns needed to resend a message."""
 
 DAMAGED = "damaged"
 REFUSED = "refused"
 
 BATCHES_FROM_RATE = 5_000
-"""From this rate on, messages are sent together; a request then holds a tenth of a second's."""
+"""From this rate on, messages are sent in batches, each of a tenth of a second."""
 
 TOLD_MAX = 20
-"""Of how many messages that were not sent a worker tells in full."""
+"""How many unsent messages a worker reports in detail."""
 
 _DROPPED = RESERVED_PROPERTIES | {ROW_ID, prop.SHARDING_KEY, prop.INNER_NUM, prop.INNER_BASE}
 
@@ -63,10 +72,10 @@ Row: TypeAlias = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a message goes.
+    """The target of a message.
 
     Attributes:
-        topic: The topic; ``None`` if it is not known.
+        topic: The topic; ``None`` if unknown.
         system_properties: Properties with reserved names that it needs there.
     """
 
@@ -75,20 +84,20 @@ class Address:
 
 
 class Addresser(Protocol):
-    """Says where a message goes; sent to workers."""
+    """Chooses the target of a message; sent to workers."""
 
     def __call__(self, row: Row) -> Address | None:
-        """The address, or ``None`` if the message is not wanted."""
+        """Return the address, or ``None`` to skip the message."""
 
 
 @dataclass
-class Told:
-    """What a worker reports.
+class ResendResult:
+    """The result of a worker.
 
     Attributes:
-        sent: By topic that it was in and topic that it is in now: how many messages.
+        sent: The number of messages, by original topic and target topic.
         less_safe: How many are stored less safely than the broker is configured to.
-        missed: By kind: how many messages were not sent.
+        missed: The number of unsent messages, by kind.
         findings: Kind, place and detail of some of them.
     """
 
@@ -98,7 +107,7 @@ class Told:
     findings: list[tuple[str, str, str]] = field(default_factory=list)
 
     def miss(self, kind: str, where: str, detail: str) -> None:
-        """Note a message that is not sent."""
+        """Record a message that is not sent."""
         self.missed[kind] += 1
         if len(self.findings) < TOLD_MAX:
             self.findings.append((kind, where, detail))
@@ -106,15 +115,15 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Resend:
-    """Sent to executors: reads parts and sends what is wanted of them.
+    """Sent to executors: reads parts and sends their selected messages.
 
     Attributes:
-        feed: Where messages come from, with :data:`COLUMNS`.
-        address: Where they go.
+        feed: The source of messages, with :data:`COLUMNS`.
+        address: Chooses their targets.
         to: How they are sent.
-        name: What their ids begin with.
-        rate: How many a second; ``None`` for as many as there can be.
-        is_in_order: Whether each goes to the queue of the number that it was in.
+        name: The prefix of their ids.
+        rate: Messages per second; ``None`` for no limit.
+        is_in_order: Whether each goes to the same queue id as before.
     """
 
     feed: Feed
@@ -124,13 +133,13 @@ class Resend:
     rate: float | None = None
     is_in_order: bool = False
 
-    def __call__(self, parts: Sequence[Part]) -> Told:
+    def __call__(self, parts: Sequence[Part]) -> ResendResult:
         """Send."""
         with plain_errors():
             return asyncio.run(self._send(parts))
 
-    async def _send(self, parts: Sequence[Part]) -> Told:
-        told = Told()
+    async def _send(self, parts: Sequence[Part]) -> ResendResult:
+        told = ResendResult()
         pace = None if self.rate is None else Pace(self.rate)
         async with producer_of(self.to) as producer:
             outbox = Outbox(self.to, producer)
@@ -150,7 +159,7 @@ class Resend:
         return told
 
     async def _rows(self, parts: Sequence[Part]) -> AsyncGenerator[Row, None]:
-        # Reading waits for disks and brokers; what is on the way must be answered meanwhile.
+        # Reading blocks on disks and brokers; in a thread, so that the loop handles responses.
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, thread_name_prefix="roquet-feed") as thread:
             for part in parts:
@@ -167,7 +176,7 @@ class Resend:
             if batch.num_rows:
                 yield batch.to_pylist()
 
-    def _outgoing(self, row: Row, told: Told) -> OutgoingRow | None:
+    def _outgoing(self, row: Row, told: ResendResult) -> OutgoingRow | None:
         damage = row.get(CORRUPT_COLUMN)
         where = f"{row['topic'] or 'a message'} {row['offsetMsgId'] or ''}".strip()
         if damage is not None:
@@ -186,18 +195,18 @@ class Resend:
 
 
 def message_again(row: Row, address: Address, name: str) -> Message:
-    """A stored message as one to send: the user's part of it, with an id.
+    """Convert a stored message to a message to send: the user's part of it, with an id.
 
     Args:
         row: Its columns.
-        address: Where it goes.
-        name: What its id begins with.
+        address: Its target.
+        name: The prefix of its id.
 
     Raises:
-        BadMessage: No broker would take it.
+        BadMessage: No broker would accept it.
     """
     if address.topic is None:
-        raise BadMessage("The topic that it came from is not known.")
+        raise BadMessage("Its original topic is unknown.")
     found = row["properties"]
     given = dict(found) if isinstance(found, list) else {}
     body, flag = row["body"], row["flag"]
@@ -223,31 +232,31 @@ def message_again(row: Row, address: Address, name: str) -> Message:
 def target_options(
     to: ClientOptions, topic: str | None, *, rate: float | None = None
 ) -> WriteOptions:
-    """How messages are sent to a cluster.
+    """Return the options for sending to a cluster.
 
     Args:
-        to: How it is reached.
-        topic: The topic, if it is one for all.
-        rate: How many a second one worker sends.
+        to: The connection to the cluster.
+        topic: The topic, if all messages go to the same.
+        rate: Messages per second of one worker.
 
     Raises:
-        SparkOptionError: The topic has a name that nobody can send to.
+        SparkOptionError: The topic name is invalid or reserved.
     """
     given = connect_options(to)
     if topic is not None:
         given["topic"] = topic
     options = write_options(given)
     if rate is not None and rate < BATCHES_FROM_RATE:
-        # Every message is more than this, so that each goes at its time.
+        # Every message is larger than this, so each is sent alone.
         options = replace(options, batch_bytes=1)
     return options
 
 
 def check_rate(rate: float | None) -> None:
-    """Refuse a rate at which nothing would ever be sent.
+    """Check that a rate is positive.
 
     Raises:
-        SparkOptionError: It is not above 0.
+        SparkOptionError: It is not.
     """
     if rate is not None and not rate > 0:
         raise SparkOptionError(
@@ -267,31 +276,30 @@ def resend(
     rate: float | None = None,
     is_in_order: bool = False,
 ) -> None:
-    """Send what a feed has, and tell it in a report: the table ``Sent``, findings, numbers.
+    """Send the messages of a feed, and fill a report: the table ``Sent``, findings, numbers.
 
     Args:
         spark: The session.
-        report: Where it is told.
-        feed: Where messages come from, with :data:`COLUMNS`.
-        address: Where they go.
-        to: The cluster that they go to.
-        name: What their ids begin with.
-        to_topic: The topic of all of them, which is looked for before anything is sent.
-        rate: How many a second, all workers together.
-        is_in_order: Whether each goes to the queue of the number that it was in, one after the
-            other as they were stored.
+        report: The report to fill.
+        feed: The source of messages, with :data:`COLUMNS`.
+        address: Chooses their targets.
+        to: The target cluster.
+        name: The prefix of their ids.
+        to_topic: The topic of all messages, which must exist before anything is sent.
+        rate: Messages per second, all workers together.
+        is_in_order: Whether each goes to the same queue id as before, in the order of storing.
 
     Raises:
-        SparkOptionError: The rate or the topic cannot be used.
+        SparkOptionError: The rate or the topic is invalid.
         NoRoute: There is no such topic.
     """
     check_rate(rate)
     check_topic_is_there(target_options(to, to_topic))
-    lanes = parallelism(spark)
+    workers = parallelism(spark)
     if is_in_order and not feed.is_by_queue:
-        lanes = 1
-    parts = feed.parts(lanes)
-    tasks = lanes_of(parts, lanes)
+        workers = 1
+    parts = feed.parts(workers)
+    tasks = shares_of(parts, workers)
     share = None if rate is None else rate / max(len(tasks), 1)
     worker = Resend(
         feed=feed,
@@ -304,18 +312,18 @@ def resend(
     fill_report(report, run_tasks(spark, tasks, worker))
 
 
-def lanes_of(parts: Sequence[Part], lanes: int) -> list[list[Part]]:
-    """Parts shared out to as many workers as run at a time, so that the rate is that of all.
+def shares_of(parts: Sequence[Part], workers: int) -> list[list[Part]]:
+    """Distribute parts over as many workers as run at a time, so that their rates add up.
 
     Example:
-        >>> lanes_of([[], [], []], 2)
+        >>> shares_of([[], [], []], 2)
         [[[], []], [[]]]
     """
-    return [list(parts[lane::lanes]) for lane in range(min(lanes, len(parts)))]
+    return [list(parts[worker::workers]) for worker in range(min(workers, len(parts)))]
 
 
-def fill_report(report: Report, told: Sequence[Told]) -> None:
-    """Tell what workers did."""
+def fill_report(report: Report, told: Sequence[ResendResult]) -> None:
+    """Add the results of workers to a report."""
     sent: Counter[tuple[str, str]] = Counter()
     missed: Counter[str] = Counter()
     for each in told:

@@ -1,7 +1,7 @@
-"""How much a log holds, of what, and how it came: rates, sizes, skew, hot keys, latency.
+"""Statistics of a log: rates, sizes, skew, hot keys, latency.
 
-Only the few columns that are asked for are decoded; bodies never. Latency is the time from the
-producer's clock (born) to the broker's (store), so that clocks that differ show in it.
+Decodes only the few columns it needs, never bodies. Latency is the time from the producer's clock
+(born) to the broker's (store), so it includes any difference between the clocks.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ def stats(
     hot_keys: int = 10,
     is_dry_run: bool = False,
 ) -> Report:
-    """Sum a log up.
+    """Summarize a log.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory.
         wanted: Which messages.
-        by: What the table is grouped by: some of :data:`GROUPINGS`.
-        hot_keys: How many of the most frequent keys to list; 0 leaves that pass out.
-        is_dry_run: Only tell how many tasks would read.
+        by: What to group the table by: some of :data:`GROUPINGS`.
+        hot_keys: How many of the most frequent keys to list; 0 skips that pass.
+        is_dry_run: Only report how many tasks would read.
 
     Returns:
         The tables ``By …``, ``Queues`` (skew) and ``Hot keys``.
 
     Raises:
-        SparkOptionError: ``by`` names something else.
+        SparkOptionError: ``by`` is invalid.
     """
     unknown = [word for word in by if word not in GROUPINGS]
     if unknown or not by:
         raise SparkOptionError(
             f"Statistics cannot be grouped by {', '.join(unknown) or 'nothing'}.",
-            hint=f"Take some of: {', '.join(GROUPINGS)}.",
+            hint=f"Use some of: {', '.join(GROUPINGS)}.",
         )
     report = Report(job="stats", source=store, is_dry_run=is_dry_run)
     log = read_log(spark, store, wanted, columns=_COLUMNS)
@@ -120,7 +120,7 @@ def _group_cells(row: Row, by: Sequence[str]) -> list[Cell]:
 
 
 def rate_per_s(messages: int, span_ms: int) -> float | None:
-    """Messages a second over a span; ``None`` where there is no span.
+    """Return messages per second over a span; ``None`` if the span is zero.
 
     Example:
         >>> rate_per_s(11, 5_000), rate_per_s(1, 0)
@@ -139,7 +139,7 @@ def _add_queues(report: Report, log: DataFrame) -> None:
 
 
 def skew(messages: dict[tuple[str, int], int]) -> list[list[Cell]]:
-    """By topic: how unevenly its messages lie in its queues.
+    """Return for each topic how unevenly its messages are spread over its queues.
 
     Example:
         >>> skew({("A", 0): 30, ("A", 1): 10, ("B", 0): 5})

@@ -1,8 +1,8 @@
-"""What a store's ``config`` folder says, for pipelines that join it to the log.
+"""Reads a store's ``config`` folder, for pipelines that join it with the log.
 
-Owns the reading of ``consumerOffset.json`` and ``subscriptionGroup.json``, in fastjson's dialect,
-of Roquet or of a Java broker, running or not. A broker replaces these files by renaming, so that
-one read sees one state; of a file that is not there the backup counts.
+Reads ``consumerOffset.json`` and ``subscriptionGroup.json``, in fastjson's dialect, of Roquet or a
+Java broker, running or not. A broker replaces these files by renaming, so each read is consistent;
+if a file is missing, its backup is used.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from roquet.model.fastjson import JsonKey, JsonSyntaxError, JsonValue, loads
 __all__ = ["GroupOffsets", "group_offsets", "read_group_offsets", "read_retries"]
 
 GroupOffsets = dict[tuple[str, str], dict[int, int]]
-"""By group and topic: the queue offsets from which the group goes on, by queue."""
+"""By group and topic: the group's next offset in each queue."""
 
 _BACKUP = ".bak"
 
 
 def read_group_offsets(store: Path) -> GroupOffsets:
-    """How far consumer groups are.
+    """Return the committed offsets of consumer groups.
 
     Raises:
-        NotAStore: The file is there and cannot be read.
+        NotAStore: The file exists but cannot be read.
     """
     table = _read(store / "config" / "consumerOffset.json").get("offsetTable")
     return group_offsets(
@@ -40,7 +40,7 @@ def read_group_offsets(store: Path) -> GroupOffsets:
 
 
 def group_offsets(table: Mapping[str, dict[int, int]]) -> GroupOffsets:
-    """A broker's table, by ``topic@group``, by group and topic.
+    """Convert a broker's table, keyed by ``topic@group``, to one by group and topic.
 
     Example:
         >>> group_offsets({"Orders@billing": {0: 7}, "broken": {}})
@@ -55,10 +55,10 @@ def group_offsets(table: Mapping[str, dict[int, int]]) -> GroupOffsets:
 
 
 def read_retries(store: Path) -> dict[str, int]:
-    """By group: how often the broker lets a message be tried again.
+    """Return for each group how often the broker allows a message to be retried.
 
     Raises:
-        NotAStore: The file is there and cannot be read.
+        NotAStore: The file exists but cannot be read.
     """
     table = _read(store / "config" / "subscriptionGroup.json").get("subscriptionGroupTable")
     found: dict[str, int] = {}

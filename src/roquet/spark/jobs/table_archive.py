@@ -1,6 +1,6 @@
-"""The log as a Delta or Iceberg table, by topic and day.
+"""Archives the log to a Delta or Iceberg table, by topic and day.
 
-Works as ``archive`` does, with a table in place of a lake: see :mod:`roquet.spark.jobs.tables`.
+Works like ``archive``, with a table instead of a lake: see :mod:`roquet.spark.jobs.tables`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from roquet.errors import SparkError, SparkOptionError
 from roquet.runtime.files import Files
 from roquet.spark.jobs.archive import (
     RANGE_BYTES,
+    ArchiveTaskResult,
     Damage,
-    Done,
     FileLayout,
     FileWriters,
     add_written,
@@ -35,7 +35,7 @@ from roquet.spark.jobs.lake import (
     read_young,
     table_file_name,
 )
-from roquet.spark.jobs.tables import LakeTable, Note, open_table
+from roquet.spark.jobs.tables import LakeTable, TableNote, open_table
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import COLUMNS
@@ -62,27 +62,27 @@ def archive_table(
     range_bytes: int = RANGE_BYTES,
     is_dry_run: bool = False,
 ) -> Report:
-    """Bring a table up to the log; what is in it already is not read again.
+    """Bring a table up to date with the log; what it already has is not read again.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory.
-        lake: Of a Delta table a folder or URI, of an Iceberg table ``CATALOG.NAMESPACE.TABLE``.
+        lake: A folder or URI for Delta, ``CATALOG.NAMESPACE.TABLE`` for Iceberg.
         lake_format: ``delta`` or ``iceberg``.
-        broker_name: Whose log it is; tables may hold several.
-        wanted: Which messages. Topics are fixed by the first run; ``from_ms`` counts in the first.
-        decompress: Whether bodies are written as they were before compression.
-        compression: Of the Parquet files.
+        broker_name: Whose log it is; a table may hold several.
+        wanted: Which messages. The first run fixes the topics; ``from_ms`` applies to it only.
+        decompress: Whether bodies are decompressed.
+        compression: The compression of the Parquet files.
         range_bytes: How much of the log one worker takes at a time.
-        is_dry_run: Only tell what would be written.
+        is_dry_run: Only report what would be written.
 
     Returns:
-        As of ``archive``.
+        As for ``archive``.
 
     Raises:
-        SparkOptionError: The table holds other topics of this broker, or cannot be one.
+        SparkOptionError: The table holds other topics of this broker, or its address is invalid.
         SparkMissing: The format's package is not installed.
-        SparkError: Another run for the same broker was quicker.
+        SparkError: Another run for the same broker committed first.
     """
     check_compression(compression)
     report = Report(job="archive", source=store, is_dry_run=is_dry_run)
@@ -101,7 +101,7 @@ def archive_table(
         return report
     table.create()
     if note is None:
-        table.write_note(broker_name, Note(rules=rules, start=start))
+        table.write_note(broker_name, TableNote(rules=rules, start=start))
     worker = TableFileWorker(
         table.place.address,
         broker_name,
@@ -110,7 +110,7 @@ def archive_table(
         folder=table.folder,
         is_flat=table.has_partition_columns,
     )
-    done: list[Done] = []
+    done: list[ArchiveTaskResult] = []
     for at in range(0, len(tasks), RANGES_PER_COMMIT):
         part = run_tasks(spark, tasks[at : at + RANGES_PER_COMMIT], worker)
         files = [file for each in part for file in each.manifest.files]
@@ -129,7 +129,7 @@ def archive_table(
 
 @dataclass(frozen=True)
 class TableFileWorker:
-    """Sent to executors: writes the files of one range, which no version of the table names yet."""
+    """Sent to executors: writes the files of one range, to be committed to the table later."""
 
     place: str
     broker_name: str
@@ -138,7 +138,7 @@ class TableFileWorker:
     folder: str
     is_flat: bool
 
-    def __call__(self, task: ArchiveTask) -> Done:
+    def __call__(self, task: ArchiveTask) -> ArchiveTaskResult:
         """Write a range."""
         damages: list[Damage] = []
         name = table_file_name(self.broker_name, task.start, task.stop)
@@ -162,7 +162,7 @@ class TableFileWorker:
             is_complete=True,
             files=files,
         )
-        return Done(manifest, damages)
+        return ArchiveTaskResult(manifest, damages)
 
 
 def _last(broker_name: str, reached: int | None) -> RangeManifest | None:
@@ -171,8 +171,8 @@ def _last(broker_name: str, reached: int | None) -> RangeManifest | None:
     return RangeManifest(broker_name=broker_name, start=reached, stop=reached, is_complete=True)
 
 
-def known_note(table: LakeTable, lake: str, broker_name: str) -> tuple[Note, int]:
-    """What a table notes of a broker, and up to where it has its log.
+def known_note(table: LakeTable, lake: str, broker_name: str) -> tuple[TableNote, int]:
+    """Return the note on a broker's archive, and the offset up to which the table has its log.
 
     Raises:
         SparkOptionError: It holds nothing of this broker.
@@ -182,24 +182,24 @@ def known_note(table: LakeTable, lake: str, broker_name: str) -> tuple[Note, int
     if note is None or reached is None:
         raise SparkOptionError(
             f"{lake} holds nothing of {broker_name!r}.",
-            hint="See that --broker-name is that of archive.",
+            hint="Check that --broker-name is the one given to archive.",
         )
     return note, reached
 
 
 def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
-    """The messages of a table, with the columns of the sources and ``day``.
+    """Read the messages of a table, with the columns of the sources and ``day``.
 
-    Reads the Parquet files of the newest version. Spark's own ``delta`` and ``iceberg`` do, too,
-    where their packages fit the version of Spark.
+    Reads the Parquet files of the newest version. Spark's own ``delta`` and ``iceberg`` formats
+    can read the table, too, if their packages fit the version of Spark.
 
     Args:
         spark: The session.
-        lake: As of :func:`archive_table`.
+        lake: As for :func:`archive_table`.
         lake_format: ``delta`` or ``iceberg``.
 
     Raises:
-        SparkError: Its rows cannot be told from its files alone.
+        SparkError: The files alone do not determine its rows.
     """
     table = open_table(lake_format, lake)
     files = table.files()
@@ -222,14 +222,14 @@ def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
 def tiered_table(
     spark: SparkSession, store: str, lake: str, lake_format: str, *, broker_name: str = "log"
 ) -> DataFrame:
-    """Table and log as one: below the cut from the table, from it on from the log.
+    """Read table and log as one: the table up to the cut, the log from there on.
 
-    The cut is where the table ended when this was called.
+    The cut is the end of the table at the time of the call.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory; it may be running.
-        lake: As of :func:`archive_table`.
+        lake: As for :func:`archive_table`.
         lake_format: ``delta`` or ``iceberg``.
         broker_name: Whose log it is.
 
@@ -238,16 +238,16 @@ def tiered_table(
 
     Raises:
         SparkOptionError: The table holds nothing of this broker.
-        SparkError: The log begins behind the end of the table.
+        SparkError: The log starts after the end of the table.
     """
     table = open_table(lake_format, lake)
     note, cut = known_note(table, lake, broker_name)
     log = open_log(Files(), [store])
     if cut < log.start_offset:
         raise SparkError(
-            "Between the table and the log messages are missing.",
+            "Some messages are missing between the table and the log.",
             detail=f"the table ends at physical offset {cut}, the log begins at {log.start_offset}",
-            hint="They were deleted before they were archived; read table and log one by one.",
+            hint="They were deleted before they were archived; read table and log separately.",
         )
     young = read_young(spark, store, note.rules, cut, broker_name)
     messages = read_table(spark, lake, lake_format)

@@ -1,8 +1,8 @@
-"""A Delta or Iceberg table against the log it came from.
+"""Verifies a Delta or Iceberg table against the log it came from.
 
-Both are counted by topic and day, as far as the log still has what the table has; what differs is a
-finding. Files are read as the table's newest version names them, whoever wrote them, so that a
-table whose files were rewritten is compared as well. Nothing is written.
+Both are counted by topic and day, as far as the log still has the messages; a difference is a
+finding. All files of the table's newest version are read, whoever wrote them, so a table whose
+files were rewritten can be compared as well. Nothing is written.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from roquet.spark.jobs.lake import NO_DAY, ArchiveRules, Lake
 from roquet.spark.jobs.table_archive import known_note
 from roquet.spark.jobs.tables import TableFile, open_table
 from roquet.spark.jobs.verify import DIFFERENT, MISSING, Sums, bad_bodies, log_sums
-from roquet.spark.log.reading import LogRange
 from roquet.spark.log.splits import plan_at
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Finding, Report
 from roquet.spark.tasks import run_tasks
+from roquet.storefiles.records import LogRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ Key = tuple[str, str]
 
 @dataclass
 class _Seen:
-    """What a worker says of a part of the log, or of a file."""
+    """A worker's result for a part of the log, or for a file."""
 
     sums: dict[Key, Sums] = field(default_factory=dict)
     rows: int = 0
@@ -60,19 +60,19 @@ def verify_table(
     Args:
         spark: A session that knows the sources.
         store: The store directory; ``None`` only reads all files of the table.
-        lake: As of ``archive_table``.
+        lake: As for ``archive_table``.
         lake_format: ``delta`` or ``iceberg``.
-        broker_name: Whose log.
-        check_bodies: Whether every body is read, too: against its checksum, and against the log's.
-        is_dry_run: Only tell how much there is.
+        broker_name: Whose log it is.
+        check_bodies: Whether to compare every body with its checksum and with the log.
+        is_dry_run: Only report how much there is.
 
     Returns:
-        Numbers, and as findings: a file that is ``missing`` or ``different``, a topic's day of
-        which messages are ``missing`` or ``different``, a ``bad-body``.
+        Numbers, and as findings: a file that is ``missing`` or ``different``, a topic's day whose
+        messages are ``missing`` or ``different``, a ``bad-body``.
 
     Raises:
         SparkOptionError: The table holds nothing of this broker.
-        SparkError: Its rows cannot be told from its files alone.
+        SparkError: The files alone do not determine its rows.
     """
     table = open_table(lake_format, lake)
     note, stop = known_note(table, lake, broker_name)
@@ -164,7 +164,7 @@ class TableWorker:
                 for batch in opened.iter_batches(columns=columns):
                     self._count(batch, file, seen)
         except FileNotFoundError:
-            seen.findings.append(Finding(MISSING, file.path, "the table names it, it is gone"))
+            seen.findings.append(Finding(MISSING, file.path, "the table names it, but it is gone"))
         except (OSError, pa.ArrowInvalid) as error:
             seen.findings.append(Finding(DIFFERENT, file.path, f"cannot be read: {error}"))
         return seen

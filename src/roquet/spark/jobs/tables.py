@@ -1,17 +1,17 @@
-"""Tables of Delta Lake and of Apache Iceberg, which ``archive`` can write instead of plain Parquet.
+"""Delta Lake and Apache Iceberg tables, which ``archive`` can write instead of plain Parquet.
 
-Workers write Parquet files as they do for a lake; the driver then commits them to the table, all
-files of a step with the physical offset up to which the log is in it. How far a table is, is told
-by the table alone: a run that was killed before its commit left files that nobody reads, and the
-next begins where the last commit ended. So a message is there once, whatever came between.
+Workers write Parquet files as for a lake; the driver then commits them to the table, all files of a
+step together with the physical offset that they reach. Only the table records how far it is: a run
+that was killed before its commit leaves files that nobody reads, and the next run starts where the
+last commit ended. So each message is in the table exactly once.
 
-The commits are made by the Python packages ``deltalake`` and ``pyiceberg``, which need no classes
-in Spark's own process and so work with every version of Spark.
+The Python packages ``deltalake`` and ``pyiceberg`` make the commits. They need no classes in
+Spark's JVM, so they work with every version of Spark.
 
 Invariants:
 
-* A file is named by the range of the log that it holds. What is committed is never written again
-  with other messages.
+* A file is named after its range of the log. A committed file is never rewritten with other
+  messages.
 * Two runs for the same broker cannot both add the same range: one of them fails.
 """
 
@@ -32,8 +32,8 @@ from roquet.spark.schema import COLUMNS, arrow_schema, struct_type
 __all__ = [
     "TABLE_FORMATS",
     "LakeTable",
-    "Note",
     "TableFile",
+    "TableNote",
     "commit_failed",
     "open_table",
     "table_schema",
@@ -43,15 +43,15 @@ TABLE_FORMATS: dict[str, tuple[str, str, str]] = {
     "delta": ("roquet.spark.jobs.delta_table", "DeltaLakeTable", "deltalake"),
     "iceberg": ("roquet.spark.jobs.iceberg_table", "IcebergTable", "pyiceberg"),
 }
-"""By name: the module and the class of a target, and the package that it needs."""
+"""By format: the module and class of the table, and the package that it needs."""
 
 
-class Note(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a table notes of a broker.
+class TableNote(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a table records about a broker's archive.
 
     Attributes:
         rules: Which messages it takes.
-        start: Physical offset at which its first run began.
+        start: The physical offset at which the first run started.
     """
 
     rules: ArchiveRules
@@ -62,9 +62,9 @@ class TableFile(NamedTuple):
     """A Parquet file of a table.
 
     Attributes:
-        path: Below the table's own address.
-        topic: Of all its messages; ``None`` if the file has a column for that.
-        day: As ``topic``.
+        path: The path below the table's address.
+        topic: The topic of all messages; ``None`` if the file has a column for it.
+        day: Likewise the day.
     """
 
     path: str
@@ -76,9 +76,9 @@ class LakeTable(ABC):
     """A table at an address.
 
     Attributes:
-        place: Where its files are put; known once it exists.
-        folder: Below ``place``.
-        has_partition_columns: Whether files have columns for topic and day, too.
+        place: Where its files are written; known once the table exists.
+        folder: Their folder below ``place``.
+        has_partition_columns: Whether files have columns for topic and day.
     """
 
     folder: ClassVar[str]
@@ -87,56 +87,56 @@ class LakeTable(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the table exists."""
 
     @abstractmethod
     def create(self) -> None:
-        """Make it, empty, if it is not there."""
+        """Create the empty table if it does not exist."""
 
     @abstractmethod
-    def note(self, broker_name: str) -> Note | None:
-        """What was asked of the archive of a broker; ``None`` if there is none yet."""
+    def note(self, broker_name: str) -> TableNote | None:
+        """Return the note on a broker's archive; ``None`` if there is none yet."""
 
     @abstractmethod
     def stop(self, broker_name: str) -> int | None:
-        """The physical offset up to which it has the log of a broker."""
+        """Return the physical offset up to which the table has a broker's log."""
 
     @abstractmethod
-    def write_note(self, broker_name: str, note: Note) -> None:
-        """Fix what is asked of the archive of a broker."""
+    def write_note(self, broker_name: str, note: TableNote) -> None:
+        """Record the rules of a broker's archive."""
 
     @abstractmethod
     def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
-        """Add files and the offset up to which they go, all or nothing.
+        """Add files and the offset that they reach, atomically.
 
         Raises:
-            SparkError: Another one was quicker.
+            SparkError: Another commit came first.
         """
 
     @abstractmethod
     def files(self) -> list[TableFile]:
-        """All files of its newest version.
+        """Return all files of the newest version.
 
         Raises:
-            SparkError: Its rows cannot be told from its files alone.
+            SparkError: The files alone do not determine its rows.
         """
 
 
 def open_table(lake_format: str, address: str) -> LakeTable:
-    """The table at an address, which may have to be created.
+    """Return the table at an address; it may not exist yet.
 
     Args:
         lake_format: One of :data:`TABLE_FORMATS`.
-        address: Of a Delta table a folder or URI; of an Iceberg table ``CATALOG.NAMESPACE.TABLE``.
+        address: A folder or URI for Delta, ``CATALOG.NAMESPACE.TABLE`` for Iceberg.
 
     Raises:
-        SparkOptionError: There is no such format, or the address is none.
+        SparkOptionError: The format is unknown, or the address invalid.
         SparkMissing: The package that it needs is not installed.
     """
     if lake_format not in TABLE_FORMATS:
         raise SparkOptionError(
-            f"{lake_format!r} is no format of a table here.",
-            hint=f"Take one of: {', '.join(TABLE_FORMATS)}.",
+            f"{lake_format!r} is not a supported table format.",
+            hint=f"Use one of: {', '.join(TABLE_FORMATS)}.",
         )
     module, name, package = TABLE_FORMATS[lake_format]
     try:
@@ -153,14 +153,14 @@ def open_table(lake_format: str, address: str) -> LakeTable:
 
 
 def table_schema() -> pa.Schema:
-    """The columns of a table: those of the sources, and the day."""
+    """Return the columns of a table: those of the sources, and the day."""
     return arrow_schema(struct_type(COLUMNS).add("day", "string"))
 
 
 def commit_failed(address: str, error: Exception) -> SparkError:
-    """What is said when another one was quicker."""
+    """Return the error for a commit that lost against another one."""
     return SparkError(
         f"Another change of {address} came first, so nothing was committed.",
         detail=str(error),
-        hint="Let one archive run for each broker, and run it again: it goes on where it was.",
+        hint="Let one archive run for each broker, and run it again: it continues from there.",
     )

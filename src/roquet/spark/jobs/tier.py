@@ -1,14 +1,13 @@
-"""Old messages in the lake, young ones in the log, all of them in one table.
+"""Tiering: old messages in the lake, recent ones in the log, all of them in one table.
 
-``tier`` says which segments of a log may go early, because the lake has every message of them,
-compared body by body and on disk; the broker deletes them, never this. ``tiered`` reads lake and
-log as one table with a clean cut between them.
+``tier`` finds which segments of a log may be deleted early, because the lake has all their
+messages, compared body by body and synced to disk; only the broker deletes them. ``tiered`` reads
+lake and log as one table with a clean cut between them.
 
-A segment may go if all of this holds: it lies below the end of the last complete range of the lake,
-and no range is missing between it and the log's beginning; the comparison had no finding, and no
-bytes in front of its end are damaged; it is not the newest; its youngest message is old enough,
-since delayed messages and open transactions are read from the log; and no group has still to
-consume from it.
+A segment may be deleted if all of these hold: it ends before the last complete range of the lake
+does, and no range is missing between the log's beginning and it; the comparison had no finding, and
+no bytes before its end are damaged; it is not the newest; its youngest message is old enough, since
+delayed messages and open transactions are read from the log; and no group has yet to consume it.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow.fs as pafs
 
 from roquet.errors import SparkError, SparkOptionError
+from roquet.format.derived import QueueKey
+from roquet.format.segment_files import Segment
 from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.files import Files
 from roquet.spark.jobs.lake import (
@@ -34,9 +35,9 @@ from roquet.spark.jobs.store_config import GroupOffsets, read_group_offsets
 from roquet.spark.jobs.verify import compare
 from roquet.spark.log.splits import store_time_ms
 from roquet.spark.log.store_files import LogFiles, open_log
-from roquet.spark.log.window import Segment, Window
 from roquet.spark.report import Cell, Report, iso_time
 from roquet.spark.schema import COLUMNS
+from roquet.storefiles.window import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ __all__ = ["Drop", "tier", "tiered"]
 KEEP_MS = 24 * 3_600_000
 
 Drop = Callable[[int], Sequence[str]]
-"""Has segments deleted that end at or before a physical offset; says what was done."""
+"""Deletes segments that end at or before a physical offset; returns what was done."""
 
 
 def tier(
@@ -61,22 +62,22 @@ def tier(
     is_dry_run: bool = False,
     clock: Clock | None = None,
 ) -> Report:
-    """Say which segments the lake has, and have them deleted.
+    """Find which segments the lake has, and have them deleted.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory.
-        lake: Where the lake is.
+        lake: The lake's address.
         broker_name: Whose log it is.
-        keep_ms: Segments with messages younger than this stay.
-        is_unconsumed_kept: Whether segments stay that a group has still to consume from.
-        drop: Deletes them; ``None`` only tells.
-        is_dry_run: Only tell how much there is to compare.
-        clock: Says how late it is.
+        keep_ms: Keeps segments with messages younger than this.
+        is_unconsumed_kept: Whether to keep segments that a group has yet to consume.
+        drop: Deletes segments; ``None`` to only report them.
+        is_dry_run: Only report how much there is to compare.
+        clock: The time.
 
     Returns:
-        The table ``Segments``, why each goes or stays, and as findings what ``verify`` has; with
-        any, all segments stay.
+        The table ``Segments`` with the reason for each, and the findings of ``verify``; if there
+        is one, no segment is deleted.
 
     Raises:
         SparkOptionError: The lake holds nothing of this broker, or not all topics.
@@ -100,7 +101,7 @@ def tier(
     needed = log.end_offset
     if is_unconsumed_kept:
         needed = first_unconsumed(log, read_group_offsets(Path(store)))
-    limits = Limits(
+    limits = TierLimits(
         covered=0 if report.findings else covered_until(found.manifests, log.start_offset),
         damaged=min(found.damaged, default=None),
         needed=needed,
@@ -121,14 +122,14 @@ def tier(
     return report
 
 
-class Limits(NamedTuple):
-    """What a segment is measured against.
+class TierLimits(NamedTuple):
+    """The limits for deleting segments.
 
     Attributes:
-        covered: Physical offset below which the lake has everything.
-        damaged: Where the first bytes are that are no message.
-        needed: Where the first message is that a group has still to consume.
-        until_ms: The store time from which messages stay.
+        covered: The physical offset below which the lake has everything.
+        damaged: The physical offset of the first damaged bytes.
+        needed: The physical offset of the first message that a group has yet to consume.
+        until_ms: The store time from which on messages are kept.
     """
 
     covered: int
@@ -137,8 +138,8 @@ class Limits(NamedTuple):
     until_ms: int
 
 
-def _judge(report: Report, log: LogFiles, limits: Limits) -> list[Segment]:
-    """The segments that go, from the oldest on; all are put to the report."""
+def _judge(report: Report, log: LogFiles, limits: TierLimits) -> list[Segment]:
+    """Return the segments to delete, oldest first; add all segments to the report."""
     going: list[Segment] = []
     rows: list[list[Cell]] = []
     for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
@@ -155,15 +156,15 @@ def _judge(report: Report, log: LogFiles, limits: Limits) -> list[Segment]:
 
 
 def why_kept(
-    segment: Segment, following: Segment | None, youngest_ms: int | None, limits: Limits
+    segment: Segment, following: Segment | None, youngest_ms: int | None, limits: TierLimits
 ) -> str:
-    """Why a segment stays; empty if it may go.
+    """Return why a segment stays; empty if it may be deleted.
 
     Args:
         segment: The segment.
         following: The next one.
-        youngest_ms: When the first message behind it was stored; times never go back in a log.
-        limits: What it is measured against.
+        youngest_ms: Store time of the first message after it; store times never decrease.
+        limits: The limits.
     """
     if following is None or youngest_ms is None:
         return "the newest"
@@ -174,7 +175,7 @@ def why_kept(
     if limits.damaged is not None and limits.damaged < segment.end:
         return "damaged, here or before"
     if limits.needed < segment.end:
-        return "a group has still to consume"
+        return "a group has yet to consume it"
     return "too young" if youngest_ms > limits.until_ms else ""
 
 
@@ -186,7 +187,7 @@ def _first_time_ms(log: LogFiles, segment: Segment | None) -> int | None:
 
 
 def covered_until(manifests: Iterable[RangeManifest], start_offset: int) -> int:
-    """The physical offset up to which complete ranges have everything from an offset on."""
+    """Return the physical offset up to which complete ranges cover the log from an offset on."""
     reached = start_offset
     for each in manifests:
         if each.is_complete and each.start <= reached < each.stop:
@@ -195,22 +196,22 @@ def covered_until(manifests: Iterable[RangeManifest], start_offset: int) -> int:
 
 
 def first_unconsumed(log: LogFiles, offsets: GroupOffsets) -> int:
-    """The physical offset of the oldest message that any group has still to consume."""
+    """Return the physical offset of the oldest message that any group has yet to consume."""
     needed = log.end_offset
     for (_, topic), queues in offsets.items():
         for queue_id, offset in queues.items():
-            queue = log.queue(topic, queue_id)
-            if queue is None or offset >= queue.max_queue_offset:
+            queue = log.queues.get(QueueKey(topic, queue_id))
+            if queue is None or offset >= queue.written_end():
                 continue
-            unit = queue.unit(max(offset, queue.min_queue_offset))
+            unit = queue.entry(max(offset, queue.first_entry()))
             needed = min(needed, log.start_offset if unit is None else unit.physical_offset)
     return needed
 
 
 def sync_ranges(place: Lake, manifests: Sequence[RangeManifest]) -> None:
-    """Have files of a local lake on disk, with the folders that name them.
+    """Sync the files of a local lake, and their folders, to disk.
 
-    Other file systems have a file when it is closed.
+    On other file systems a file is durable once it is closed.
     """
     if not isinstance(place.filesystem, pafs.LocalFileSystem):
         return
@@ -233,16 +234,16 @@ def sync_ranges(place: Lake, manifests: Sequence[RangeManifest]) -> None:
 
 
 def tiered(spark: SparkSession, store: str, lake: str, *, broker_name: str = "log") -> DataFrame:
-    """Lake and log as one table: below the cut from the lake, from it on from the log.
+    """Read lake and log as one table: the lake up to the cut, the log from there on.
 
-    The cut is the end of the newest complete range of the lake, whose files nobody changes any
-    more; both sides of it are fixed here, so that no message comes twice and none is left out
-    while the log grows and the lake follows.
+    The cut is the end of the newest complete range of the lake, whose files no longer change.
+    Both sides are fixed here, so no message is duplicated or missing while the log grows and the
+    lake follows.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory; it may be running.
-        lake: Where the lake is.
+        lake: The lake's address.
         broker_name: Whose log it is.
 
     Returns:
@@ -250,7 +251,7 @@ def tiered(spark: SparkSession, store: str, lake: str, *, broker_name: str = "lo
 
     Raises:
         SparkOptionError: The lake holds nothing of this broker.
-        SparkError: The log begins behind the end of the lake.
+        SparkError: The log starts after the end of the lake.
     """
     place = Lake(lake)
     manifests, rules = place.manifests(broker_name), place.rules(broker_name)
@@ -269,15 +270,15 @@ def tiered(spark: SparkSession, store: str, lake: str, *, broker_name: str = "lo
 def choose_cut(
     manifests: Sequence[RangeManifest], start_offset: int
 ) -> tuple[list[RangeManifest], int]:
-    """The ranges to read from the lake, and the physical offset from which the log is read.
+    """Return the ranges to read from the lake, and the physical offset to read the log from.
 
     Raises:
-        SparkError: What is between them is in neither.
+        SparkError: There is a gap between them.
     """
     below: list[RangeManifest] = []
     for each in manifests:
         if below and each.start > max(below[-1].stop, start_offset):
-            break  # a run that goes on, or was killed, has yet to write what is between
+            break  # a run that is in progress or was killed has yet to write the range between
         below.append(each)
     newest = below[-1]
     if not newest.is_complete and newest.start >= start_offset:
@@ -285,8 +286,8 @@ def choose_cut(
     cut = below[-1].stop if below else newest.start
     if cut < start_offset:
         raise SparkError(
-            "Between the lake and the log messages are missing.",
+            "Some messages are missing between the lake and the log.",
             detail=f"the lake ends at physical offset {cut}, the log begins at {start_offset}",
-            hint="They were deleted before they were archived; read lake and log one by one.",
+            hint="They were deleted before they were archived; read lake and log separately.",
         )
     return below, cut

@@ -1,8 +1,8 @@
-"""Where messages spend their time: the trace topic joined to the messages.
+"""Shows where messages spend their time: joins the trace topic with the messages.
 
-The hops of a message: **send** (as the producer saw it), **wait** (from the store to the beginning
-of a consumption) and **consume**. Times come from several machines' clocks; a wait that would be
-negative counts as none. With a message id or a key, its events one by one.
+The hops of a message: **send** (as the producer saw it), **wait** (from storing to the start of a
+consumption) and **consume**. Times come from the clocks of several machines; a negative wait counts
+as 0. With a message id or a key, it lists single events.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def trace(
     key: str | None = None,
     is_dry_run: bool = False,
 ) -> Report:
-    """Sum traces up, or tell those of one message.
+    """Summarize traces, or list those of one message.
 
     Args:
         spark: A session that knows the sources.
         store: The store directory.
         wanted: Which messages; topics are those of the messages, not of their traces.
-        trace_topic: Where clients write their traces.
+        trace_topic: The topic to which clients write traces.
         msg_id: Only this message, by its unique id.
         key: Only messages with this key.
-        is_dry_run: Only tell how many tasks would read.
+        is_dry_run: Only report how many tasks would read.
 
     Returns:
-        The tables ``Send``, ``Wait`` and ``Consume``, or ``Events`` of what was asked for.
+        The tables ``Send``, ``Wait`` and ``Consume``, or ``Events`` for an id or key.
     """
     report = Report(job="trace", source=store, is_dry_run=is_dry_run)
     traces = read_log(

@@ -1,8 +1,8 @@
-r"""The text of trace messages, read.
+r"""Parses the text of trace messages.
 
-Owns the parser of what clients, Roquet's and Java's of version 4.9 and later, write to the trace
-topic; :mod:`roquet.client.trace` shows the form. Records of one message end with ``0x02``, their
-fields have ``0x01`` between. What cannot be read gives no event, and is counted by whoever asks.
+Parses what Roquet's clients and Java's since 4.9 write to the trace topic; see
+:mod:`roquet.client.trace` for the format. Records of a message end with ``0x02``, their fields are
+separated by ``0x01``. Records that cannot be parsed are skipped and counted.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple
 __all__ = ["RETURNS", "Event", "parse_trace"]
 
 RETURNS = ("success", "time out", "exception", "returned nothing", "failed")
-"""How a handler may return, by the number that clients write."""
+"""The results of a handler, by the number that clients write."""
 
 _FIELD, _RECORD = "\x01", "\x02"
 
 
 class Event(NamedTuple):
-    """Something that happened to a message.
+    """An event in the life of a message.
 
     Attributes:
         kind: Pub, SubBefore, SubAfter, EndTransaction or Recall.
         msg_id: The unique id of the message.
-        time_ms: When; of a SubAfter of older clients not known.
-        group: Who did it.
-        topic: Of a send.
-        request_id: Of a consumption, what joins its two events.
-        cost_ms: How long it took, of a send and of the end of a consumption.
-        is_success: Whether it went well.
+        time_ms: When it happened; unknown for a SubAfter of older clients.
+        group: The producer or consumer group.
+        topic: For a send, the topic.
+        request_id: For a consumption, joins its two events.
+        cost_ms: How long a send or a consumption took.
+        is_success: Whether it succeeded.
         keys: The message's keys.
         times: How often it was consumed before.
-        returned: Of the end of a consumption, how the handler returned: one of :data:`RETURNS`.
+        returned: For the end of a consumption, the handler's result: one of :data:`RETURNS`.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Event(NamedTuple):
 
 
 def parse_trace(text: str) -> tuple[list[Event], int]:
-    r"""The events of a trace message, and how many records could not be read.
+    r"""Return the events of a trace message, and how many records could not be parsed.
 
     Example:
         >>> text = "SubAfter\x01r1\x01m1\x017\x01true\x01k\x010\x01500\x01g\x02what?\x02"
@@ -81,7 +81,7 @@ def _flag(fields: Sequence[str], at: int) -> bool | None:
 
 
 def _pub(fields: Sequence[str]) -> Event:
-    # Older clients do not write the offset message id in front of the success.
+    # Older clients do not write the offset message id before the success flag.
     return Event(
         kind="Pub",
         time_ms=int(fields[1]),

@@ -1,7 +1,7 @@
-"""The lake against the log it came from.
+"""Verifies the lake against the log it came from.
 
-Every range of the lake is counted three times: as its manifest says, as its Parquet files are, and
-as the log is, as far as the log still has it. What differs is a finding. Nothing is written.
+Compares three counts of every range of the lake: its manifest, its Parquet files, and the log, as
+far as the log still has it. A difference is a finding. Nothing is written.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from roquet.spark.jobs.lake import (
     is_file_of,
     nothing_of,
 )
-from roquet.spark.log.reading import LogRange, LogReader, ReadRules
+from roquet.spark.log.reading import LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.splits import plan_at
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Finding, Report
 from roquet.spark.schema import CORRUPT_COLUMN, arrow_schema, struct_type
 from roquet.spark.tasks import run_tasks
+from roquet.storefiles.records import LogRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,7 @@ _BODIES_TOLD_MAX = 10
 
 
 class Sums(NamedTuple):
-    """What two sets of messages have in common if they are the same."""
+    """Sums that are equal for equal sets of messages."""
 
     rows: int = 0
     crc_sum: int = 0
@@ -71,7 +72,7 @@ class Sums(NamedTuple):
     body_sum: int = 0
 
     def plus(self, part: pa.RecordBatch | pa.Table) -> Sums:
-        """With the rows of a batch added, and of its bodies if it has that column."""
+        """Return the sums with a batch added, including its bodies if it has that column."""
         bodies = part.column(_BODY).to_pylist() if _BODY in part.schema.names else ()
         return Sums(
             self.rows + part.num_rows,
@@ -83,7 +84,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """A range, and where the log has it; ``None`` if it has not."""
+    """A range, and where it is in the log; ``None`` if the log no longer has it."""
 
     manifest: RangeManifest
     ranges: list[LogRange] | None
@@ -91,7 +92,7 @@ class _Task:
 
 @dataclass
 class _Seen:
-    """What a worker says of a range."""
+    """A worker's result for a range."""
 
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -100,12 +101,12 @@ class _Seen:
 
 @dataclass
 class Comparison:
-    """A lake compared with a log.
+    """The result of comparing a lake with a log.
 
     Attributes:
-        report: What is told of it.
+        report: The report.
         manifests: The ranges of the lake, in order.
-        damaged: Physical offsets of bytes of the log that are no message, and so are in no lake.
+        damaged: Physical offsets of damaged bytes of the log, which are not in the lake.
     """
 
     report: Report
@@ -127,14 +128,14 @@ def verify(
     Args:
         spark: A session that knows the sources.
         store: The store directory; ``None`` compares files and manifests only.
-        lake: Where the lake is.
-        broker_name: Whose log.
-        check_bodies: Whether every body is read, too: against its checksum, and against the log's.
-        is_dry_run: Only tell how many ranges there are.
+        lake: The lake's address.
+        broker_name: Whose log it is.
+        check_bodies: Whether to compare every body with its checksum and with the log.
+        is_dry_run: Only report how many ranges there are.
 
     Returns:
         Numbers, and as findings: a file that is ``missing`` or ``different``, one that no manifest
-        knows (``unknown``), a ``gap`` between ranges, a ``bad-body``.
+        names (``unknown``), a ``gap`` between ranges, a ``bad-body``.
 
     Raises:
         SparkOptionError: The lake holds nothing of this broker.
@@ -158,7 +159,7 @@ def compare(
     check_bodies: bool,
     is_dry_run: bool = False,
 ) -> Comparison:
-    """As :func:`verify`, with what was compared."""
+    """Like :func:`verify`, but return the whole comparison."""
     place = Lake(lake)
     manifests, rules = place.manifests(broker_name), place.rules(broker_name)
     if rules is None or not manifests:
@@ -234,7 +235,7 @@ class VerifyWorker:
             seen.rows += found.rows
             logged = None if expected is None else expected.get(key, Sums())
             if logged is not None and len(seen.findings) > told_before:
-                found = found._replace(body_sum=logged.body_sum)  # bad bodies are told already
+                found = found._replace(body_sum=logged.body_sum)  # bad bodies are already reported
             if (found.rows, found.crc_sum) != (entry.rows, entry.crc_sum):
                 told = f"has {found.rows} messages, its manifest says {entry.rows}"
                 seen.findings.append(
@@ -285,13 +286,13 @@ class VerifyWorker:
 def log_sums(
     rules: ArchiveRules, ranges: Sequence[LogRange], damaged: list[int], *, check_bodies: bool
 ) -> dict[tuple[str, str], Sums]:
-    """What a log has of each topic and day.
+    """Sum up a log by topic and day.
 
     Args:
         rules: Which messages.
-        ranges: Of the log.
-        damaged: Takes physical offsets of bytes that are no message.
-        check_bodies: Whether bodies are read, too.
+        ranges: The ranges of the log.
+        damaged: Receives the physical offsets of damaged bytes.
+        check_bodies: Whether to read bodies, too.
     """
     columns = ["topic", "storeTimestamp", "bodyCrc", "physicalOffset", CORRUPT_COLUMN]
     columns += [_BODY] if check_bodies else []
@@ -309,7 +310,7 @@ def log_sums(
 
 
 def bad_bodies(batch: pa.RecordBatch, path: str, rules: ArchiveRules) -> Iterator[Finding]:
-    """Messages of a file whose bodies have not the checksum that they had; not all if many."""
+    """Yield findings for messages of a file with wrong body checksums; at most a few."""
     told = 0
     for row in batch.select([_BODY, "sysFlag", "bodyCrc", "physicalOffset"]).to_pylist():
         if rules.decompress and row["sysFlag"] & COMPRESSED:

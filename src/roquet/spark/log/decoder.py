@@ -1,36 +1,29 @@
-"""Bytes of the log to Arrow arrays, by the compiled lane or by numpy.
-
-Owns the choice between the two, and how the buffers of the compiled lane become arrays. Both give
-the same; tests feed them the same bytes.
-"""
+"""Chooses the decoder from log to Arrow columns, and wraps compiled code's output in arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 import pyarrow as pa
 
-from roquet.format.commit_log import DispatchRequest, RecordRules, check_record
-from roquet.model.delay_level import DelayLevels
-from roquet.model.host import Host
-from roquet.model.properties import decode_properties
 from roquet.runtime import compiled
-from roquet.spark.log import arrow_numpy
-from roquet.spark.log.arrow_numpy import BLANK, ENDED, FAULT, FULL, MORE, NumpyDecoder
+from roquet.spark.log import row_decoder
+from roquet.spark.log.row_decoder import (
+    ARROW_TYPES,
+    BLANK,
+    ENDED,
+    FAULT,
+    FULL,
+    MORE,
+    DecodedRows,
+    RowDecoder,
+)
 from roquet.spark.log.selection import Selection
 from roquet.spark.schema import COLUMNS
 
-if TYPE_CHECKING:
-    from roquet._arrow import Block
-
-_arrow: ModuleType | None = None
-if compiled.is_wanted():
-    try:
-        from roquet import _arrow
-    except ImportError:  # not built
-        _arrow = None
+if compiled.is_built("roquet.spark.log._decoder"):
+    from roquet.spark.log import _columns, _decoder, _walk
 
 __all__ = [
     "BLANK",
@@ -38,146 +31,82 @@ __all__ = [
     "FAULT",
     "FULL",
     "MORE",
-    "Lane",
-    "Piece",
+    "ColumnDecoder",
+    "DecodedRows",
+    "Decoder",
     "is_compiled",
-    "lane",
+    "make_decoder",
     "walk",
 ]
 
-ROWS_MAX = 32_768
-BYTES_MAX = 16 << 20
-RULES = RecordRules(DelayLevels())
-
-_TYPES = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
 _MAP = pa.map_(pa.string(), pa.string())
 _Varying = tuple[int, int, int, int, int]
 
 
-class Piece(NamedTuple):
-    """Rows that were decoded at once.
+class Decoder(Protocol):
+    """Decodes records; see :meth:`RowDecoder.decode`."""
 
-    Attributes:
-        rows: How many.
-        arrays: By name: the columns that were asked for.
-        compressed: Row and system flag of each compressed body.
-        reached: Position behind the last record that was looked at.
-        why: Why it ends there.
-    """
-
-    rows: int
-    arrays: dict[str, pa.Array]
-    compressed: list[tuple[int, int]]
-    reached: int
-    why: int
+    def decode(
+        self, data: memoryview, position: int, stop: int, end: int, base: int
+    ) -> DecodedRows:
+        """Decode the records that start at or after ``position`` and before ``stop``."""
+        ...
 
 
-class Lane(Protocol):
-    """Decodes records; see :meth:`roquet._arrow.Decoder.decode`."""
-
-    def decode(self, data: memoryview, position: int, stop: int, end: int, base: int) -> Piece:
-        """Decode the records from ``position`` on that start in front of ``stop``."""
-
-
-class _CompiledLane:
-    """Blocks of ``roquet._arrow`` as arrays; a block lives as long as one of its arrays."""
+class ColumnDecoder:
+    """Compiled :class:`RowDecoder`; a block stays alive while any of its arrays does."""
 
     def __init__(self, columns: Iterable[str], selection: Selection, *, check_crc: bool) -> None:
-        assert _arrow is not None
         self._columns = tuple(columns)
-        self._decoder = _arrow.Decoder(**_arguments(self._columns, selection, check_crc=check_crc))
+        self._decoder = _decoder.Decoder(
+            self._columns,
+            selection,
+            check_crc=check_crc,
+            rows_max=row_decoder.ROWS_MAX,
+            bytes_max=row_decoder.BYTES_MAX,
+        )
 
-    def decode(self, data: memoryview, position: int, stop: int, end: int, base: int) -> Piece:
+    def decode(
+        self, data: memoryview, position: int, stop: int, end: int, base: int
+    ) -> DecodedRows:
+        """As :meth:`RowDecoder.decode`."""
         block, reached, why = self._decoder.decode(data, position, stop, end, base)
         arrays = {name: _array(block, name) for name in self._columns} if block.rows else {}
-        return Piece(block.rows, arrays, block.compressed, reached, why)
-
-
-class _NumpyLane:
-    """The reference."""
-
-    def __init__(self, columns: Iterable[str], selection: Selection, *, check_crc: bool) -> None:
-        self._decoder = NumpyDecoder(**_arguments(columns, selection, check_crc=check_crc))
-
-    def decode(self, data: memoryview, position: int, stop: int, end: int, base: int) -> Piece:
-        block, reached, why = self._decoder.decode(data, position, stop, end, base)
-        return Piece(block.rows, block.arrays, block.compressed, reached, why)
+        return DecodedRows(block.rows, arrays, block.compressed, reached, why)
 
 
 def is_compiled() -> bool:
-    """Whether the compiled lane is used."""
-    return _arrow is not None
+    """Whether the compiled decoder is in use."""
+    return compiled.is_used("roquet.spark.log._decoder")
 
 
-def lane(columns: Iterable[str], selection: Selection, *, check_crc: bool) -> Lane:
-    """The quickest lane that is there.
-
-    Args:
-        columns: What to decode: columns of :data:`roquet.spark.schema.COLUMNS` that a record has.
-        selection: Which rows.
-        check_crc: Whether bodies are checked against their CRC.
-    """
-    kind = _NumpyLane if _arrow is None else _CompiledLane
+def make_decoder(columns: Iterable[str], selection: Selection, *, check_crc: bool) -> Decoder:
+    """Return the fastest available decoder; takes the arguments of :class:`RowDecoder`."""
+    kind = ColumnDecoder if is_compiled() else RowDecoder
     return kind(columns, selection, check_crc=check_crc)
 
 
 def walk(
     data: memoryview, position: int, stop: int, end: int, base: int, *, records_max: int
 ) -> tuple[int, int, int]:
-    """Step from record to record; see :func:`roquet._arrow.walk`."""
-    step: Callable[..., tuple[int, int, int]] = arrow_numpy.walk if _arrow is None else _arrow.walk
+    """Step from record to record; see :func:`roquet.spark.log.row_decoder.walk`."""
+    step = _walk.walk if is_compiled() else row_decoder.walk
     return step(data, position, stop, end, base, records_max=records_max)
 
 
-def _arguments(columns: Iterable[str], selection: Selection, *, check_crc: bool) -> dict[str, Any]:
-    return {
-        "columns": columns,
-        "rows_max": ROWS_MAX,
-        "bytes_max": BYTES_MAX,
-        "check_crc": check_crc,
-        "takes_topic": selection.topic_test(),
-        "queue_ids": selection.queue_ids,
-        "key_bytes": [key.encode() for key in selection.keys],
-        "takes_keys": selection.takes_keys,
-        "store_from_ms": selection.store_from_ms,
-        "store_to_ms": selection.store_to_ms,
-        "is_good": _is_good,
-        "read_properties": decode_properties,
-        "read_host": _host_text,
-    }
-
-
-def _is_good(record: bytes, physical_offset: int) -> bool:
-    if physical_offset < 0:  # it comes from anywhere, so what it says is right
-        physical_offset = int.from_bytes(record[28:36], "big", signed=True)
-    found = check_record(record, 0, len(record), physical_offset=physical_offset, rules=RULES)
-    return isinstance(found, DispatchRequest)
-
-
-def _host_text(packed: bytes) -> str:
-    return str(Host.unpack(packed))
-
-
-def _array(block: Block, name: str) -> pa.Array:
-    assert _arrow is not None
-    if name == _arrow.MAP_NAME:
+def _array(block: _columns.Block, name: str) -> pa.Array:
+    if name == _columns.MAP_NAME:
         return _map_array(block)
-    kind = _TYPES[COLUMNS[name]]
+    kind = ARROW_TYPES[COLUMNS[name]]
     rows: int = block.rows
-    if name in _arrow.FIXED_NAMES:
+    if name in _columns.FIXED_NAMES:
         nulls, valid, address, size = block.fixed(name)
         buffers = [_validity(block, nulls, valid, rows), _buffer(block, address, size)]
         return pa.Array.from_buffers(kind, rows, buffers, nulls)
     return _varying(block, kind, rows, block.varying(name))
 
 
-def _varying(block: Block, kind: pa.DataType, rows: int, parts: _Varying) -> pa.Array:
+def _varying(block: _columns.Block, kind: pa.DataType, rows: int, parts: _Varying) -> pa.Array:
     nulls, valid, offsets, address, size = parts
     buffers = [
         _validity(block, nulls, valid, rows),
@@ -187,7 +116,7 @@ def _varying(block: Block, kind: pa.DataType, rows: int, parts: _Varying) -> pa.
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-def _map_array(block: Block) -> pa.Array:
+def _map_array(block: _columns.Block) -> pa.Array:
     offsets, pairs, names, values = block.entries()
     rows: int = block.rows
     entries = pa.StructArray.from_arrays(
@@ -201,10 +130,10 @@ def _map_array(block: Block) -> pa.Array:
     return pa.Array.from_buffers(_MAP, rows, buffers, 0, children=[entries])
 
 
-def _validity(block: Block, nulls: int, address: int, rows: int) -> pa.Buffer | None:
+def _validity(block: _columns.Block, nulls: int, address: int, rows: int) -> pa.Buffer | None:
     return _buffer(block, address, (rows + 7) // 8) if nulls else None
 
 
-def _buffer(block: Block, address: int, size: int) -> pa.Buffer:
-    """Memory of a block, which stays as it is while the buffer is used."""
+def _buffer(block: _columns.Block, address: int, size: int) -> pa.Buffer:
+    """Return memory of a block, which is kept while the buffer is in use."""
     return pa.foreign_buffer(address, size, block) if size else pa.py_buffer(b"")

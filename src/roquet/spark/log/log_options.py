@@ -1,7 +1,6 @@
 """The options of ``rocketmq-log``.
 
-Owns their names, meaning and defaults; docs/reference/spark-options.md lists them, which a test
-compares.
+Owns their names, meaning and defaults. A test compares docs/reference/spark-options.md with them.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ ALIASES = {"subscribe": "topics", "topic": "topics"}
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What a user asked of the source.
+    """The options of a query.
 
     Attributes:
         paths: A store directory, or segment files.
-        columns: The columns that the source shows where no schema is given.
+        columns: The columns of the source if no schema is given.
         rules: How rows are made.
         start_offset: Physical offset to start at, or EARLIEST or LATEST.
         end_offset: Physical offset to end at, or LATEST; for a batch.
-        use_queues: Whether messages are found by their ConsumeQueues.
+        use_queues: Whether to find messages through their ConsumeQueues.
         split_bytes: About how much a task reads.
-        tasks_min: How many tasks there are to be at least.
-        rows_per_trigger: Messages that a micro-batch passes at most.
-        bytes_per_trigger: Bytes that a micro-batch passes at most.
+        tasks_min: The minimum number of tasks.
+        rows_per_trigger: The maximum number of messages in a micro-batch.
+        bytes_per_trigger: The maximum number of bytes in a micro-batch.
     """
 
     paths: tuple[str, ...]
@@ -76,11 +75,11 @@ class LogOptions:
 
 
 def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> LogOptions:
-    """Read what Spark hands over.
+    """Read the options that Spark passes.
 
     Raises:
         SparkOptionError: An option is unknown or cannot be used.
-        SparkSchemaError: The option ``columns`` names a column that is not there.
+        SparkSchemaError: The option ``columns`` names an unknown column.
     """
     options = Options(FORMAT, given, known=OPTIONS, aliases=ALIASES)
     if "topics" in options and "subscribePattern" in options:
@@ -99,7 +98,7 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
     if use_queues and pattern is None and not options.names("topics"):
         raise SparkOptionError(
             f"The option 'useQueues' of {FORMAT} needs topics.",
-            hint="Say which with topics or subscribePattern; all of them are read faster without.",
+            hint="Set topics or subscribePattern; reading all topics is faster without it.",
         )
     from_ms, to_ms = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
     selection = Selection(
@@ -142,12 +141,12 @@ def _paths(options: Options) -> tuple[str, ...]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise options.bad("paths", "no list of paths", "Write .load([PATH, PATH]).")
+        raise options.bad("paths", "not a list of paths", "Write .load([PATH, PATH]).")
     return tuple(found)
 
 
 def _offset(options: Options, name: str, default: int) -> int:
-    """A place in the log: a word or a physical offset."""
+    """Read a position in the log: a word or a physical offset."""
     text = options.text(name)
     if text is None:
         return default
@@ -160,7 +159,7 @@ def _offset(options: Options, name: str, default: int) -> int:
         words = "earliest, latest" if default == EARLIEST else "latest"
         raise options.bad(
             name,
-            "no place in a log",
+            "not a position in the log",
             f"Write {words}, or the physicalOffset of a record.",
         )
     return int(word)

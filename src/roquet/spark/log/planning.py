@@ -1,7 +1,6 @@
-"""From options to tasks: which range of the log a query reads.
+"""Plans the tasks of a query, and which range of the log they read.
 
-Owns what is decided on the driver. Everything a user can do wrong is found here, before any task
-starts.
+Runs on the driver. Every mistake in the options is found here, before any task starts.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from roquet.errors import DataLost, SparkOptionError
 from roquet.runtime.files import Files
 from roquet.spark.log.log_options import FORMAT, LogOptions
 from roquet.spark.log.queue_reading import QueueRange, plan_queues
-from roquet.spark.log.reading import LogRange
 from roquet.spark.log.selection import ALWAYS_MS, NEVER_MS
-from roquet.spark.log.splits import Cutter, is_record, plan, segment_ranges
+from roquet.spark.log.splits import RecordStartFinder, is_record, plan, segment_ranges
 from roquet.spark.log.store_files import LogFiles, open_log
-from roquet.spark.log.window import Window
 from roquet.spark.options import EARLIEST, LATEST
+from roquet.storefiles.records import LogRange
+from roquet.storefiles.window import Window
 
 Task: TypeAlias = Sequence[LogRange | QueueRange]
-"""What one task reads."""
+"""The input of one task."""
 
 
 def batch_tasks(options: LogOptions, files: Files | None = None) -> list[Task]:
-    """The tasks of a batch query; the end of the log is fixed here."""
+    """Return the tasks of a batch query; fixes the end of the log."""
     log = open_log(files or Files(), options.paths)
     start = first_offset(log, options)
     end = log.end_offset
@@ -33,15 +32,15 @@ def batch_tasks(options: LogOptions, files: Files | None = None) -> list[Task]:
         end = min(place(log, options.end_offset, "endingOffsets"), end)
     selection = options.rules.selection
     if selection.store_to_ms < NEVER_MS:
-        end = Cutter(log).time_from(selection.store_to_ms, start, end)
+        end = RecordStartFinder(log).time_from(selection.store_to_ms, start, end)
     return tasks_between(log, options, start, end)
 
 
 def tasks_between(log: LogFiles, options: LogOptions, start: int, end: int) -> list[Task]:
-    """The tasks of a range of the log."""
+    """Return the tasks for a range of the log."""
     tasks: list[Task] = []
     if options.use_queues and log.has_whole_queues:
-        # Behind the newest entry there may be records that no queue has yet.
+        # After the newest entry there may be records that no queue has yet.
         middle = min(max(log.queued_offset, start), end)
         tasks += plan_queues(
             log,
@@ -57,7 +56,7 @@ def tasks_between(log: LogFiles, options: LogOptions, start: int, end: int) -> l
 
 
 def first_offset(log: LogFiles, options: LogOptions) -> int:
-    """Physical offset where a query starts."""
+    """Return the physical offset at which a query starts."""
     selection = options.rules.selection
     if options.start_offset == LATEST:
         return log.end_offset
@@ -65,26 +64,26 @@ def first_offset(log: LogFiles, options: LogOptions) -> int:
     if options.start_offset != EARLIEST:
         start = available(log, options, place(log, options.start_offset, "startingOffsets"))
     if selection.store_from_ms > ALWAYS_MS:
-        start = Cutter(log).time_from(selection.store_from_ms, start, log.end_offset)
+        start = RecordStartFinder(log).time_from(selection.store_from_ms, start, log.end_offset)
     return start
 
 
 def available(log: LogFiles, options: LogOptions, offset: int) -> int:
-    """An offset from which the log can be read; what is gone is an error or passed over."""
+    """Return the first readable offset; raise for, or skip, what was deleted."""
     oldest = log.start_offset
     if offset >= oldest:
         return offset
     if options.rules.fail_on_data_loss:
         raise DataLost(
-            f"The log does not go back to physical offset {offset} any more.",
+            f"The log no longer has physical offset {offset}.",
             detail=f"{oldest - offset} bytes are gone, it starts at {oldest}",
-            hint="Set failOnDataLoss to false to go on with what is there.",
+            hint="Set failOnDataLoss to false to continue with what is left.",
         )
     return oldest
 
 
 def place(log: LogFiles, offset: int, name: str) -> int:
-    """An offset that the user gave, which must be the start of a record or the end."""
+    """Return the user's offset; raise unless a record starts or the log ends there."""
     end = log.end_offset
     if offset < log.start_offset or offset == end:
         return offset

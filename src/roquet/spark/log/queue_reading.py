@@ -1,29 +1,30 @@
-"""The messages of a few topics, found by their ConsumeQueues instead of reading the whole log.
+"""Finds the messages of a few topics through their ConsumeQueues, without reading the whole log.
 
-Owns the tasks of that way of reading, and how records from many places come together: they are
-copied behind each other into one buffer, which a lane decodes as it would a part of a segment.
+Plans and reads such tasks. Records from many places are copied one after another into one buffer,
+which is decoded like a part of a segment.
 
-It sees what consumers see: a record without an entry is not found, and of damage only what an entry
-points to. After a crash queues may have lost entries, so they are not used before a broker has
-recovered the store.
+This sees what consumers see: a record without an entry is not found, nor is damage that no entry
+points to. After a crash queues may lack entries, so they are not used until a broker has recovered
+the store.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from roquet.errors import DataLost
-from roquet.format.commit_log import PHYSICAL_OFFSET_AT, DispatchRequest, RecordFault, check_record
+from roquet.format.commit_log import DispatchRequest, RecordFault, check_record
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
+from roquet.format.record_layout import PHYSICAL_OFFSET_AT
+from roquet.format.segment_files import Segment
 from roquet.runtime.files import Files
-from roquet.spark.log.corrupt import RULES, SHAPE_RULES, Damage, shape_of
-from roquet.spark.log.queue_files import QueueFiles
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.store_files import LogFiles
-from roquet.spark.log.window import Segment, Window
+from roquet.storefiles.damage import RULES, SHAPE_RULES, DamagedRange, shape_of
+from roquet.storefiles.queues import QueueView
+from roquet.storefiles.window import Window
 
 GATHER_BYTES = 4 << 20
 AHEAD_BYTES = 64 << 10
@@ -32,22 +33,22 @@ _SAMPLES = 16
 
 
 class QueueRange(NamedTuple):
-    """Entries of one file of a queue, and the segments that they point into."""
+    """Entries of one queue file, and the segments that they point into."""
 
-    path: str
+    file: Segment
     first: int
     entries: int
     segments: tuple[Segment, ...]
     size_bytes: int
-    """Of their records, about."""
+    """The approximate size of their records."""
 
 
 class Gathered(NamedTuple):
-    """Records behind each other."""
+    """Concatenated records."""
 
     data: memoryview
     starts: list[int]
-    """Where each of them starts in ``data``."""
+    """Where each record starts in ``data``."""
     units: list[CqUnit]
     segment: Segment
 
@@ -55,22 +56,22 @@ class Gathered(NamedTuple):
 def plan_queues(
     log: LogFiles, selection: Selection, start: int, stop: int, *, split_bytes: int, tasks_min: int
 ) -> list[list[QueueRange]]:
-    """The tasks that read the selected queues within a range of the log.
+    """Plan the tasks that read the selected queues within a range of the log.
 
     Args:
         log: The log.
-        selection: Whose topics and queues are read.
+        selection: Selects topics and queues.
         start: Physical offset of the first record.
         stop: Physical offset of the end.
         split_bytes: About how much a task reads.
-        tasks_min: How many tasks there are to be at least.
+        tasks_min: The minimum number of tasks.
     """
     takes_topic = selection.topic_test()
     wanted = [
         queue
-        for queue in log.queues
-        if (takes_topic is None or takes_topic(queue.topic))
-        and (not selection.queue_ids or queue.queue_id in selection.queue_ids)
+        for key, queue in log.queues.items()
+        if (takes_topic is None or takes_topic(key.topic))
+        and (not selection.queue_ids or key.queue_id in selection.queue_ids)
     ]
     parts = [part for queue in wanted for part in _queue_parts(log, queue, start, stop)]
     total = sum(part.size_bytes for part in parts)
@@ -87,8 +88,8 @@ def plan_queues(
     return tasks if tasks[-1] else []
 
 
-def _queue_parts(log: LogFiles, queue: QueueFiles, start: int, stop: int) -> Iterator[QueueRange]:
-    for found in queue.entries_between(start, stop, samples=_SAMPLES):
+def _queue_parts(log: LogFiles, queue: QueueView, start: int, stop: int) -> Iterator[QueueRange]:
+    for found in queue.ranges_between(start, stop, samples=_SAMPLES):
         sizes = [unit.size_bytes for unit in found.samples if not unit.is_filler]
         mean = sum(sizes) // len(sizes) if sizes else 1
         low, high = found.samples[0].physical_offset, found.samples[-1].physical_offset
@@ -96,11 +97,11 @@ def _queue_parts(log: LogFiles, queue: QueueFiles, start: int, stop: int) -> Ite
             segment for segment in log.segments if segment.end > low and segment.start <= high
         )
         size_bytes = max(found.entries * mean, 1)
-        yield QueueRange(str(found.path), found.first, found.entries, segments, size_bytes)
+        yield QueueRange(found.part, found.first, found.entries, segments, size_bytes)
 
 
 def _pieces(whole: QueueRange, target: int) -> Iterator[QueueRange]:
-    """A range in parts of about ``target`` bytes."""
+    """Split a range into parts of about ``target`` bytes."""
     pieces = max(-(-whole.size_bytes // target), 1)
     step = -(-whole.entries // pieces)
     for first in range(0, whole.entries, step):
@@ -110,12 +111,12 @@ def _pieces(whole: QueueRange, target: int) -> Iterator[QueueRange]:
 
 
 def read_units(files: Files, part: QueueRange) -> Iterator[CqUnit]:
-    """The entries of a range, fillers left out."""
+    """Yield the entries of a range without fillers."""
     try:
-        fd = files.open(Path(part.path))
+        fd = files.open(part.file.path)
     except FileNotFoundError:
         raise DataLost(
-            f"The queue file {part.path} is gone.",
+            f"The queue file {part.file.path} is gone.",
             hint="The broker removed it after the query was planned: read a later range, or set"
             " failOnDataLoss to false.",
         ) from None
@@ -131,8 +132,10 @@ def read_units(files: Files, part: QueueRange) -> Iterator[CqUnit]:
         files.close(fd)
 
 
-def gather(files: Files, part: QueueRange, *, skips_lost: bool) -> Iterator[Gathered | Damage]:
-    """The records of a range in buffers, and what entries point to that is no such record."""
+def gather(
+    files: Files, part: QueueRange, *, skips_lost: bool
+) -> Iterator[Gathered | DamagedRange]:
+    """Yield the records of a range in buffers, and damage where an entry has no valid record."""
     by_segment: dict[Segment, list[CqUnit]] = {segment: [] for segment in part.segments}
     starts = [segment.start for segment in part.segments]
     for unit in read_units(files, part):
@@ -152,7 +155,7 @@ def gather(files: Files, part: QueueRange, *, skips_lost: bool) -> Iterator[Gath
             yield from _gather_segment(window, units)
 
 
-def _gather_segment(window: Window, units: Sequence[CqUnit]) -> Iterator[Gathered | Damage]:
+def _gather_segment(window: Window, units: Sequence[CqUnit]) -> Iterator[Gathered | DamagedRange]:
     buffer = bytearray()
     starts: list[int] = []
     held: list[CqUnit] = []
@@ -177,12 +180,12 @@ def _gather_segment(window: Window, units: Sequence[CqUnit]) -> Iterator[Gathere
         yield Gathered(memoryview(buffer), starts, held, window.segment)
 
 
-def entry_damage(record: memoryview, unit: CqUnit, *, check_crc: bool) -> Damage:
-    """What is wrong with the record that an entry points to."""
+def entry_damage(record: memoryview, unit: CqUnit, *, check_crc: bool) -> DamagedRange:
+    """Return what is wrong with the record that an entry points to."""
     offset, size = unit.physical_offset, unit.size_bytes
     rules = RULES if check_crc else SHAPE_RULES
     found = check_record(record, 0, len(record), physical_offset=offset, rules=rules)
     if not isinstance(found, RecordFault):
         stated = found.size_bytes if isinstance(found, DispatchRequest) else 0
         found = RecordFault(offset, "totalSize", f"{stated}, the entry of its queue says {size}")
-    return Damage(offset, offset + size, found, shape_of(record, len(record)))
+    return DamagedRange(offset, offset + size, found, shape_of(record, len(record)))

@@ -1,6 +1,6 @@
-"""Ranges of the log to batches of the columns that were asked for.
+"""Turns ranges of the log into batches of the requested columns.
 
-Owns the loop of a reading task: windows of a segment go through a lane, damaged bytes through
+Owns the loop of a reading task: windows of a segment go through a decoder, damaged bytes through
 ``corrupt``, compressed bodies through the client's decompression.
 """
 
@@ -9,59 +9,45 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from roquet.client.compression import decompress
 from roquet.errors import BadBody, CorruptRecord, DataLost
+from roquet.format.segment_files import Segment
 from roquet.runtime.files import Files
 from roquet.spark.log.corrupt import (
     DROPMALFORMED,
     FAILFAST,
     PERMISSIVE,
-    Damage,
-    damage_at,
+    damage_error,
     damage_row,
 )
-from roquet.spark.log.decoder import BLANK, ENDED, FULL, MORE, Lane, Piece, lane
+from roquet.spark.log.decoder import BLANK, ENDED, FULL, MORE, DecodedRows, make_decoder
 from roquet.spark.log.queue_reading import Gathered, QueueRange, entry_damage, gather
 from roquet.spark.log.selection import Selection
-from roquet.spark.log.window import Segment, Window, claimed_bytes
-from roquet.spark.schema import CORRUPT_COLUMN
+from roquet.spark.schema import BODY_BYTES_MAX, CORRUPT_COLUMN
+from roquet.storefiles.damage import DamagedRange, damage_at
+from roquet.storefiles.records import LogRange
+from roquet.storefiles.window import Window, claimed_bytes
 
 BODY_BATCH_BYTES = 32 << 20
-"""Decompressed bodies of a batch, about."""
+"""The approximate size of the decompressed bodies in a batch."""
 
 _BROKER_NAME = "brokerName"
 
 
-class LogRange(NamedTuple):
-    """Records of one segment that start from ``start`` on and in front of ``stop``."""
-
-    segment: Segment
-    start: int
-    stop: int
-    end: int
-    """Physical offset where the segment, or its confirmed part, ends."""
-
-    @property
-    def size_bytes(self) -> int:
-        """How much there is to read."""
-        return self.stop - self.start
-
-
 @dataclass(frozen=True, slots=True)
 class ReadRules:
-    """How rows are made; travels with each task.
+    """How rows are made; part of each task.
 
     Attributes:
         selection: Which rows.
         mode: What damaged bytes become.
         check_crc: Whether bodies are checked against their CRC.
-        decompress: Whether compressed bodies are given as they were before.
-        broker_name: What the column ``brokerName`` says; the log does not know.
-        fail_on_data_loss: Whether a segment that is gone is an error.
+        decompress: Whether bodies are decompressed.
+        broker_name: The value of the column ``brokerName``, which is not in the log.
+        fail_on_data_loss: Whether a missing segment is an error.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -76,16 +62,16 @@ class LogReader:
     """Reads ranges as batches of one schema."""
 
     def __init__(self, schema: pa.Schema, rules: ReadRules, files: Files | None = None) -> None:
-        """Fix the columns and the rules."""
+        """Store the columns and the rules."""
         self._schema = schema
         self._rules = rules
         self._files = files or Files()
         self._is_told = CORRUPT_COLUMN in schema.names
         in_record = [name for name in schema.names if name not in {_BROKER_NAME, CORRUPT_COLUMN}]
-        self._lane: Lane = lane(in_record, rules.selection, check_crc=rules.check_crc)
+        self._decoder = make_decoder(in_record, rules.selection, check_crc=rules.check_crc)
 
     def batches(self, ranges: Sequence[LogRange | QueueRange]) -> Iterator[pa.RecordBatch]:
-        """All wanted rows of some ranges, in their order."""
+        """Yield all selected rows of some ranges, in order."""
         for part in ranges:
             if isinstance(part, QueueRange):
                 yield from self._queue(part)
@@ -104,7 +90,7 @@ class LogReader:
         while offset < part.stop:
             if not window.has(offset, 1):
                 window.load(offset)
-            piece = self._lane.decode(
+            piece = self._decoder.decode(
                 window.view,
                 offset - window.base,
                 part.stop - window.base,
@@ -127,11 +113,11 @@ class LogReader:
             offset = damage.end
 
     def _queue(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
-        """The records that entries of a queue point to."""
+        """Yield the records that entries of a queue point to."""
         skips_lost = not self._rules.fail_on_data_loss
         try:
             for found in gather(self._files, part, skips_lost=skips_lost):
-                if isinstance(found, Damage):
+                if isinstance(found, DamagedRange):
                     yield from self._damage_batches(found, part.segments[0])
                 else:
                     yield from self._gathered(found)
@@ -143,7 +129,7 @@ class LogReader:
         size = len(found.data)
         position = 0
         while position < size:
-            piece = self._lane.decode(found.data, position, size, size, -1)
+            piece = self._decoder.decode(found.data, position, size, size, -1)
             if piece.rows:
                 yield from self._piece_batches(piece)
             position = piece.reached
@@ -158,7 +144,7 @@ class LogReader:
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _piece_batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _piece_batches(self, piece: DecodedRows) -> Iterator[pa.RecordBatch]:
         if not (self._rules.decompress and piece.compressed):
             yield self._batch(piece.arrays, piece.rows)
             return
@@ -176,9 +162,9 @@ class LogReader:
                 begin, held_bytes = row + 1, 0
 
     def _body(self, data: bytes, sys_flag: int) -> tuple[bytes | None, str | None]:
-        """A body as it was before, or what is wrong with it."""
+        """Return the decompressed body, or what is wrong with it."""
         try:
-            return decompress(data, sys_flag), None
+            return decompress(data, sys_flag, max_bytes=BODY_BYTES_MAX), None
         except BadBody as error:
             if self._rules.mode == FAILFAST:
                 raise CorruptRecord(
@@ -190,13 +176,13 @@ class LogReader:
 
     def _cut(
         self,
-        piece: Piece,
+        piece: DecodedRows,
         begin: int,
         end: int,
         bodies: Sequence[bytes | None],
         problems: Sequence[str | None],
     ) -> Iterator[pa.RecordBatch]:
-        """Some rows of a piece, with bodies of their own."""
+        """Yield some rows of a piece, with other bodies."""
         arrays = {name: array.slice(begin, end - begin) for name, array in piece.arrays.items()}
         arrays["body"] = pa.array(bodies[begin:end], pa.binary())
         told = problems[begin:end]
@@ -207,9 +193,9 @@ class LogReader:
         if batch.num_rows:
             yield batch
 
-    def _damage_batches(self, damage: Damage, segment: Segment) -> Iterator[pa.RecordBatch]:
+    def _damage_batches(self, damage: DamagedRange, segment: Segment) -> Iterator[pa.RecordBatch]:
         if self._rules.mode == FAILFAST:
-            raise damage.error(segment)
+            raise damage_error(damage, segment)
         if self._rules.mode == DROPMALFORMED or not self._is_wanted(damage):
             return
         row = damage_row(damage, is_told=self._is_told)
@@ -220,8 +206,8 @@ class LogReader:
         }
         yield self._batch(arrays, 1)
 
-    def _is_wanted(self, damage: Damage) -> bool:
-        """Whether damage may concern the rows that are wanted; what it was is mostly not known."""
+    def _is_wanted(self, damage: DamagedRange) -> bool:
+        """Whether damage may affect selected rows; mostly it is unknown which record it was."""
         message = damage.message
         return message is None or self._rules.selection.takes(
             message.topic, message.queue_id, message.store_timestamp_ms, message.properties

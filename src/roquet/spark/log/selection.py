@@ -1,7 +1,7 @@
-"""Which rows of a log are wanted.
+"""Selects the rows of a log to read.
 
-Owns the conditions that are looked at before a row is made: time, queue, topic, keys, in the order
-of what they cost. A selection travels to the executors with each task.
+Owns the conditions that are checked before a row is made: time, queue, topic, keys, cheapest first.
+A selection is sent to the executors with each task.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NEVER_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that a reader gives; an empty condition takes all.
+    """The rows to read; an empty condition selects all.
 
     Attributes:
         topics: Names of topics.
-        topic_pattern: A regular expression that a topic's whole name matches.
-        queue_ids: Numbers of queues.
-        keys: Words of KEYS, or unique ids, of which a message has one.
-        store_from_ms: Store time of the first message.
-        store_to_ms: Store time at which messages are not wanted any more.
+        topic_pattern: A regular expression that must match a topic's whole name.
+        queue_ids: Queue ids.
+        keys: Words of KEYS, or unique ids; a message must have one of them.
+        store_from_ms: The first store time.
+        store_to_ms: The end of the store times, exclusive.
     """
 
     topics: frozenset[str] = frozenset()
@@ -37,13 +37,8 @@ class Selection:
     store_from_ms: int = ALWAYS_MS
     store_to_ms: int = NEVER_MS
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether a store time is asked for."""
-        return self.store_from_ms > ALWAYS_MS or self.store_to_ms < NEVER_MS
-
     def topic_test(self) -> Callable[[str], bool] | None:
-        """Tells of a topic's name whether its rows are wanted; ``None`` if all are."""
+        """Return a function that tells whether to read a topic; ``None`` for all topics."""
         if self.topics:
             return self.topics.__contains__
         if self.topic_pattern is not None:
@@ -51,7 +46,7 @@ class Selection:
         return None
 
     def takes_keys(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message of these properties has one of the keys."""
+        """Whether a message with these properties has one of the keys."""
         if not self.keys:
             return True
         words = properties.get(prop.KEYS, "").split()
@@ -61,7 +56,7 @@ class Selection:
     def takes(
         self, topic: str, queue_id: int, store_ms: int, properties: Mapping[str, str]
     ) -> bool:
-        """Whether one row is wanted."""
+        """Whether a row is selected."""
         test = self.topic_test()
         return (
             self.store_from_ms <= store_ms < self.store_to_ms

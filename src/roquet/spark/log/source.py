@@ -1,6 +1,6 @@
 """The data source ``rocketmq-log``.
 
-Owns what Spark calls. Readers hold plain values only and are sent to the executors.
+The entry point for Spark. Readers hold plain values only and are sent to the executors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["LogTask", "RocketMQLogReader", "RocketMQLogSource"]
 
 @dataclass
 class LogTask(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     ranges: Task
 
@@ -52,17 +52,17 @@ class RocketMQLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of the option ``columns``, or all."""
+        """Return the columns of the option ``columns``, or all."""
         with plain_errors():
             return struct_type(read_log_options(self.options).columns)
 
     def reader(self, schema: StructType) -> RocketMQLogReader:
-        """What reads a batch."""
+        """Return a batch reader."""
         with plain_errors():
             return RocketMQLogReader(read_log_options(self.options), _checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """What reads a growing log."""
+        """Return a reader that follows the log."""
 
         def make() -> DataSourceStreamReader:
             options = read_log_options(self.options, is_stream=True)
@@ -72,21 +72,21 @@ class RocketMQLogSource(DataSource):
 
 
 class RocketMQLogReader(DataSourceReader):
-    """Reads what the log holds when the query is planned."""
+    """Reads the log up to its end at the time of planning."""
 
     def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
-        """Fix options and columns."""
+        """Store options and columns."""
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks; the end of the log is fixed here."""
+        """Return the tasks; fixes the end of the log."""
         with plain_errors():
             tasks = batch_tasks(self._options)
         return [LogTask(ranges) for ranges in tasks] or [LogTask([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         with plain_errors():
             assert isinstance(partition, LogTask)
             yield from LogReader(self._schema, self._options.rules).batches(partition.ranges)

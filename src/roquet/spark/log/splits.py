@@ -1,9 +1,9 @@
-"""The log cut into tasks.
+"""Splits the log into tasks.
 
-Owns where the cuts are. A cut is the exact start of a record, so that every record belongs to one
-task. Segments start with a record; within one, cuts come from entries of ConsumeQueues, or by
-walking from record to record where there are none. Store times never go back along the log, so a
-time is found by bisection in the same way.
+Chooses the cuts. A cut is the exact start of a record, so every record belongs to one task.
+Segments start with a record; within a segment, cuts come from ConsumeQueue entries, or from walking
+the records where there are none. Store times never decrease along the log, so a time is found by
+bisection in the same way.
 """
 
 from __future__ import annotations
@@ -12,32 +12,24 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from roquet.format.commit_log import (
-    RECORD_BYTES_MIN,
-    DispatchRequest,
-    RecordRules,
-    check_record,
-    peek_store_timestamp_ms,
-)
-from roquet.model.delay_level import DelayLevels
-from roquet.spark.log.corrupt import damage_at
+from roquet.format.commit_log import DispatchRequest, peek_store_timestamp_ms
 from roquet.spark.log.decoder import ENDED, FULL, MORE, walk
-from roquet.spark.log.queue_files import QueueFiles
-from roquet.spark.log.reading import LogRange
 from roquet.spark.log.store_files import LogFiles
-from roquet.spark.log.window import Window, claimed_bytes
+from roquet.storefiles.damage import SHAPE_RULES, check_at, damage_at
+from roquet.storefiles.queues import QueueView
+from roquet.storefiles.records import LogRange
+from roquet.storefiles.window import Window, claimed_bytes
 
 SPLIT_BYTES = 128 << 20
 ASKED_QUEUES_MAX = 32
-"""Of how many queues entries are looked at; the longest ones have the most."""
+"""How many queues to take entries from; the longest come first."""
 
 SLACK_BYTES = 8 << 20
-"""How far behind its aim a cut may be before the log is walked for a better one."""
+"""How far after its aim a cut may be before the log is walked for a better one."""
 
 STRIDE_BYTES = 1 << 20
-"""By how much the log is walked at once when a time is searched."""
+"""How much of the log is walked at a time when searching for a store time."""
 
-_RULES = RecordRules(DelayLevels(), check_crc=False)
 _PEEK_BYTES = 128
 
 
@@ -51,27 +43,23 @@ def plan(
         start: Physical offset of the first record.
         stop: Physical offset of the end; a record starts there, or the log ends.
         split_bytes: About how much a task reads.
-        tasks_min: How many tasks there are to be at least, if the range has so many records.
+        tasks_min: The minimum number of tasks, if the range has that many records.
     """
-    total = max(stop - start, 0)
-    count = max(tasks_min, -(-total // split_bytes))
-    return plan_at(
-        log, start, stop, [start + total * number // count for number in range(1, count)]
-    )
+    return plan_at(log, start, stop, _even_cuts(start, stop, split_bytes, tasks_min))
 
 
 def plan_at(log: LogFiles, start: int, stop: int, cuts: Sequence[int]) -> list[list[LogRange]]:
-    """Cut a range of the log into tasks at given places.
+    """Cut a range of the log into tasks at given offsets.
 
     Args:
         log: The log.
         start: As of :func:`plan`.
         stop: As of :func:`plan`.
-        cuts: Physical offsets in order; a task begins with a record at or behind each.
+        cuts: Physical offsets in order; a task starts with the first record at or after each.
     """
     aims = deque(cuts)
     tasks: list[list[LogRange]] = [[]]
-    cutter = Cutter(log)
+    cutter = RecordStartFinder(log)
     for whole in segment_ranges(log, start, stop):
         while aims and aims[0] <= whole.start:
             aims.popleft()
@@ -84,38 +72,75 @@ def plan_at(log: LogFiles, start: int, stop: int, cuts: Sequence[int]) -> list[l
     return tasks if tasks[-1] else tasks[:-1]
 
 
+def plan_whole(
+    log: LogFiles, *, start: int, stop: int, is_open: bool, split_bytes: int, tasks_min: int
+) -> list[list[LogRange]]:
+    """Cut a log into tasks for a walk that also checks its end.
+
+    Args:
+        log: The log.
+        start: Physical offset of the first record.
+        stop: Physical offset of the end.
+        is_open: Whether the last task continues to the end of the last file.
+        split_bytes: About how much a task reads.
+        tasks_min: The minimum number of tasks.
+    """
+    cuts = _even_cuts(start, stop, split_bytes, max(tasks_min, 1))
+    if is_open and log.segments:
+        stop = max(stop, log.segments[-1].end)
+    return plan_at(log, start, stop, cuts)
+
+
+def _even_cuts(start: int, stop: int, split_bytes: int, tasks_min: int) -> list[int]:
+    total = max(stop - start, 0)
+    count = max(tasks_min, -(-total // split_bytes))
+    return [start + total * number // count for number in range(1, count)]
+
+
+def time_bounds(
+    log: LogFiles, start: int, stop: int, from_ms: int | None, to_ms: int | None
+) -> tuple[int, int]:
+    """Return the part of a range whose records were stored within a time range."""
+    cutter = RecordStartFinder(log)
+    low = start if from_ms is None else cutter.time_from(from_ms, start, stop)
+    high = stop if to_ms is None else cutter.time_from(to_ms, start, stop)
+    return low, max(low, high)
+
+
 def segment_ranges(log: LogFiles, start: int, stop: int) -> Iterator[LogRange]:
-    """The parts of a range that lie in one segment each."""
+    """Split a range at segment boundaries."""
     for segment in log.segments:
         low, high = max(start, segment.start), min(stop, segment.end)
         if low < high:
             yield LogRange(segment, low, high, high)
 
 
-class Cutter:
-    """Finds starts of records in one log."""
+class RecordStartFinder:
+    """Finds where records start in a log."""
 
     def __init__(self, log: LogFiles) -> None:
-        """Look nowhere yet."""
+        """Read nothing yet."""
         self._log = log
 
     @cached_property
-    def _queues(self) -> list[QueueFiles]:
-        return sorted(self._log.queues, key=lambda queue: -queue.entries())[:ASKED_QUEUES_MAX]
+    def _queues(self) -> list[QueueView]:
+        queues = self._log.queues.values()
+        lengths = {queue.key: queue.written_end() - queue.first_offset for queue in queues}
+        return sorted(queues, key=lambda queue: -lengths[queue.key])[:ASKED_QUEUES_MAX]
 
     def cut(self, whole: LogRange, aims: deque[int]) -> Iterator[LogRange]:
-        """A range of one segment, cut at the first record from each aim on.
+        """Cut a range of one segment at the first record at or after each aim.
 
         Args:
             whole: The range.
-            aims: Physical offsets in order; those that were served are taken from it.
+            aims: Physical offsets in order; those used are removed.
         """
         start = whole.start
         with Window(self._log.files, whole.segment, limit=whole.start) as window:
             while aims and aims[0] < whole.stop:
                 found = self._record_from(window, start, aims[0], whole)
                 if found >= whole.stop:
-                    break  # no record is left: the next segment is the next task
+                    break  # no record is left; the next task starts with the next segment
                 while aims and aims[0] <= found:
                     aims.popleft()
                 yield whole._replace(start=start, stop=found)
@@ -123,7 +148,7 @@ class Cutter:
         yield whole._replace(start=start)
 
     def _record_from(self, window: Window, known: int, aim: int, whole: LogRange) -> int:
-        """Start of a record at or behind ``aim``, or the end of the range."""
+        """Return the start of a record at or after ``aim``, or the end of the range."""
         found = self.entry_from(aim)
         is_near = found is not None and found < min(aim + SLACK_BYTES, whole.stop)
         if found is not None and is_near and is_record(window, found):
@@ -132,12 +157,12 @@ class Cutter:
         return offset
 
     def entry_from(self, aim: int) -> int | None:
-        """The nearest start of a record that an entry of a queue names."""
-        named = (queue.at_or_behind(aim) for queue in self._queues)
-        return min((offset for offset in named if offset is not None), default=None)
+        """Return the nearest start of a record that a queue entry names."""
+        entries = (queue.entry(queue.first_behind(aim)) for queue in self._queues)
+        return min((entry.physical_offset for entry in entries if entry is not None), default=None)
 
     def time_from(self, time_ms: int, start: int, stop: int) -> int:
-        """Start of the first record of a range that was stored at or after a time, or its end."""
+        """Return where the first record stored at or after a time starts, or the range's end."""
         ranges = list(segment_ranges(self._log, start, stop))
         low, high = 0, len(ranges)
         while low < high:
@@ -157,7 +182,7 @@ class Cutter:
         return ranges[low].start if low < len(ranges) else stop
 
     def _time_in(self, window: Window, whole: LogRange, time_ms: int) -> int:
-        """As :meth:`time_from` in one segment, whose first record is older."""
+        """Like :meth:`time_from`, in one segment whose first record is older."""
         low, high, unknown = whole.start, whole.stop, whole.stop
         while unknown - low > STRIDE_BYTES:
             middle = (low + unknown) // 2
@@ -176,7 +201,7 @@ class Cutter:
 
 
 def _first_since(window: Window, part: LogRange, time_ms: int) -> int:
-    """The first record of a part that is not older than a time, by walking; else its end."""
+    """Walk to the first record that is not older than a time; return its start, or the end."""
     offset = part.start
     while offset < part.stop:
         following, _, _ = walk_records(window, part._replace(start=offset), offset + STRIDE_BYTES)
@@ -193,22 +218,15 @@ def _first_since(window: Window, part: LogRange, time_ms: int) -> int:
 
 
 def is_record(window: Window, offset: int) -> bool:
-    """Whether a record is at an offset."""
+    """Whether a record starts at an offset."""
     segment = window.segment
     if not segment.start <= offset < segment.end:
         return False
-    rest = segment.end - offset
-    head = window.need(offset, min(RECORD_BYTES_MIN, rest))
-    size = int.from_bytes(head[:4], "big", signed=True)
-    if not RECORD_BYTES_MIN <= size <= rest:
-        return False
-    record = window.need(offset, size)
-    found = check_record(record, 0, rest, physical_offset=offset, rules=_RULES)
-    return isinstance(found, DispatchRequest)
+    return isinstance(check_at(window, offset, segment.end, SHAPE_RULES), DispatchRequest)
 
 
 def store_time_ms(window: Window, offset: int) -> int | None:
-    """When the record at an offset was stored; ``None`` if none is there."""
+    """Return the store time of the record at an offset; ``None`` if there is none."""
     head = window.need(offset, min(_PEEK_BYTES, window.segment.end - offset))
     return peek_store_timestamp_ms(head, 0, window.segment.end - offset)
 
@@ -216,11 +234,11 @@ def store_time_ms(window: Window, offset: int) -> int | None:
 def walk_records(
     window: Window, part: LogRange, aim: int, *, records_max: int = 1 << 62
 ) -> tuple[int, int, int]:
-    """Step over the records of a part, and over damage, that start in front of ``aim``.
+    """Walk over the records, and the damage, that start before ``aim``.
 
     Returns:
-        The physical offset that was reached, records, and why it is not further: ENDED or FULL.
-        The end of the part if no record is left.
+        The physical offset reached (the end of the part if no record is left), the number of
+        records, and why it stopped: ENDED or FULL.
     """
     offset, records = part.start, 0
     limit, window.limit = window.limit, part.stop

@@ -1,13 +1,13 @@
-"""The files of a store: which there are, and where its log ends.
+"""Finds the files of a store and the end of its log.
 
-Owns how a path becomes segments. It may be the directory of a store (of Roquet or of a Java
-broker), its ``commitlog``, or segment files. A store may be running: the end of the log is fixed
-when a query is planned, and nothing behind it is read.
+Resolves a path to segments. It may be the directory of a store (of Roquet or of a Java broker), its
+``commitlog``, or segment files. A broker may be running: the end of the log is fixed when a query
+is planned, and nothing after it is read.
 
-Where the log ends: a ConsumeQueue has entries of confirmed messages only, so behind the newest
-entry of all queues lies nothing that a consumer could have seen. While a broker runs, the log ends
-there. Otherwise whole records that follow, with a good CRC, belong to it too: they were stored just
-before a crash, or the queues are not there.
+Where the log ends: a ConsumeQueue has entries of confirmed messages only, so no consumer can have
+seen anything after the newest entry of all queues. While a broker runs, the log ends there.
+Otherwise the whole records that follow, with a valid CRC, belong to it too: they were stored just
+before a crash, or there are no queues.
 """
 
 from __future__ import annotations
@@ -18,36 +18,25 @@ from itertools import pairwise
 from pathlib import Path
 
 from roquet.errors import NotAStore, StoreError
-from roquet.format.commit_log import (
-    END_OF_SEGMENT_BYTES,
-    PHYSICAL_OFFSET_AT,
-    RECORD_BYTES_MIN,
-    Blank,
-    DispatchRequest,
-    RecordRules,
-    check_record,
-)
-from roquet.model.delay_level import DelayLevels
+from roquet.format.commit_log import Blank, DispatchRequest, RecordRules
+from roquet.format.derived import QueueKey
+from roquet.format.record_layout import END_OF_SEGMENT_BYTES, PHYSICAL_OFFSET_AT, RECORD_BYTES_MIN
+from roquet.format.segment_files import FILE_NAME_DIGITS, Segment, is_file_name
 from roquet.runtime.files import Files
 from roquet.runtime.held_stores import store_holder
-from roquet.spark.log.corrupt import next_record
-from roquet.spark.log.decoder import ENDED, FULL, MORE, lane
-from roquet.spark.log.queue_files import QueueFiles, read_queues
+from roquet.spark.log.decoder import ENDED, FULL, MORE, make_decoder
 from roquet.spark.log.selection import Selection
-from roquet.spark.log.window import Segment, Window, claimed_bytes
-
-COMMIT_LOG = "commitlog"
-CONSUME_QUEUE = "consumequeue"
-ABORT = "abort"
-NAME_DIGITS = 20
-_RULES = RecordRules(DelayLevels())
+from roquet.storefiles.damage import RULES, check_at, is_zero, next_record
+from roquet.storefiles.layout import ABORT, COMMIT_LOG, CONSUME_QUEUE, read_segments
+from roquet.storefiles.queues import QueueView, queues_below
+from roquet.storefiles.window import Window, claimed_bytes
 
 
 class LogFiles:
-    """A log as it is at one moment; reads only.
+    """A read-only snapshot of a log.
 
     Args:
-        files: The way to the disk.
+        files: Access to the disk.
         segments: Its files in order.
         root: The directory of the store; ``None`` for single files.
 
@@ -62,20 +51,21 @@ class LogFiles:
         self.root = root
 
     @cached_property
-    def queues(self) -> tuple[QueueFiles, ...]:
-        """Its ConsumeQueues; empty if there are none."""
+    def queues(self) -> dict[QueueKey, QueueView]:
+        """The ConsumeQueues; empty if there are none."""
         if self.root is None:
-            return ()
-        return tuple(read_queues(self.files, self.root / CONSUME_QUEUE))
+            return {}
+        found = queues_below(self.files, (self.root / CONSUME_QUEUE).resolve())
+        return {key: queue for key, queue in found.items() if queue.segments.files}
 
     @property
     def start_offset(self) -> int:
-        """Physical offset of the oldest byte; 0 if there is nothing."""
+        """Physical offset of the oldest byte; 0 if the log is empty."""
         return self.segments[0].start if self.segments else 0
 
     @cached_property
     def end_offset(self) -> int:
-        """Physical offset where the log ends; see the module."""
+        """Physical offset where the log ends; see the module docstring."""
         if not self.segments:
             return 0
         confirmed = self.queued_offset
@@ -87,45 +77,47 @@ class LogFiles:
 
     @cached_property
     def queued_offset(self) -> int:
-        """Where the newest record ends that a ConsumeQueue knows of; 0 if none does."""
+        """Where the newest record with a ConsumeQueue entry ends; 0 if there is none."""
         first, last = self.start_offset, self.segments[-1].end if self.segments else 0
-        ends = [queue.end_offset() for queue in self.queues]
+        ends = [queue.end_offset() for queue in self.queues.values()]
         return max((end for end in ends if first < end <= last), default=0)
 
     @property
     def has_whole_queues(self) -> bool:
-        """Whether queues have all that they should: not those that a crash left as they were."""
+        """Whether the queues are complete, which is not certain after a crash."""
         if self.root is None or self.queued_offset == 0:
             return False
         return self._is_running() or not self.files.exists(self.root / ABORT)
 
-    def queue(self, topic: str, queue_id: int) -> QueueFiles | None:
-        """One of its ConsumeQueues."""
-        for queue in self.queues:
-            if (queue.topic, queue.queue_id) == (topic, queue_id):
-                return queue
-        return None
-
     def segment_of(self, physical_offset: int) -> Segment | None:
-        """The file that holds an offset."""
+        """Return the segment that holds an offset."""
         for segment in self.segments:
             if segment.start <= physical_offset < segment.end:
                 return segment
         return None
 
     def is_written_at(self, offset: int) -> bool:
-        """Whether anything was ever written at a physical offset, which costs next to nothing."""
-        for segment in self.segments:
-            if segment.start <= offset < segment.end:
-                with Window(self.files, segment, limit=offset) as window:
-                    return any(window.need(offset, min(END_OF_SEGMENT_BYTES, segment.end - offset)))
-        return False
+        """Whether anything was ever written at a physical offset; a cheap check."""
+        segment = self.segment_of(offset)
+        if segment is None:
+            return False
+        with Window(self.files, segment, limit=offset) as window:
+            return not is_zero(window, offset, min(offset + END_OF_SEGMENT_BYTES, segment.end))
+
+    def record_at(self, physical_offset: int, rules: RecordRules = RULES) -> DispatchRequest | None:
+        """Return the valid record at an offset; ``None`` if there is none."""
+        segment = self.segment_of(physical_offset)
+        if segment is None:
+            return None
+        with Window(self.files, segment, limit=physical_offset) as window:
+            found = check_at(window, physical_offset, segment.end, rules)
+        return found if isinstance(found, DispatchRequest) else None
 
     def _is_running(self) -> bool:
         return self.root is not None and store_holder(self.files, self.root) is not None
 
     def _newest_start(self) -> int:
-        """Where the newest segment that has a record starts; the next one is made ahead."""
+        """Return the start of the newest segment with a record; the next is made ahead of need."""
         for segment in reversed(self.segments):
             with Window(self.files, segment, limit=segment.start) as window:
                 if self._step(window, segment.start) is not None:
@@ -135,9 +127,9 @@ class LogFiles:
         return self.segments[0].start
 
     def _walk_to_end(self, offset: int, *, is_searching: bool) -> int:
-        """The end of the last good record from an offset on, where a record or nothing starts.
+        """Return the end of the last valid record; a record, or nothing, starts at ``offset``.
 
-        What follows something bad is searched where nothing else tells that there is more.
+        With ``is_searching``, the search continues after bad bytes.
         """
         for segment in self.segments:
             if segment.end <= offset:
@@ -151,9 +143,9 @@ class LogFiles:
         return offset
 
     def _walk_segment(self, window: Window, offset: int, *, is_searching: bool) -> tuple[int, bool]:
-        """Walk one segment; gives where it ends, and whether that is the segment's own end."""
+        """Walk one segment; return where its records end, and whether they reach its end."""
         end = window.segment.end
-        steps = lane((), Selection(), check_crc=True)
+        steps = make_decoder((), Selection(), check_crc=True)
         reached = offset
         while offset < end:
             if not window.has(offset, 1):
@@ -175,7 +167,7 @@ class LogFiles:
         return reached, True
 
     def _over_the_end(self, segment: Segment, reached: int) -> int:
-        """Where the log goes on behind a closed segment: nowhere if no record follows."""
+        """Return the end of a full segment if a record follows it, otherwise ``reached``."""
         following = [each for each in self.segments if each.start == segment.end]
         if following:
             with Window(self.files, following[0], limit=segment.end) as window:
@@ -184,27 +176,22 @@ class LogFiles:
         return reached
 
     def _step(self, window: Window, offset: int) -> DispatchRequest | Blank | None:
-        """What stands at an offset, if it is good."""
-        rest = window.segment.end - offset
-        head = window.need(offset, min(RECORD_BYTES_MIN, rest))
-        size = int.from_bytes(head[:4], "big", signed=True)
-        if RECORD_BYTES_MIN <= size <= rest:
-            head = window.need(offset, size)
-        found = check_record(head, 0, rest, physical_offset=offset, rules=_RULES)
+        """Return the record or blank at an offset, if it is valid."""
+        found = check_at(window, offset, window.segment.end)
         if isinstance(found, Blank):
-            return found if found.size_bytes == rest else None
+            return found if found.size_bytes == window.segment.end - offset else None
         return found if isinstance(found, DispatchRequest) else None
 
 
 def open_log(files: Files, paths: Sequence[str]) -> LogFiles:
-    """The log at some paths.
+    """Open the log at some paths.
 
     Args:
-        files: The way to the disk.
+        files: Access to the disk.
         paths: A store directory, its ``commitlog``, or segment files.
 
     Raises:
-        NotAStore: There is nothing of the kind.
+        NotAStore: There is no log.
         StoreError: It cannot be read.
     """
     if not paths:
@@ -243,24 +230,19 @@ def _directory_log(files: Files, path: Path) -> LogFiles:
         log, root = path, path.parent
     else:
         raise _no_store(files, path)
-    segments = [
-        Segment(str(log / name), int(name), files.size_bytes(log / name))
-        for name in files.list_dir(log)
-        if _is_segment_name(name) and not files.is_dir(log / name)
-    ]
-    segments = [segment for segment in segments if segment.size_bytes > 0]
+    segments = read_segments(files, log).files
     for before, after in pairwise(segments):
         if after.start < before.end:
             raise NotAStore(
                 f"The segments of {log} overlap.",
-                detail=f"{Path(before.path).name} has {before.size_bytes} bytes,"
-                f" {Path(after.path).name} follows",
+                detail=f"{before.path.name} has {before.size_bytes} bytes,"
+                f" {after.path.name} follows",
                 hint="A segment is named by the offset of its first byte: restore the names.",
             )
     if not segments and files.list_dir(log):
         raise NotAStore(
             f"{log} has no segments.",
-            hint=f"They are files with names of {NAME_DIGITS} digits.",
+            hint=f"They are files with names of {FILE_NAME_DIGITS} digits.",
         )
     return LogFiles(files, segments, root)
 
@@ -286,22 +268,20 @@ def _single(files: Files, path: Path) -> Segment:
     if not files.exists(path):
         raise NotAStore(f"{path} does not exist.", hint="Give the path of a store directory.")
     size_bytes = files.size_bytes(path)
-    if _is_segment_name(path.name):
-        return Segment(str(path), int(path.name), size_bytes)
-    with Window(files, Segment(str(path), 0, size_bytes), limit=0) as window:
-        head = window.need(0, min(size_bytes, 1 << 20))
+    if is_file_name(path.name):
+        return Segment(path, int(path.name), size_bytes)
+    with Window(files, Segment(path, 0, size_bytes), limit=0) as window:
+        head = window.need(0, min(size_bytes, RECORD_BYTES_MIN))
         start = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
-        found = check_record(head, 0, size_bytes, physical_offset=start, rules=_RULES)
+    segment = Segment(path, start, size_bytes)
+    with Window(files, segment, limit=start) as window:
+        found = check_at(window, start, segment.end)
     if not isinstance(found, DispatchRequest):
         raise NotAStore(
-            f"{path} is no segment of a commit log.",
+            f"{path} is not a segment of a commit log.",
             hint="A segment starts with a record, and is named by its offset in 20 digits.",
         )
-    return Segment(str(path), start, size_bytes)
-
-
-def _is_segment_name(name: str) -> bool:
-    return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
+    return segment
 
 
 def _start(segment: Segment) -> int:

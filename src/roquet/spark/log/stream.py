@@ -1,8 +1,8 @@
 """A growing log as a stream.
 
-Owns the offset of a stream: the physical offset behind the last record that was read, as
+Owns the offset of a stream: the physical offset after the last record read, as
 ``{"physicalOffset": 12345}``. It is always the start of a record, or the end of the log, so the
-same two offsets give the same rows again after a failure, as long as the segments are there.
+same two offsets give the same rows again after a failure, provided the segments still exist.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from roquet.spark.log.planning import Task, available, first_offset, tasks_betwe
 from roquet.spark.log.reading import LogReader
 from roquet.spark.log.splits import segment_ranges, walk_records
 from roquet.spark.log.store_files import LogFiles, open_log
-from roquet.spark.log.window import Window
 from roquet.spark.plain_errors import plain_errors
+from roquet.storefiles.window import Window
 
 OFFSET = "physicalOffset"
 
 
 @dataclass
 class StreamTask(InputPartition):
-    """What one task of a micro-batch reads."""
+    """The input of one task of a micro-batch."""
 
     ranges: Task
 
 
 class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what a store gets, micro-batch by micro-batch."""
+    """Follows a store, micro-batch by micro-batch."""
 
     def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
-        """Fix options and columns."""
+        """Store options and columns."""
         self._options = options
         self._schema = schema
         self._target: int | None = None
@@ -54,12 +54,12 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return open_log(Files(), self._options.paths)
 
     def initialOffset(self) -> dict[str, int]:
-        """Where a new query starts."""
+        """Return where a new query starts."""
         with plain_errors():
             return {OFFSET: first_offset(self._log(), self._options)}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options."""
+        """Return the limit set in the options."""
         if self._options.rows_per_trigger is not None:
             return ReadMaxRows(self._options.rows_per_trigger)
         if self._options.bytes_per_trigger is not None:
@@ -67,19 +67,19 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of a query that reads what is there and stops."""
+        """Fix the end of a query with the trigger ``availableNow``."""
         with plain_errors():
             self._target = self._log().end_offset
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """Where the log ended when the last micro-batch was planned, for the query's progress."""
+        """Return the end of the log at the last planning, for the query's progress."""
         with plain_errors():
             if self._seen_end is None:
                 self._seen_end = self._log().end_offset
             return {OFFSET: self._seen_end}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next micro-batch ends."""
+        """Return where the next micro-batch ends."""
         with plain_errors():
             log = self._log()
             begin = max(start[OFFSET], log.start_offset)
@@ -94,7 +94,7 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             return {OFFSET: limited(log, begin, end, limit)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch."""
+        """Return the tasks of a micro-batch."""
         with plain_errors():
             log = self._log()
             begin = available(log, self._options, start[OFFSET])
@@ -102,14 +102,14 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return [StreamTask(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         with plain_errors():
             assert isinstance(partition, StreamTask)
             yield from LogReader(self._schema, self._options.rules).batches(partition.ranges)
 
 
 def limited(log: LogFiles, start: int, end: int, limit: ReadLimit) -> int:
-    """The end of a micro-batch from ``start`` on that a limit allows: one record at least."""
+    """Return the end of a micro-batch that a limit allows; at least one record."""
     if isinstance(limit, ReadMaxRows):
         return _walk(log, start, end, end, limit.max_rows)[0]
     if isinstance(limit, ReadMaxBytes):
@@ -125,7 +125,7 @@ def limited(log: LogFiles, start: int, end: int, limit: ReadLimit) -> int:
 
 
 def _walk(log: LogFiles, start: int, end: int, aim: int, records_max: int) -> tuple[int, int]:
-    """The end of so many records, or of the last that starts in front of ``aim``; how many."""
+    """Walk up to ``records_max`` records that start before ``aim``; return the end and count."""
     records = 0
     offset = start
     for part in segment_ranges(log, start, end):

@@ -1,8 +1,8 @@
 """Selected records of a store.
 
-Owns the filters and the way to the records: through a ConsumeQueue where a queue and offsets are
-given, through the index where a key is given, otherwise from record to record. The three ways give
-the same records in the same order.
+Owns the filters and how records are found: through a ConsumeQueue if a queue and offsets are given,
+through the index if a key is given, otherwise from record to record. All three ways find the same
+records in the same order.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from roquet.format.batch_consume_queue import batch_size_of
 from roquet.format.commit_log import Blank, DispatchRequest, RecordFault
 from roquet.format.derived import QueueKey
 from roquet.model.java_string import index_key_hash
 from roquet.model.message import StoredMessage
-from roquet.store.inspect.index_files import IndexFileView
-from roquet.store.inspect.queues import QueueView
-from roquet.store.inspect.view import StoreView
-from roquet.store.inspect.walk import Damage, LogWalk
+from roquet.storefiles.index_files import IndexFileView
+from roquet.storefiles.queues import QueueView
+from roquet.storefiles.view import StoreView
+from roquet.storefiles.walk import BadRecord, LogWalk
 
 Warn = Callable[[str], None]
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Which records: those that pass every filter that is set. All ends are included."""
+    """Selects the records that pass every filter that is set. Ranges include both ends."""
 
     topics: frozenset[str] = frozenset()
     queue_id: int | None = None
@@ -47,10 +48,16 @@ class Selection(Struct, frozen=True, kw_only=True):
         if self.key is not None and not _has_key(record, self.key):
             return False
         return (
-            _within(record.queue_offset, self.from_queue_offset, self.to_queue_offset)
+            self._admits_offsets(record)
             and _within(record.physical_offset, self.from_physical_offset, self.to_physical_offset)
             and _within(record.store_timestamp_ms, self.from_ms, self.to_ms)
         )
+
+    def _admits_offsets(self, record: DispatchRequest) -> bool:
+        """Whether a record, which may be a batch, holds a selected queue offset."""
+        low, high = self.from_queue_offset, self.to_queue_offset
+        last = record.queue_offset + batch_size_of(record) - 1
+        return _within(last, low, None) and _within(record.queue_offset, None, high)
 
 
 def _within(value: int, low: int | None, high: int | None) -> bool:
@@ -67,7 +74,7 @@ class Dump:
     Args:
         view: The store, open.
         selection: Which records.
-        warn: Told of damage on the way, in one sentence each.
+        warn: Called with one sentence for each damage found.
 
     Attributes:
         damage_count: How often ``warn`` was called.
@@ -113,7 +120,7 @@ class Dump:
     # -- by ConsumeQueue --------------------------------------------------------------------
 
     def _chosen_queue(self) -> QueueView | None:
-        """The queue to read through, if the selection names one, with offsets, that is usable."""
+        """The queue to read through, if the selection names a usable one with offsets."""
         chosen = self._selection
         if len(chosen.topics) != 1 or chosen.queue_id is None:
             return None
@@ -121,7 +128,7 @@ class Dump:
             return None
         (topic,) = chosen.topics
         queue = self._view.queues.get(QueueKey(topic, chosen.queue_id))
-        if queue is None or queue.parts.problems or self._view.crashed:
+        if queue is None or queue.segments.problems or self._view.crashed:
             return None
         return queue
 
@@ -137,8 +144,8 @@ class Dump:
             found = self._view.check_at(unit.physical_offset)
             if isinstance(found, Blank | RecordFault):
                 self._warn(
-                    f"{queue.key.topic}-{queue.key.queue_id} offset {queue_offset}: no good record "
-                    f"at {unit.physical_offset}{_reason(found)}"
+                    f"{queue.key.topic}-{queue.key.queue_id} offset {queue_offset}: no valid "
+                    f"record at {unit.physical_offset}{_reason(found)}"
                 )
                 continue
             if QueueKey(found.topic, found.queue_id) != queue.key or (
@@ -154,7 +161,7 @@ class Dump:
     # -- by index ---------------------------------------------------------------------------
 
     def _usable_index(self) -> list[IndexFileView]:
-        """Index files to search, if topics and a key are given and every file can be trusted."""
+        """Index files to search, if topics and a key are given and every file is reliable."""
         if self._selection.key is None or not self._selection.topics or self._view.crashed:
             return []
         index_files, strangers = self._view.open_index()
@@ -166,7 +173,7 @@ class Dump:
         return used
 
     def _through_index(self, index_files: list[IndexFileView]) -> Iterator[DispatchRequest]:
-        """Records by key: the index where it reaches, a walk before and behind."""
+        """Records by key: through the index as far as it reaches, by walking before and after."""
         offsets = self._indexed_offsets(index_files)
         if offsets is None:
             self.way = "walk"
@@ -181,7 +188,7 @@ class Dump:
             if isinstance(found, DispatchRequest):
                 yield found
             elif offset >= self._view.min_offset:
-                self._warn(f"the index leads to {offset}, where no good record is{_reason(found)}")
+                self._warn(f"the index points to {offset}: no valid record there{_reason(found)}")
         last = self._view.check_at(_index_end(index_files))
         if isinstance(last, DispatchRequest):
             yield from self._walk(last.end_offset, self._end_offset())
@@ -211,7 +218,7 @@ class Dump:
         return start
 
     def _is_all_before(self, segment_start: int) -> bool:
-        """Whether every record in front of a segment comes too early."""
+        """Whether every record before a segment is too early."""
         chosen = self._selection
         if chosen.from_physical_offset is not None and chosen.from_physical_offset >= segment_start:
             return True
@@ -238,19 +245,19 @@ class Dump:
                 f"{tail.fault.field} {tail.fault.detail}"
             )
 
-    def _on_damage(self, damage: Damage) -> None:
+    def _on_damage(self, damage: BadRecord) -> None:
         name = ""
         if damage.named is not None:
             key = damage.named.key
             name = f" ({key.topic}-{key.queue_id} offset {damage.named.queue_offset})"
         self._warn(
             f"bad record at {damage.start}{name}: {damage.fault.field} {damage.fault.detail}; "
-            f"going on at {damage.end}"
+            f"continuing at {damage.end}"
         )
 
 
 def _index_end(index_files: list[IndexFileView]) -> int:
-    """Physical offset of the newest record that the index knows."""
+    """Physical offset of the newest record in the index."""
     return max(file.header.end_physical_offset for file in index_files)
 
 
@@ -285,7 +292,7 @@ class DumpedMessage(Struct, kw_only=True, rename="camel"):
 
 
 def to_dumped(message: StoredMessage) -> DumpedMessage:
-    """The JSON form of a record: a body that is no UTF-8 text is written in base64."""
+    """The JSON form of a record; a body that is not UTF-8 text is written in base64."""
     try:
         body, encoding = message.body.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """The summary of a store.
 
-Owns what ``roquet store info`` shows. It is quick on any size: it looks at the ends of files and
-never walks the log.
+Owns what ``roquet store info`` shows. It is fast for any size: it reads the ends of files and never
+walks the log.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from msgspec import Struct
 from roquet.errors import StoreDamaged
 from roquet.format.checkpoint import Checkpoint
 from roquet.format.commit_log import DispatchRequest
-from roquet.format.config_files import BACKUP_SUFFIX, is_json_name
+from roquet.format.config_files import BACKUP_SUFFIX, is_json_name, json_fault
 from roquet.runtime.clock import Clock
-from roquet.store.inspect.index_files import IndexFileView
-from roquet.store.inspect.layout import CONFIG, disk_bytes
-from roquet.store.inspect.queues import QueueView
-from roquet.store.inspect.verify_config import json_fault
-from roquet.store.inspect.view import StoreView
+from roquet.storefiles.index_files import IndexFileView
+from roquet.storefiles.layout import CONFIG, disk_bytes
+from roquet.storefiles.queues import BatchQueueView, QueueView
+from roquet.storefiles.view import StoreView
 
 SCHEMA_VERSION = 1
 
@@ -58,7 +57,7 @@ class TopicInfo(Struct, kw_only=True, rename="camel"):
 
 
 class IndexFileInfo(Struct, kw_only=True, rename="camel"):
-    """One index file; ``slots`` is 0 where the file does not tell."""
+    """One index file; ``slots`` is 0 if unknown."""
 
     name: str
     size_bytes: int
@@ -80,7 +79,7 @@ class ConfigFileInfo(Struct, kw_only=True, rename="camel"):
 
 
 class ProblemInfo(Struct, kw_only=True, rename="camel"):
-    """Something that is wrong with a file as such."""
+    """A problem with a file's name, size or location."""
 
     message: str
     detail: str | None = None
@@ -98,14 +97,14 @@ class CheckpointInfo(Struct, kw_only=True, rename="camel"):
 
 
 class StoreInfo(Struct, kw_only=True, rename="camel"):
-    """Everything ``info`` tells.
+    """Everything that ``info`` shows.
 
     Attributes:
         state: ``running``, ``clean`` or ``crashed``.
-        lock_holder: Process id of who has the store open; 0 if it cannot be seen from here.
+        lock_holder: Id of the process that has the store open; 0 if not visible from here.
         sizes_bytes: Length of each part of the store.
-        problems: Files that are wrong by name, size or place, or cannot be read.
-        warnings: What else a reader should look at.
+        problems: Files with a wrong name, size or location, or that cannot be read.
+        warnings: Anything else worth attention.
     """
 
     path: str
@@ -131,12 +130,12 @@ class StoreInfo(Struct, kw_only=True, rename="camel"):
 def gather_info(view: StoreView, clock: Clock) -> StoreInfo:
     """Summarize an open store."""
     segments = [_segment_info(view, number) for number in range(len(view.segments))]
-    queues = [_queue_info(view, queue) for queue in view.queues.values()]
+    queues = [_queue_info(view, queue) for queue in view.all_queues]
     config_files = _config_infos(view)
     index_files, strangers = view.open_index()
     problems = [_problem_info(problem) for problem in view.problems]
-    for queue in view.queues.values():
-        problems += [_problem_info(problem) for problem in queue.parts.problems]
+    for queue in view.all_queues:
+        problems += [_problem_info(problem) for problem in queue.segments.problems]
     problems += [_stranger_problem(view, path) for path in strangers]
     problems += [_config_problem(view, file) for file in config_files if file.fault]
     sizes = {name: disk_bytes(view.files, view.root / name) for name in _entries(view)}
@@ -152,7 +151,7 @@ def gather_info(view: StoreView, clock: Clock) -> StoreInfo:
         segments=segments,
         topics=_topic_infos(queues),
         queues=queues,
-        consume_queue_ext_count=len(view.extensions()),
+        consume_queue_ext_count=len(view.extensions),
         index_files=[_index_info(file) for file in index_files],
         checkpoint=None if marks is None else _checkpoint_info(marks),
         config_files=config_files,
@@ -169,7 +168,7 @@ def _problem_info(error: StoreDamaged) -> ProblemInfo:
 
 def _stranger_problem(view: StoreView, path: Path) -> ProblemInfo:
     return ProblemInfo(
-        message=f"{view.name_of(path)} is no index file",
+        message=f"{view.name_of(path)} is not an index file",
         detail="its name is not 17 digits, or its length is not that of an index file",
         hint="move files that do not belong to the store out of its directory",
     )
@@ -179,11 +178,11 @@ def _config_problem(view: StoreView, file: ConfigFileInfo) -> ProblemInfo:
     path = view.root / CONFIG / file.name
     backup = path.with_name(path.name + BACKUP_SUFFIX)
     if file.name.endswith(BACKUP_SUFFIX):
-        hint = "the file itself is what counts; a broker writes a new backup when it saves"
-    elif view.files.exists(backup) and json_fault(view.files, backup) is None:
+        hint = "only the file itself matters; a broker writes a new backup when it saves"
+    elif view.files.exists(backup) and json_fault(view.content(backup)) is None:
         hint = f"a broker falls back to {backup.name}; copy that over the file to repair it"
     else:
-        hint = "there is no backup that can be read: restore the file from a copy"
+        hint = "there is no readable backup: restore the file from a copy"
     return ProblemInfo(message=f"{CONFIG}/{file.name} cannot be read", detail=file.fault, hint=hint)
 
 
@@ -209,14 +208,17 @@ def _segment_info(view: StoreView, number: int) -> SegmentInfo:
 def _queue_info(view: StoreView, queue: QueueView) -> QueueInfo:
     end = queue.written_end()
     start = min(queue.first_behind(view.min_offset), end)
-    parts = queue.parts
+    segments = queue.segments
+    offsets = (start, end)
+    if isinstance(queue, BatchQueueView):
+        offsets = queue.offsets(view.min_offset)
     info = QueueInfo(
         topic=queue.key.topic,
         queue_id=queue.key.queue_id,
-        min_queue_offset=start,
-        max_queue_offset=end,
-        file_count=len(parts.files),
-        size_bytes=sum(part.size_bytes for part in parts.files),
+        min_queue_offset=offsets[0],
+        max_queue_offset=offsets[1],
+        file_count=len(segments.files),
+        size_bytes=sum(part.size_bytes for part in segments.files),
     )
     if start < end:
         first, last = queue.unit(start), queue.unit(end - 1)
@@ -261,7 +263,7 @@ def _config_infos(view: StoreView) -> list[ConfigFileInfo]:
             continue
         fault = None
         if is_json_name(name.removesuffix(BACKUP_SUFFIX)):
-            fault = json_fault(view.files, path)
+            fault = json_fault(view.content(path))
         infos.append(ConfigFileInfo(name=name, size_bytes=view.files.size_bytes(path), fault=fault))
     return infos
 

@@ -1,8 +1,8 @@
-"""What a check of a store found.
+"""The result of a store check.
 
-Owns the words and shapes of the result: faults, notes and counts, and how they look as JSON. A
-fault is a contradiction in the files. A note is something a reader should know that no file is to
-blame for, such as the torn end that a crash leaves.
+Owns the parts of the result: faults, notes and counts, and how they look as JSON. A
+fault is a contradiction in the files. A note is worth knowing but not a fault, such as the torn end
+that a crash leaves.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from roquet.errors import StoreDamaged
-from roquet.format.commit_log import DispatchRequest
 from roquet.format.derived import QueueKey
-from roquet.store.inspect.view import StoreView
+from roquet.storefiles.faults import StoreFault
+from roquet.storefiles.view import StoreView
 
 FAULTS_LISTED_MAX = 10_000
 SCHEMA_VERSION = 1
@@ -24,13 +24,13 @@ class Fault(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     """One contradiction.
 
     Attributes:
-        file: The file in which it shows, relative to the store.
-        field: The field that is wrong, or in which a wrong one shows.
+        file: The file in which it was found, relative to the store.
+        field: The field that is wrong, or that reveals a wrong one.
         detail: Expected and found.
         physical_offset: The record it is about.
         topic: The record's topic, if known.
         queue_id: The record's queue, if known.
-        queue_offset: The record's place in the queue, if known.
+        queue_offset: The record's queue offset, if known.
     """
 
     file: str
@@ -51,12 +51,12 @@ class Fault(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
 
 
 class Note(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something to know that is no fault.
+    """Something worth knowing that is not a fault.
 
     Attributes:
         kind: One word for programs: tail, lag, stale, restart, deleted, unchecked, vanished.
         detail: What it means here.
-        physical_offset: The place in the log, if it has one.
+        physical_offset: Its offset in the log, if any.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Note(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 
 
 class Counts(Struct, rename="camel"):
-    """How much was looked at."""
+    """How much was checked."""
 
     segments: int = 0
     records: int = 0
@@ -85,8 +85,8 @@ class Report(Struct, rename="camel"):
     Attributes:
         path: The store.
         faults: Contradictions, at most :data:`FAULTS_LISTED_MAX`; ``counts.faults`` has them all.
-        notes: Things to know.
-        counts: How much was looked at.
+        notes: Things worth knowing.
+        counts: How much was checked.
         ok: Whether there is no fault.
     """
 
@@ -99,7 +99,7 @@ class Report(Struct, rename="camel"):
 
 
 class Reporter:
-    """Collects a :class:`Report`; the same fault told twice counts once."""
+    """Collects a :class:`Report`; a fault reported twice counts once."""
 
     def __init__(self, view: StoreView) -> None:
         self._view = view
@@ -116,7 +116,7 @@ class Reporter:
         key: QueueKey | None = None,
         queue_offset: int | None = None,
     ) -> None:
-        """Remember a fault."""
+        """Record a fault."""
         fault = Fault(
             file=self._view.name_of(path),
             field=name,
@@ -135,23 +135,23 @@ class Reporter:
             self._seen.add(fault)
             report.faults.append(fault)
 
-    def record_fault(self, record: DispatchRequest, name: str, detail: str) -> None:
-        """Remember a fault of a record in the log."""
+    def add(self, fault: StoreFault) -> None:
+        """Record a fault that a check found."""
         self.fault(
-            self.log_file(record.physical_offset),
-            name,
-            detail,
-            physical_offset=record.physical_offset,
-            key=QueueKey(record.topic, record.queue_id),
-            queue_offset=record.queue_offset,
+            fault.path or self.log_file(fault.physical_offset or 0),
+            fault.field,
+            fault.detail,
+            physical_offset=fault.physical_offset,
+            key=fault.key,
+            queue_offset=fault.queue_offset,
         )
 
     def problem(self, path: Path, error: StoreDamaged) -> None:
-        """Remember what is wrong with a file as such."""
+        """Record a problem with a file's name, size or location."""
         self.fault(path, "file", f"{error.message}: {error.detail}")
 
     def note(self, kind: str, detail: str, *, physical_offset: int | None = None) -> None:
-        """Remember a note."""
+        """Record a note."""
         self.report.notes.append(Note(kind=kind, detail=detail, physical_offset=physical_offset))
 
     def log_file(self, physical_offset: int) -> Path:

@@ -1,30 +1,34 @@
 """The check of a store: the log against itself, and everything else against the log.
 
-Owns the order of the parts and how the end of the log is judged. One walk over the log feeds all
+Owns the order of the checks and how the end of the log is judged. One walk over the log feeds all
 checkers. Nothing is changed on disk, and a store may be checked while a broker runs it: then only
-what was finished at the start is looked at.
+what was complete at the start is checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from roquet.format.commit_log import DispatchRequest
 from roquet.format.derived import QueueKey
 from roquet.runtime.clock import Clock
-from roquet.store.inspect.layout import (
-    BATCH_CONSUME_QUEUE,
-    CONSUME_QUEUE,
-    ROCKSDB_CONSUME_QUEUE,
-)
-from roquet.store.inspect.queues import QueueEntry
 from roquet.store.inspect.report import Report, Reporter
-from roquet.store.inspect.verify_config import check_checkpoint, check_config, known_topics
+from roquet.store.inspect.verify_config import check_checkpoint, check_config
 from roquet.store.inspect.verify_index import IndexChecker
-from roquet.store.inspect.verify_log import RecordChecker
-from roquet.store.inspect.verify_queue import QueueChecker
-from roquet.store.inspect.view import StoreView
-from roquet.store.inspect.walk import Damage, LogWalk, Tail
+from roquet.storefiles.damage import DamagedRanges
+from roquet.storefiles.layout import CONSUME_QUEUE
+from roquet.storefiles.manifest_checks import LogSpan, manifest_faults
+from roquet.storefiles.queue_checks import QueueChecker, QueueRules
+from roquet.storefiles.queue_leftovers import (
+    check_left_over,
+    judge_missing,
+    lacks_all_queues,
+    settled_runs,
+)
+from roquet.storefiles.queues import BatchQueueView, QueueEntry
+from roquet.storefiles.record_checks import RecordChecker
+from roquet.storefiles.small_files import has_queues_in_rocksdb
+from roquet.storefiles.view import StoreView
+from roquet.storefiles.walk import BadRecord, LogWalk, Tail
 
 PROGRESS_RECORDS = 1000
 
@@ -43,8 +47,12 @@ class _Verification:
         self._clock = clock
         self._reporter = Reporter(view)
         self._end = view.stable_end() if view.is_running else None
-        self._records = RecordChecker(self._reporter, clock)
-        self._queues = QueueChecker(view, self._reporter, known_topics(view))
+        self._records = RecordChecker(self._reporter, clock.now_ms)
+        self._damages = DamagedRanges()
+        self._rules = QueueRules.of(view)
+        self._queues = QueueChecker(
+            view, self._rules, self._reporter, start=view.min_offset, damages=self._damages
+        )
         self._index = IndexChecker(view, self._reporter, slots=index_slots, log_end=self._end)
         self._walk = LogWalk(view, on_damage=self._on_damage, end=self._end)
 
@@ -54,49 +62,71 @@ class _Verification:
         counts.segments = len(view.segments)
         for problem in view.problems:
             reporter.problem(view.log_directory, problem)
-        last: DispatchRequest | None = None
-        for last in self._walk.records():
+        span = LogSpan(view.min_offset, 0, has_records=False)
+        for found in self._walk.found():
+            last = found.record
             counts.records += 1
+            span = span.after(last)
             if counts.records % PROGRESS_RECORDS == 0:
                 progress(self._walk.position - view.min_offset)
-            segment = self._walk.segment
-            assert segment is not None
-            start = last.physical_offset - segment.part.start
-            self._records.on_record(last, segment.view, start)
+            self._records.on_record(found)
             self._queues.on_record(last)
             self._index.on_record(last)
-        log_end = self._log_end(last)
+        span = span.ended(self._walk, view)
+        log_end = span.end if self._end is None else self._end
         counts.log_bytes = log_end - view.min_offset
         if self._walk.tail is not None:
             self._judge_tail(self._walk.tail)
         self._records.finish()
         if self._is_checkable():
-            self._queues.finish(log_end)
+            self._check_queues(log_end)
         self._index.finish(log_end)
+        for fault in manifest_faults(view, span, self._clock.now_ms()):
+            reporter.add(fault)
         check_checkpoint(view, reporter, self._clock)
         check_config(view, reporter)
         progress(view.max_offset - view.min_offset)
         return reporter.report
 
-    def _log_end(self, last: DispatchRequest | None) -> int:
-        if self._end is not None:
-            return self._end
-        if self._walk.tail is not None:
-            return self._walk.tail.physical_offset
-        return self._walk.position if last is not None else self._view.min_offset
-
     def _is_checkable(self) -> bool:
-        """Whether the queues are of the kind this check knows; others are told of."""
-        files, root = self._view.files, self._view.root
-        if files.is_dir(root / BATCH_CONSUME_QUEUE) and files.list_dir(root / BATCH_CONSUME_QUEUE):
-            self._reporter.note("unchecked", f"{BATCH_CONSUME_QUEUE} is not compared with the log")
-        if files.is_dir(root / CONSUME_QUEUE) or not files.is_dir(root / ROCKSDB_CONSUME_QUEUE):
+        """Whether this check supports the queues; if not, a note says so."""
+        if not has_queues_in_rocksdb(self._view):
             return True
         self._reporter.note("unchecked", "the queues are kept in RocksDB and were not compared")
         return False
 
-    def _on_damage(self, damage: Damage) -> None:
-        self._queues.on_damage(damage)
+    def _check_queues(self, log_end: int) -> None:
+        """Judge records without entries and entries without records."""
+        view, reporter = self._view, self._reporter
+        counts, parts = reporter.report.counts, self._queues.parts
+        self._queues.flush()
+        counts.queues = len(view.all_queues)
+        if lacks_all_queues(view, self._rules, parts):
+            reporter.fault(view.root / CONSUME_QUEUE, "file", "there is no ConsumeQueue at all")
+        else:
+            for key, part in parts.items():
+                for run in part.missing:
+                    judge_missing(view, self._rules, reporter, key, run)
+        bounds = (view.min_offset, log_end)
+        for queue in view.all_queues:
+            key = queue.key
+            for problem in queue.segments.problems:
+                reporter.problem(queue.directory, problem)
+            own = [parts[key]] if key in parts else []
+            counts.queue_entries += sum(run.count for part in own for run in part.compared)
+            settled = settled_runs(own, is_batch=isinstance(queue, BatchQueueView))
+            left = check_left_over(
+                view, self._rules, reporter, queue, settled, bounds, self._damages
+            )
+            counts.expired_entries += left.expired
+            if left.behind and not view.is_running:
+                name = f"{key.topic}-{key.queue_id}"
+                detail = f"{name}: {left.behind} entries point beyond the end of the log"
+                reporter.note("stale", detail)
+            queue.forget()
+
+    def _on_damage(self, damage: BadRecord) -> None:
+        self._damages.add(damage.start, damage.end)
         self._index.on_damage(damage)
         self._report_bad(damage.start, damage.fault.field, damage.fault.detail, damage.named)
 
@@ -112,10 +142,10 @@ class _Verification:
         )
 
     def _judge_tail(self, tail: Tail) -> None:
-        """What is behind the last good record.
+        """Judge what follows the last valid record.
 
-        Zeros were never written. Anything else, and records that a ConsumeQueue knows of, may be
-        gone after a crash; in a store that was closed they must not be.
+        Zeros were never written. Anything else, and records with a ConsumeQueue entry, may be lost
+        after a crash, but not in a store that was closed.
         """
         offset = tail.physical_offset
         lost = [entry for entry in tail.named if entry.unit.physical_offset == offset]
@@ -128,7 +158,7 @@ class _Verification:
             named = lost[0] if lost else None
             self._report_bad(offset, tail.fault.field, tail.fault.detail, named)
         if lost:
-            detail = "the record is gone, its ConsumeQueue entry is there"
+            detail = "the record is gone, but it has a ConsumeQueue entry"
             for entry in tail.named if tail.is_zero else tail.named[1:]:
                 self._report_bad(entry.unit.physical_offset, "magic", detail, entry)
 
@@ -144,11 +174,11 @@ def verify(
 
     Args:
         view: The store, open.
-        clock: Tells which store timestamps lie in the future.
-        index_slots: Slots of an index file, where the files themselves do not tell.
-        progress: Told now and then how many bytes of the log are done.
+        clock: The time; later store timestamps are faults.
+        index_slots: Slots of an index file, if the files themselves do not show it.
+        progress: Called now and then with the bytes of the log that are done.
 
     Returns:
-        All that was found; the store is unchanged.
+        Everything that was found; the store is unchanged.
     """
     return _Verification(view, clock, index_slots=index_slots).run(progress)

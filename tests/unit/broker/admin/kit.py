@@ -8,25 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
 
-from roquet.broker.admin.connection import ConnectionAdmin
-from roquet.broker.admin.group import GroupAdmin
-from roquet.broker.admin.offset import OffsetAdmin
-from roquet.broker.admin.queue_lock import QueueLockAdmin
-from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
-from roquet.broker.admin.topic import TopicAdmin
 from roquet.broker.config import BrokerConfig, replace
-from roquet.broker.expression_filter import make_filters
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.manager.rebalance_lock import RebalanceLockManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
-from roquet.broker.processor.client_manage import ClientManageProcessor, CompileExpression
-from roquet.broker.processor.consumer_manage import ConsumerManageProcessor
+from roquet.broker.processors import admin_processors, client_processors
 from roquet.broker.service.flow_control import FlowControl
-from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.codec import decode_body, encode_body
@@ -44,6 +29,8 @@ from roquet.remoting.processor import (
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
 from roquet.store.default_message_store import DefaultMessageStore
+from tests.table_changes import put_topics
+from tests.unit.broker.components_kit import components_of
 from tests.unit.store.kit import NOW_MS, message, open_store, put
 
 T = TypeVar("T")
@@ -70,68 +57,45 @@ class Desk:
         clock: ManualClock,
         *,
         files: Files | None = None,
-        compile_expression: CompileExpression | None = None,
     ) -> None:
-        files = files or Files()
         self.config = config
         self.store = store
         self.clock = clock
         self.registrations = 0
         self.notified: list[tuple[str, list[str]]] = []
-        self.topics = TopicConfigManager.at(config, files, clock)
-        self.groups = SubscriptionGroupManager.at(config, files, clock)
-        self.offsets = ConsumerOffsetManager.at(config, files, clock)
+        self.parts = parts = components_of(
+            config,
+            store,
+            clock,
+            files=files,
+            flow=FlowControl(config, clock, is_page_cache_busy=lambda: False),
+        )
+        parts.consumers._notify = self._notify
+        parts.registration.wait_registered = self._register  # type: ignore[assignment,method-assign]
+        self.topics = parts.topics
+        self.mappings = parts.mappings
+        self.groups = parts.groups
+        self.offsets = parts.offsets
         for manager in (self.topics, self.groups, self.offsets):
             assert manager.load() is None
-        self.producers = ProducerManager(config, clock)
-        self.consumers = ConsumerManager(config, clock, notify=self._notify)
-        self.filters = make_filters(config, files, clock, store=store, consumers=self.consumers)
-        self.locks = RebalanceLockManager(clock)
-        self.flow = FlowControl(config, clock, is_page_cache_busy=lambda: False)
-        self.stats = BrokerStats(config.cluster_name, clock)
-        self.clients = ClientManageProcessor(
-            config,
-            topics=self.topics,
-            groups=self.groups,
-            producers=self.producers,
-            consumers=self.consumers,
-            clock=clock,
-            compile_expression=compile_expression,
-        )
-        self.delay_offsets: dict[int, int] = {}
-        self.registry = ProcessorRegistry(
-            self.clients,
-            ConsumerManageProcessor(
-                config,
-                store=store,
-                topics=self.topics,
-                groups=self.groups,
-                consumers=self.consumers,
-                offsets=self.offsets,
-            ),
-            OffsetAdmin(store=store, offsets=self.offsets, flow=self.flow),
-            QueueLockAdmin(locks=self.locks),
-            TopicAdmin(
-                config,
-                store=store,
-                topics=self.topics,
-                offsets=self.offsets,
-                flow=self.flow,
-                registered=self._register,
-            ),
-            GroupAdmin(groups=self.groups, offsets=self.offsets, flow=self.flow),
-            ConnectionAdmin(producers=self.producers, consumers=self.consumers, clock=clock),
-            RuntimeInfoAdmin(
-                config,
-                store=store,
-                flow=self.flow,
-                clock=clock,
-                files=files,
-                delay_offsets=self.delay_offsets,
-                stats=self.stats,
-            ),
-        )
+        self.producers = parts.producers
+        self.consumers = parts.consumers
+        self.filters = parts.filters
+        self.locks = parts.locks
+        self.flow = parts.flow
+        self.stats = parts.stats
+        self.delay_offsets = parts.delay_offsets.table
+        self._processors = {
+            type(each): each for each in (*client_processors(parts), *admin_processors(parts))
+        }
+        self.registry = ProcessorRegistry(*self._processors.values())
         self.connection = FakeConnection()
+
+    def processor(self, kind: type[T]) -> T:
+        """The processor of a class."""
+        found = self._processors[kind]
+        assert isinstance(found, kind)
+        return found
 
     async def _register(self) -> None:
         self.registrations += 1
@@ -182,13 +146,14 @@ class Desk:
 
     def add_topic(self, name: str, queues: int = 4, **settings: str) -> None:
         """Make a topic; settings are attributes, without sign."""
-        self.topics.update(
+        put_topics(
+            self.topics,
             TopicConfig(
                 topic_name=name,
                 read_queue_nums=queues,
                 write_queue_nums=queues,
                 attributes={f"+{key}": value for key, value in settings.items()},
-            )
+            ),
         )
 
     def put(self, topic: str, queue_id: int, count: int) -> None:
@@ -202,7 +167,6 @@ class Desk:
 def desk(
     tmp_path: Path,
     *,
-    compile_expression: CompileExpression | None = None,
     files: Files | None = None,
     **settings: object,
 ) -> Iterator[Desk]:
@@ -213,7 +177,7 @@ def desk(
     )
     store = open_store(tmp_path / "store", clock=clock)
     try:
-        yield Desk(config, store, clock, files=files, compile_expression=compile_expression)
+        yield Desk(config, store, clock, files=files)
     finally:
         store.shutdown()
 

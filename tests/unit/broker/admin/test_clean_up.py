@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from roquet.broker.admin.clean_up import CleanUpAdmin
-from roquet.broker.admin.delay_offset import DelayOffsetAdmin
-from roquet.broker.admin.forbidden import ForbiddenAdmin
-from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.group import GroupForbidden
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
@@ -17,15 +15,8 @@ from roquet.remoting.headers.admin import (
     DeleteExpiredLogRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
-from roquet.runtime.files import Files
+from roquet.store.maintenance import TOPICS_A_STEP
 from tests.unit.broker.admin.kit import Desk
-
-
-@pytest.fixture(name="at")
-def _at(at: Desk) -> Desk:
-    at.registry.add(CleanUpAdmin(store=at.store, topics=at.topics))
-    at.registry.add(ForbiddenAdmin(groups=at.groups, topics=at.topics))
-    return at
 
 
 async def test_queues_of_topics_that_are_no_more(at: Desk) -> None:
@@ -35,6 +26,17 @@ async def test_queues_of_topics_that_are_no_more(at: Desk) -> None:
     await at.ask_ok(RequestCode.CLEAN_UNUSED_TOPIC)
     assert at.store.find_consume_queue("Unused", 0) is None
     assert at.store.max_offset_in_queue("Kept", 0) == 1
+
+
+async def test_others_have_their_turn_while_topics_are_cleaned(at: Desk) -> None:
+    for number in range(3 * TOPICS_A_STEP):
+        at.put(f"Unused{number}", 0, 1)
+    cleaning = asyncio.ensure_future(at.ask_ok(RequestCode.CLEAN_UNUSED_TOPIC))
+    await asyncio.sleep(0)
+    left = len(at.store.queues.topics())
+    assert 0 < left < 3 * TOPICS_A_STEP
+    await cleaning
+    assert not at.store.queues.topics()
 
 
 async def test_queues_that_have_messages_stay(at: Desk) -> None:
@@ -93,8 +95,7 @@ async def test_system_topics(at: Desk) -> None:
 
 
 async def test_delay_offsets(at: Desk) -> None:
-    table = DelayOffsetManager.at(at.config, Files(), at.clock, flush=lambda: 0)
-    at.registry.add(DelayOffsetAdmin(delay_offsets=table))
+    table = at.parts.delay_offsets
     for level, queue_offset in ((3, 9), (1, 7)):
         table.update(level, queue_offset)
     found = await at.ask_ok(RequestCode.GET_ALL_DELAY_OFFSET)

@@ -33,16 +33,7 @@ HOST = Host.parse("127.0.0.1:10911")
 
 @pytest.fixture(name="relay")
 def _relay(at: Desk) -> ClientRelayAdmin:
-    relay = ClientRelayAdmin(
-        at.config,
-        store=at.store,
-        topics=at.topics,
-        groups=at.groups,
-        consumers=at.consumers,
-        flow=at.flow,
-    )
-    at.registry.add(relay)
-    return relay
+    return at.processor(ClientRelayAdmin)
 
 
 async def test_running_info_is_handed_on(at: Desk, relay: ClientRelayAdmin) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import msgspec
@@ -9,8 +11,6 @@ import pytest
 
 from roquet.broker.admin.config_update import (
     SETTINGS_BODY_BYTES_MAX,
-    ConfigUpdateAdmin,
-    forget_old_settings,
 )
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.dynamic_settings import (
@@ -33,10 +33,7 @@ from tests.unit.broker.admin.kit import Desk
 
 @pytest.fixture(name="settings")
 def _settings(at: Desk) -> DynamicSettings:
-    settings = DynamicSettings.at(at.config, at.store.config, Files(), at.clock)
-    at.registry.add(ConfigUpdateAdmin(settings=settings))
-    forget_old_settings(settings, topics=at.topics, clock=at.clock)
-    return settings
+    return at.parts.settings
 
 
 async def update(at: Desk, text: str | bytes) -> RemotingCommand:
@@ -68,7 +65,7 @@ async def test_a_change_is_kept(at: Desk) -> None:
     again = DynamicSettings.at(config, store_config, Files(), at.clock)
     assert again.load() is None
     assert (config.broker_permission, store_config.file_reserved_hours) == (PERM_READ, 49)
-    assert again.update({"deleteFileBatchMax": "5"}) == []
+    assert await again.update({"deleteFileBatchMax": "5"}) == (["deleteFileBatchMax"], [])
     third = MessageStoreConfig()
     assert DynamicSettings.at(config, third, Files(), at.clock).load() is None
     assert (third.file_reserved_hours, third.delete_file_batch_max) == (49, 5)
@@ -134,11 +131,63 @@ async def test_values_that_cannot_be_used(at: Desk, text: str) -> None:
 
 
 @pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("digits", [20, 400, 5_000])
+@pytest.mark.parametrize(
+    ("key", "value_range"),
+    [
+        ("registerBrokerTimeoutMills", "from 1 to 2147483647"),
+        ("filterDataCleanTimeSpan", "from 0 to 3153600000000"),
+        ("consumerOffsetUpdateVersionStep", "from 1 to 9223372036854775807"),
+        ("brokerPermission", "from 0 to 7"),
+    ],
+)
+async def test_numbers_out_of_range(at: Desk, key: str, value_range: str, digits: int) -> None:
+    before = everything(at)
+    answer = await update(at, f"{key}={'9' * digits}")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert answer.remark == (
+        f"The value of {key} cannot be used. "
+        f"'{'9' * min(digits, 80)}', expected a whole number {value_range}"
+    )
+    assert everything(at) == before
+
+
+@pytest.mark.usefixtures("settings")
+async def test_only_changes_are_logged(at: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await update(at, "defaultQueryMaxNum=33\n")
+    assert [each.message for each in caplog.records if "changed" in each.message] == []
+    await update(at, "defaultQueryMaxNum=33\nfileReservedTime=48\n")
+    told = [each.message for each in caplog.records if "changed" in each.message]
+    assert [each.partition("changed ")[2] for each in told] == ["fileReservedTime"]
+    caplog.clear()
+    await update(at, "fileReservedTime=48\n")
+    assert [each.message for each in caplog.records] == []
+
+
+@pytest.mark.usefixtures("settings")
 async def test_keys_without_effect_are_named(at: Desk) -> None:
     answer = await update(at, "defaultQueryMaxNum=33\n")
     assert (answer.code, answer.remark) == (
         ResponseCode.SUCCESS,
         "without effect in this version: defaultQueryMaxNum",
+    )
+
+
+@pytest.mark.usefixtures("settings")
+async def test_a_missing_feature_is_refused_by_name(at: Desk) -> None:
+    before = everything(at)
+    answer = await update(at, "fileReservedTime=48\ntimerWheelEnable=true")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.NO_PERMISSION,
+        "Can not update config in black list. timerWheelEnable=true is not supported. there are "
+        "no timed messages, and none can be recalled; delay levels work",
+    )
+    assert everything(at) == before
+    answer = await update(at, "timerWheelEnable=false\nmetricsExporterType=DISABLE")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SUCCESS,
+        "without effect in this version: metricsExporterType, timerWheelEnable",
     )
 
 
@@ -165,11 +214,33 @@ async def test_a_change_that_cannot_be_kept_is_not_made(
     monkeypatch.setattr(Files, "write_at", refuse)
     before = everything(at)
     with pytest.raises(StoreError):
-        settings.update({"fileReservedTime": "48"})
+        await settings.update({"fileReservedTime": "48"})
     answer = await update(at, "fileReservedTime=48")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert everything(at) == before
     assert settings.data_version.counter == 0
+
+
+async def test_changes_are_written_off_the_loop_and_made_in_order(
+    at: Desk, settings: DynamicSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers: set[int] = set()
+    data_sync = Files.data_sync
+
+    def noting(files: Files, fd: int) -> None:
+        writers.add(threading.get_ident())
+        data_sync(files, fd)
+
+    monkeypatch.setattr(Files, "data_sync", noting)
+    made: list[int] = []
+    settings.changed.append(lambda _keys: made.append(at.store.config.file_reserved_hours))
+    texts = ["fileReservedTime=48", "fileReservedTime=49", "fileReservedTime=50"]
+    await asyncio.gather(*(update(at, text) for text in texts))
+    assert made == [48, 49, 50]
+    assert writers
+    assert threading.get_ident() not in writers
+    kept = Path(at.config.store_root) / "config" / "broker.properties"
+    assert "fileReservedTime=50" in kept.read_text("utf-8")
 
 
 def test_a_file_of_another_version_changes_only_what_may_be_changed(tmp_path: Path) -> None:
@@ -182,11 +253,11 @@ def test_a_file_of_another_version_changes_only_what_may_be_changed(tmp_path: Pa
     assert config == BrokerConfig(store_root=str(tmp_path), broker_permission=4)
 
 
-def test_a_file_whose_backup_is_used_is_told(tmp_path: Path) -> None:
+async def test_a_file_whose_backup_is_used_is_told(tmp_path: Path) -> None:
     config, store_config = BrokerConfig(store_root=str(tmp_path)), MessageStoreConfig()
     settings = DynamicSettings.at(config, store_config, Files(), ManualClock())
-    settings.update({"fileReservedTime": "48"})
-    settings.update({"fileReservedTime": "49"})
+    await settings.update({"fileReservedTime": "48"})
+    await settings.update({"fileReservedTime": "49"})
     (tmp_path / "config" / "broker.properties").write_bytes(b"\xff")
     store_config = MessageStoreConfig()
     problem = DynamicSettings.at(config, store_config, Files(), ManualClock()).load()
@@ -195,15 +266,15 @@ def test_a_file_whose_backup_is_used_is_told(tmp_path: Path) -> None:
 
 
 def test_the_list_has_known_keys_only() -> None:
-    known = keys_of(BrokerConfig) | keys_of(MessageStoreConfig)
-    assert known.keys() >= DYNAMIC_KEYS
+    known = {*keys_of(BrokerConfig), *keys_of(MessageStoreConfig)}
+    assert known >= DYNAMIC_KEYS
     assert not DYNAMIC_KEYS & BROKER_SETTINGS.without_effect.keys()
     words = ("path", "addr", "port", "dir", "plugin", "domain", "tls")
     names = [key.lower().replace("support", "") for key in DYNAMIC_KEYS]
     assert not [name for name in names if any(word in name for word in words)]
 
 
-def test_an_unknown_key_has_a_hint(settings: DynamicSettings) -> None:
+async def test_an_unknown_key_has_a_hint(settings: DynamicSettings) -> None:
     with pytest.raises(NotDynamic) as error:
-        settings.update({"fileReservedTimes": "1"})
+        await settings.update({"fileReservedTimes": "1"})
     assert error.value.hint == "Did you mean fileReservedTime?"

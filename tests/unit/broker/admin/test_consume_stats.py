@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from roquet.broker.admin.consume_stats import ConsumeStatsAdmin, time_text
+from roquet.broker.admin.consume_stats import time_text
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body, encode_body
 from roquet.remoting.bodies.offset import (
@@ -24,18 +24,8 @@ from tests.unit.store.kit import NOW_MS
 
 @pytest.fixture(name="at")
 def _at(at: Desk) -> Desk:
-    at.registry.add(
-        ConsumeStatsAdmin(
-            at.config,
-            store=at.store,
-            topics=at.topics,
-            groups=at.groups,
-            consumers=at.consumers,
-            offsets=at.offsets,
-            flow=at.flow,
-            address=lambda: ADDRESS,
-            get_tps=lambda group, topic: 1.5 if (group, topic) == ("G", "T") else 0.25,
-        )
+    at.stats.group_get_tps = (  # type: ignore[method-assign]
+        lambda group, topic: 1.5 if (group, topic) == ("G", "T") else 0.25
     )
     return at
 

@@ -1,33 +1,25 @@
-"""Who is told when topics and groups are dropped."""
+"""What goes with topics and groups that are dropped."""
 
 from __future__ import annotations
 
-from roquet.broker.admin.group import GroupAdmin
-from roquet.broker.admin.topic import TopicAdmin
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers import admin as headers
-from roquet.remoting.processor import ProcessorRegistry
 from tests.unit.broker.admin.kit import Desk
 
 
-async def test_dropped_topics_and_groups_are_told(at: Desk) -> None:
-    told: list[str] = []
-    at.registry = ProcessorRegistry(
-        TopicAdmin(
-            at.config,
-            store=at.store,
-            topics=at.topics,
-            offsets=at.offsets,
-            flow=at.flow,
-            dropped=told.append,
-        ),
-        GroupAdmin(groups=at.groups, offsets=at.offsets, flow=at.flow, dropped=told.append),
-    )
+async def test_counters_of_dropped_topics_and_groups_go(at: Desk) -> None:
+    stats = at.stats
+    for topic in ("T", "%RETRY%G_T"):
+        stats.add_puts(topic, 1, 1)
+        at.parts.transaction_metrics.add(topic, 1)
+    stats.add_group_gets("G", "U", 1, 1)
     for topic in ("T", "%RETRY%G_T"):
         at.add_topic(topic, 1)
     at.offsets.commit("G", "T", 0, 0)
     await at.ask_ok(RequestCode.DELETE_TOPIC_IN_BROKER, headers.DeleteTopicRequestHeader(topic="T"))
-    assert told == ["T", "%RETRY%G_T"]
+    for topic in ("T", "%RETRY%G_T"):
+        assert stats.total("TOPIC_PUT_NUMS", topic) == 0
+        assert at.parts.transaction_metrics.count(topic) == 0
     dropped = headers.DeleteSubscriptionGroupRequestHeader(group_name="G")
     await at.ask_ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, dropped)
-    assert told[2:] == ["G"]
+    assert stats.total("GROUP_GET_NUMS", "U@G") == 0

@@ -12,6 +12,7 @@ from roquet.remoting.bodies.group import SubscriptionGroupList, SubscriptionGrou
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers import admin as headers
+from tests.table_changes import forbid
 from tests.unit.broker.admin.kit import Desk, desk
 
 
@@ -90,7 +91,7 @@ async def test_a_group_is_dropped(at: Desk, tmp_path: Path, *, clean_offset: boo
 
 async def test_all_groups(at: Desk) -> None:
     await update(at, SubscriptionGroupConfig(group_name="G"))
-    at.groups.set_forbidden("G", "T", 2, forbidden=True)
+    forbid(at.groups, "G", "T", 2, forbidden=True)
     header = headers.GetAllSubscriptionGroupRequestHeader()
     answer = await at.ask_ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
     assert answer.ext_fields == {"totalGroupNum": str(len(at.groups.table))}
@@ -103,7 +104,7 @@ async def test_all_groups(at: Desk) -> None:
 
 
 async def test_groups_by_pages(at: Desk) -> None:
-    at.groups.set_forbidden("TOOLS_CONSUMER", "T", 2, forbidden=True)
+    forbid(at.groups, "TOOLS_CONSUMER", "T", 2, forbidden=True)
     version = encode_body(at.groups.data_version).decode()
     names = sorted(at.groups.table)
     for start in range(0, len(names), 3):

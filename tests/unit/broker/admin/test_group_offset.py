@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.broker.admin.group_offset import LONG_MAX, GroupOffsetAdmin
+from roquet.broker.admin.group_offset import LONG_MAX
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.remoting.bodies.offset import QueryCorrectionOffsetBody
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -16,15 +16,6 @@ from tests.unit.broker.admin.kit import Desk
 
 @pytest.fixture(name="at")
 def _at(at: Desk) -> Desk:
-    at.registry.add(
-        GroupOffsetAdmin(
-            store=at.store,
-            topics=at.topics,
-            consumers=at.consumers,
-            offsets=at.offsets,
-            flow=at.flow,
-        )
-    )
     for topic in ("T", "U"):
         at.add_topic(topic, 2)
         at.offsets.commit("From", topic, 0, 3)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from roquet.broker.admin.offset import GROUPS_AT_ONCE
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.offset import ConsumerOffsetSerializeWrapper
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -88,6 +91,20 @@ async def test_all_committed_offsets(at: Desk) -> None:
     body = decode_body(ConsumerOffsetSerializeWrapper, answer.body)
     assert body.offset_table == {"T@G": {0: 5, 3: 7}, '%RETRY%G@odd"': {0: 1}}
     assert body.data_version == at.offsets.data_version
+
+
+async def test_many_offsets_are_written_in_steps(at: Desk) -> None:
+    groups = 5 * GROUPS_AT_ONCE
+    for number in range(groups):
+        at.offsets.commit(f"G{number}", "T", 0, number)
+    asked = asyncio.ensure_future(at.ask_ok(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    steps = 0
+    while not asked.done():
+        await asyncio.sleep(0)
+        steps += 1
+    assert steps >= 5
+    body = decode_body(ConsumerOffsetSerializeWrapper, (await asked).body)
+    assert body.offset_table == {f"T@G{n}": {0: n} for n in range(groups)}
 
 
 async def test_no_committed_offsets(at: Desk) -> None:

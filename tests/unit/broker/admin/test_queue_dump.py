@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.admin.queue_dump import ENTRIES_MAX, QueueDumpAdmin
+from roquet.broker.admin.queue_dump import ENTRIES_MAX
 from roquet.broker.config import BrokerConfig
 from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.model.java_string import java_hash
@@ -22,19 +22,6 @@ from tests.unit.store.kit import NOW_MS, message, opened, put
 from tests.unit.store.kit import config as store_config
 
 CODE = RequestCode.QUERY_CONSUME_QUEUE
-
-
-def with_dump(at: Desk) -> Desk:
-    dump_admin = QueueDumpAdmin(
-        store=at.store, consumers=at.consumers, filters=at.filters, flow=at.flow
-    )
-    at.registry.add(dump_admin)
-    return at
-
-
-@pytest.fixture(name="at")
-def _at(at: Desk) -> Desk:
-    return with_dump(at)
 
 
 def header(
@@ -63,7 +50,7 @@ async def test_entries_over_several_files(tmp_path: Path) -> None:
     clock = ManualClock(NOW_MS)
     small = store_config(consume_queue_file_bytes=60)
     with opened(tmp_path, clock=clock, config=small) as store:
-        at = with_dump(Desk(BrokerConfig(store_root=str(tmp_path)), store, clock))
+        at = Desk(BrokerConfig(store_root=str(tmp_path)), store, clock)
         at.put("T", 0, 8)
         found = await dump(at, header(index=1, count=99))
     assert len(found.queue_data or []) == 7
@@ -90,7 +77,7 @@ async def test_entries_with_ext_units_show_the_verdict(tmp_path: Path) -> None:
     clock = ManualClock(NOW_MS)
     with_ext = store_config(consume_queue_ext=True)
     with opened(tmp_path, clock=clock, config=with_ext) as store:
-        at = with_dump(Desk(BrokerConfig(store_root=str(tmp_path)), store, clock))
+        at = Desk(BrokerConfig(store_root=str(tmp_path)), store, clock)
         put(store, message(topic="T", queue_id=0, TAGS="paid"))
         subscribe(at, "G", "T")
         found = await dump(at, header(group="G"))
@@ -107,7 +94,7 @@ async def test_the_filter_of_a_group_is_shown(tmp_path: Path) -> None:
     with_ext = store_config(consume_queue_ext=True)
     with opened(tmp_path, clock=clock, config=with_ext) as store:
         config = BrokerConfig(store_root=str(tmp_path), calculate_filter_bitmap=True)
-        at = with_dump(Desk(config, store, clock))
+        at = Desk(config, store, clock)
         client = subscribe(at, "G", "T")
         wanted = SubscriptionData(
             topic="T", sub_string="a > 5", expression_type="SQL92", sub_version=7
@@ -158,7 +145,7 @@ async def test_ext_units(
     clock = ManualClock(NOW_MS)
     with_ext = store_config(consume_queue_ext=True)
     with opened(tmp_path, clock=clock, config=with_ext) as store:
-        at = with_dump(Desk(BrokerConfig(store_root=str(tmp_path)), store, clock))
+        at = Desk(BrokerConfig(store_root=str(tmp_path)), store, clock)
         at.put("T", 0, 1)
         monkeypatch.setattr(ConsumeQueueExt, "get", lambda *_: unit)
         (entry,) = (await dump(at, header())).queue_data or []

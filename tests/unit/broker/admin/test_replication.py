@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from roquet.broker.admin.replication import ReplicationAdmin
 from roquet.remoting.bodies.broker import HARuntimeInfo
 from roquet.remoting.codes import RequestCode, ResponseCode
 from tests.unit.broker.admin.kit import Desk
-
-
-@pytest.fixture(autouse=True)
-def _processors(at: Desk) -> None:
-    at.registry.add(ReplicationAdmin(store=at.store))
 
 
 async def test_nobody_follows(at: Desk) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.admin.reset_offset import ResetOffsetAdmin
 from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
 from roquet.model.message_queue import MessageQueue
 from roquet.remoting.bodies.codec import decode_body
@@ -24,17 +23,6 @@ CODE = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
 
 def with_resets(at: Desk) -> Desk:
-    at.registry.add(
-        ResetOffsetAdmin(
-            at.config,
-            store=at.store,
-            topics=at.topics,
-            groups=at.groups,
-            consumers=at.consumers,
-            offsets=at.offsets,
-            flow=at.flow,
-        )
-    )
     at.add_topic("T", 2)
     at.put("T", 0, 5)
     at.groups.find("G")

@@ -87,7 +87,7 @@ async def test_what_waits_is_shown(at: Desk) -> None:
 
 
 async def test_transient_buffers_have_something_to_commit(at: Desk) -> None:
-    at.store.config = replace(at.store.config, transient_store_pool=True)
+    at.store.components.config = replace(at.store.config, transient_store_pool=True)
     assert (await info(at))["remainHowManyDataToCommit"] == "0 B"
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from roquet.broker.admin.subscription import SubscriptionAdmin
 from roquet.model.subscription import SubscriptionData
 from roquet.remoting.bodies.group import GroupList, QuerySubscriptionResponseBody
 from roquet.remoting.bodies.topic import TopicList
@@ -12,16 +9,6 @@ from roquet.remoting.codes import RequestCode
 from roquet.remoting.headers import admin as headers
 from tests.unit.broker.admin.clients_kit import ADDRESS, subscribe
 from tests.unit.broker.admin.kit import Desk
-
-
-@pytest.fixture(name="at")
-def _at(at: Desk) -> Desk:
-    at.registry.add(
-        SubscriptionAdmin(
-            consumers=at.consumers, offsets=at.offsets, flow=at.flow, address=lambda: ADDRESS
-        )
-    )
-    return at
 
 
 async def test_groups_of_a_topic(at: Desk) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from roquet.broker.admin import pages as admin_pages
+from roquet.broker.manager.change_log import ChangeLog
 from roquet.model.message_queue import MessageQueue
 from roquet.model.topic_config import TopicConfig
+from roquet.model.topic_queue_mapping import TopicQueueMappingDetail
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.bodies.topic import (
     CreateTopicListRequestBody,
@@ -20,6 +24,7 @@ from roquet.remoting.bodies.topic import (
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers import admin as headers
+from tests.table_changes import put_topics
 from tests.unit.broker.admin.kit import Desk, desk
 from tests.unit.broker.manager.kit import FillingDisk
 from tests.unit.store.kit import NOW_MS
@@ -214,6 +219,43 @@ async def test_a_dropped_topic_leaves_nothing(at: Desk, tmp_path: Path) -> None:
     assert "Gone" not in (tmp_path / "store" / "config" / "consumerOffset.json").read_text()
 
 
+async def test_a_topic_made_again_while_it_is_dropped_keeps_its_messages(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at.add_topic("T")
+    at.put("T", 0, 2)
+    wait = at.topics.when_committed
+
+    def make_again(done: Callable[[Exception | None], None], error: Exception | None) -> None:
+        done(error)
+        at.add_topic("T")
+        at.put("T", 0, 1)
+
+    monkeypatch.setattr(at.topics, "when_committed", lambda done: wait(partial(make_again, done)))
+    header = headers.DeleteTopicRequestHeader(topic="T")
+    await at.ask_ok(RequestCode.DELETE_TOPIC_IN_BROKER, header)
+    assert "T" in at.topics.table
+    assert at.store.max_offset_in_queue("T", 0) == 1
+
+
+async def test_a_static_topic_stays_until_its_mapping_is_dropped(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at.add_topic("T")
+    at.mappings.table["T"] = TopicQueueMappingDetail(broker_name="broker-a", topic="T")
+    wait = at.mappings.committed
+
+    async def committed() -> None:
+        await wait()
+        assert "T" not in at.mappings.table
+        assert "T" in at.topics.table
+
+    monkeypatch.setattr(at.mappings, "committed", committed)
+    header = headers.DeleteTopicRequestHeader(topic="T")
+    await at.ask_ok(RequestCode.DELETE_TOPIC_IN_BROKER, header)
+    assert "T" not in at.topics.table
+
+
 @pytest.mark.parametrize(
     ("topic", "remark"),
     [
@@ -274,6 +316,55 @@ async def test_many_topics_are_written_beside_the_loop(
     assert long.body == short.body
 
 
+async def test_a_table_that_fits_no_frame_is_to_be_asked_for_in_pages(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = await at.ask_ok(
+        RequestCode.GET_ALL_TOPIC_CONFIG, headers.GetAllTopicConfigRequestHeader()
+    )
+    remark = (
+        f"{len(at.topics.table)} entries do not fit a frame of {{}} bytes: ask for pages of at "
+        "most 2000, by topicSeq and maxTopicNum or groupSeq and maxGroupNum"
+    )
+    # One that is too long is told after it was written, one that is much too long before.
+    for frame_bytes in (len(whole.body) + admin_pages.HEADER_BYTES_MAX - 1, 1_000):
+        monkeypatch.setattr(admin_pages, "MAX_FRAME_BYTES", frame_bytes)
+        answer = await at.ask(
+            RequestCode.GET_ALL_TOPIC_CONFIG, headers.GetAllTopicConfigRequestHeader()
+        )
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SYSTEM_ERROR,
+            remark.format(frame_bytes),
+        )
+
+
+def test_sorted_names_follow_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"b": 1, "d": 2}
+    changes = ChangeLog(names_max=4)
+    names = admin_pages.SortedNames(table, changes)
+    assert names.get() == ["b", "d"]
+    sorts: list[None] = []
+
+    def sort(names: Iterable[str]) -> list[str]:
+        sorts.append(None)
+        return sorted(names)
+
+    monkeypatch.setattr(admin_pages, "sorted", sort, raising=False)
+    for name in ("c", "e", "a"):
+        table[name] = 0
+        changes.note(name)
+    del table["d"]
+    changes.note("d")
+    assert names.get() == ["a", "b", "c", "e"]
+    assert names.get() == ["a", "b", "c", "e"]
+    assert sorts == []
+    for name in ("x", "y", "z", "zz", "zzz"):
+        table[name] = 0
+        changes.note(name)
+    assert names.get() == sorted(table)
+    assert sorts == [None]
+
+
 async def test_all_topics_by_pages(at: Desk) -> None:
     version = encode_body(at.topics.data_version).decode()
     found: list[str] = []
@@ -323,7 +414,7 @@ async def test_no_such_topic(at: Desk) -> None:
 
 
 async def test_stats_of_a_topic(at: Desk) -> None:
-    at.topics.update(TopicConfig(topic_name="S", read_queue_nums=1, write_queue_nums=2))
+    put_topics(at.topics, TopicConfig(topic_name="S", read_queue_nums=1, write_queue_nums=2))
     at.put("S", 1, 3)
     table = await at.body_of(
         RequestCode.GET_TOPIC_STATS_INFO, headers.TopicRequestHeader(topic="S"), TopicStatsTable

@@ -172,11 +172,11 @@ def test_a_silent_client_is_dropped_closed_and_told_of(consumers: Consumers) -> 
     consumers.register("g", busy, "T")
     consumers.clock.advance(60_000)
     calls = consumers.calls.count
-    consumers.manager.scan_not_active()
+    list(consumers.manager.scan())
     assert consumers.ids("g") == ["silent", "busy"]
     assert consumers.calls.count == calls
     consumers.clock.advance(1)
-    consumers.manager.scan_not_active()
+    list(consumers.manager.scan())
     assert (consumers.ids("g"), consumers.ids("h")) == (["busy"], None)
     assert consumers.told == [("g", ["busy"])]
     assert [each.connection.is_closed for each in (silent, busy, alone)] == [True, False, True]
@@ -189,10 +189,10 @@ def test_the_time_allowed_is_a_setting() -> None:
     consumers = Consumers(BrokerConfig(channel_expired_timeout_ms=10))
     consumers.register("g", channel(), "T")
     consumers.clock.advance(10)
-    consumers.manager.scan_not_active()
+    list(consumers.manager.scan())
     assert consumers.ids("g") == ["c1"]
     consumers.clock.advance(1)
-    consumers.manager.scan_not_active()
+    list(consumers.manager.scan())
     assert consumers.ids("g") is None
 
 
@@ -203,7 +203,7 @@ def test_groups_of_one_heartbeat_expire_one_by_one(consumers: Consumers) -> None
     consumers.clock.advance(100_000)
     consumers.register("h", shared, "T")
     consumers.clock.advance(100_000)
-    consumers.manager.scan_not_active()
+    list(consumers.manager.scan())
     assert (consumers.ids("g"), consumers.ids("h")) == (None, ["a"])
 
 
@@ -216,7 +216,7 @@ def test_another_client_on_the_same_connection_takes_its_place(consumers: Consum
     assert len(consumers.told) == 1, "as upstream"
     assert consumers.calls.count == 2
     consumers.clock.advance(100_000)
-    consumers.manager.scan_not_active()
+    list(consumers.manager.scan())
     assert consumers.ids("g") == ["b"]
 
 
@@ -332,15 +332,15 @@ def test_what_a_pull_carried_is_forgotten(consumers: Consumers) -> None:
     manager.compensate_subscription("g", "U", subscription("U"))
     consumers.clock.advance(600_000)
     manager.compensate_subscription("g", "U", subscription("U"))
-    manager.scan_not_active()
+    list(manager.scan())
     assert manager.find_subscription("g", "T") is not None
     consumers.clock.advance(1)
-    manager.scan_not_active()
+    list(manager.scan())
     assert manager.find_subscription("g", "T") is None
     assert manager.find_subscription("g", "U") is not None
     assert consumers.calls.count == 1
     consumers.clock.advance(600_000)
-    manager.scan_not_active()
+    list(manager.scan())
     assert manager.find_subscription("g", "U") is None
     assert manager._compensations == {}
 
@@ -375,5 +375,5 @@ def test_others_hear_of_heartbeats_and_of_groups_that_are_gone() -> None:
     assert gone == ["G"]
     made.register("H", one, "T")
     made.clock.advance(120_001)
-    made.manager.scan_not_active()
+    list(made.manager.scan())
     assert gone == ["G", "H"]

@@ -100,10 +100,9 @@ def test_offsets_are_bounded(
     assert manager.query_pull("g", "T", 1) == 1
     manager.commit("g", "T", 1, 7)
     assert manager.query("g", "T", 1) == 7, "what is known goes on"
-    manager.clear_pull("g", "T")
+    manager.remove_group("g")
     manager.commit("h", "T", 0, 1)
     assert manager.query("h", "T", 0) == 1, "what is forgotten makes room"
-    manager.remove_group("g")
     manager.assign_reset_offset("T", "h", 0, 2)
     assert manager.query_then_erase_reset_offset("T", "h", 0) == 2
     manager.commit("i", "T", 0, 1)
@@ -123,9 +122,6 @@ def test_what_was_pulled_is_ahead_of_what_was_committed(manager: ConsumerOffsetM
     assert manager.query_pull("g", "T", 0) == 9
     assert manager.query("g", "T", 0) == 5
     assert manager.query_pull("g", "T", 1) == -1
-    manager.clear_pull("g", "T")
-    manager.clear_pull("g", "U")
-    assert manager.query_pull("g", "T", 0) == 5
 
 
 # ----------------------------------------------------------------------------------- reset

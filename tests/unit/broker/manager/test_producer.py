@@ -64,15 +64,15 @@ def test_a_silent_producer_is_dropped_and_closed(
     clock.advance(60_000)
     producers.register("g", busy)
     clock.advance(60_000)
-    producers.scan_not_active()
+    list(producers.scan())
     assert ids(producers, "g") == ["silent", "busy"], "two minutes are allowed"
     clock.advance(1)
-    producers.scan_not_active()
+    list(producers.scan())
     assert ids(producers, "g") == ["busy"]
     assert silent.connection.is_closed
     assert not busy.connection.is_closed
     clock.advance(60_000)
-    producers.scan_not_active()
+    list(producers.scan())
     assert producers.groups == {}
 
 
@@ -85,14 +85,14 @@ def test_groups_of_one_heartbeat_expire_one_by_one(
     clock.advance(100_000)
     producers.register("h", shared)
     clock.advance(100_000)
-    producers.scan_not_active()
+    list(producers.scan())
     assert set(producers.groups) == {"h"}
 
 
 def test_a_clock_that_is_set_drops_nobody(producers: ProducerManager, clock: ManualClock) -> None:
     producers.register("g", channel())
     clock.set(clock.now_ms() + 10_000_000)
-    producers.scan_not_active()
+    list(producers.scan())
     assert ids(producers, "g") == ["c1"]
 
 
@@ -131,7 +131,7 @@ def test_a_client_cannot_fill_the_table(
         producers.register(group, channel("x", shared))
     assert set(producers.groups) == {"a", longest}
     assert warnings_of(caplog) == [
-        "Producer group '' was not taken: the name is empty or too long"
+        "Producer group '' was refused: the name is empty or too long"
     ], "and not for each again"
     producers.register("c", channel("y"))
     assert ids(producers, "c") == ["y"]

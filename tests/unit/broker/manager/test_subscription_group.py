@@ -24,6 +24,7 @@ from roquet.model.subscription import (
     SubscriptionGroupConfig,
 )
 from roquet.runtime.clock import ManualClock
+from tests.table_changes import drop_group, forbid, put_groups
 from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
@@ -123,9 +124,11 @@ def test_consumers_cannot_make_groups_without_end(
     assert groups.manager.find("a") is not None
     assert groups.manager.find("b") is None
     assert groups.manager.find("c") is None
-    assert warnings_of(caplog) == [f"Group 'b' was not made: there are {module.GROUPS_MAX} groups"]
+    assert warnings_of(caplog) == [
+        f"Group 'b' was not created: there are {module.GROUPS_MAX} groups"
+    ]
     assert groups.manager.find("a") is not None
-    groups.manager.update(SubscriptionGroupConfig(group_name="by-admin"))
+    put_groups(groups.manager, SubscriptionGroupConfig(group_name="by-admin"))
     assert groups.manager.find("by-admin") is not None
 
 
@@ -134,45 +137,49 @@ def test_consumers_cannot_make_groups_without_end(
 
 def test_a_group_is_made_altered_and_deleted(groups: Groups) -> None:
     manager = groups.manager
-    manager.update(SubscriptionGroupConfig(group_name="g", retry_max_times=3))
+    put_groups(manager, SubscriptionGroupConfig(group_name="g", retry_max_times=3))
     groups.clock.advance(7)
-    manager.update(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+    put_groups(manager, SubscriptionGroupConfig(group_name="g", consume_enable=False))
     assert manager.find("g") == SubscriptionGroupConfig(group_name="g", consume_enable=False)
     assert (counter(manager), manager.data_version.timestamp_ms) == (2, groups.clock.now_ms())
     assert groups.again().table == manager.table
     assert groups.again().data_version == manager.data_version
     assert groups.again().begin_persist() is None
-    manager.set_forbidden("g", "T", 1, forbidden=True)
-    manager.delete("g")
+    forbid(manager, "g", "T", 1, forbidden=True)
+    drop_group(manager, "g")
     assert "g" not in manager.table
     assert manager.forbidden == {}
     assert (counter(manager), groups.calls.count) == (4, 4)
     assert "g" not in groups.again().table
     assert groups.again().forbidden == {}
-    manager.delete("g")
+    drop_group(manager, "g")
     assert (counter(manager), groups.calls.count) == (4, 4)
 
 
 def test_a_group_to_which_nothing_is_forbidden_is_deleted_too(groups: Groups) -> None:
-    groups.manager.update(SubscriptionGroupConfig(group_name="g"))
-    groups.manager.delete("g")
+    put_groups(groups.manager, SubscriptionGroupConfig(group_name="g"))
+    drop_group(groups.manager, "g")
     assert "g" not in groups.again().table
 
 
 def test_what_is_forbidden_to_an_unknown_group_is_deleted_too(groups: Groups) -> None:
-    groups.manager.set_forbidden("g", "T", 1, forbidden=True)
-    groups.manager.delete("g")
+    forbid(groups.manager, "g", "T", 1, forbidden=True)
+    drop_group(groups.manager, "g")
     assert groups.again().forbidden == {}
 
 
 def test_attributes_are_altered_by_sign(groups: Groups) -> None:
     manager = groups.manager
-    manager.update(SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": "5"}))
-    manager.update(SubscriptionGroupConfig(group_name="g", retry_max_times=1))
+    put_groups(
+        manager, SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": "5"})
+    )
+    put_groups(manager, SubscriptionGroupConfig(group_name="g", retry_max_times=1))
     assert groups.again().table["g"] == SubscriptionGroupConfig(
         group_name="g", retry_max_times=1, attributes={"priority.factor": "5"}
     )
-    manager.update(SubscriptionGroupConfig(group_name="g", attributes={"-priority.factor": ""}))
+    put_groups(
+        manager, SubscriptionGroupConfig(group_name="g", attributes={"-priority.factor": ""})
+    )
     assert manager.table["g"].attributes == {}
 
 
@@ -181,27 +188,27 @@ def test_of_several_groups_all_or_none_are_taken(groups: Groups) -> None:
     good = SubscriptionGroupConfig(group_name="a")
     bad = SubscriptionGroupConfig(group_name="b", attributes={"+x": "y"})
     with pytest.raises(ConfigError, match="unsupported key: x"):
-        manager.update_all([good, bad])
+        put_groups(manager, good, bad)
     assert "a" not in manager.table
     assert counter(manager) == 0
-    manager.update_all([])
+    put_groups(manager)
     assert counter(manager) == 0
-    manager.update_all([good, SubscriptionGroupConfig(group_name="c")])
+    put_groups(manager, good, SubscriptionGroupConfig(group_name="c"))
     assert counter(manager) == 1
     assert {"a", "c"} < set(groups.again().table)
 
 
 def test_a_change_that_cannot_be_written_is_none(groups: Groups) -> None:
     manager = groups.manager
-    manager.update(SubscriptionGroupConfig(group_name="g"))
-    manager.set_forbidden("g", "T", 1, forbidden=True)
+    put_groups(manager, SubscriptionGroupConfig(group_name="g"))
+    forbid(manager, "g", "T", 1, forbidden=True)
     table, forbidden = dict(manager.table), dict(manager.forbidden)
     groups.disk.is_full = True
     changes: list[Callable[[], None]] = [
-        lambda: manager.update(SubscriptionGroupConfig(group_name="g", retry_max_times=1)),
-        lambda: manager.delete("g"),
-        lambda: manager.set_forbidden("g", "T", 1, forbidden=False),
-        lambda: manager.set_forbidden("g", "T", 0, forbidden=True),
+        lambda: put_groups(manager, SubscriptionGroupConfig(group_name="g", retry_max_times=1)),
+        lambda: drop_group(manager, "g"),
+        lambda: forbid(manager, "g", "T", 1, forbidden=False),
+        lambda: forbid(manager, "g", "T", 0, forbidden=True),
     ]
     for change in changes:
         with pytest.raises(StoreError):
@@ -211,43 +218,25 @@ def test_a_change_that_cannot_be_written_is_none(groups: Groups) -> None:
     assert (counter(manager), groups.calls.count) == (2, 2)
 
 
-def test_a_group_is_stopped(groups: Groups) -> None:
-    manager = groups.manager
-    before = manager.find("g")
-    groups.disk.is_full = True
-    manager.disable_consume("g")
-    manager.disable_consume("g")
-    manager.disable_consume("unknown")
-    group = manager.find("g")
-    assert group is not None
-    assert not group.consume_enable
-    assert before is not None
-    assert before.consume_enable, "entries are replaced, not altered"
-    assert (counter(manager), groups.calls.count) == (2, 2)
-    groups.disk.is_full = False
-    manager.persist()
-    assert not groups.again().table["g"].consume_enable
-
-
 # ------------------------------------------------------------------------------- forbidden
 
 
 def test_bits_are_set_and_cleared(groups: Groups) -> None:
     manager = groups.manager
     assert manager.forbidden_bits("g", "T") == 0
-    manager.set_forbidden("g", "T", 1, forbidden=True)
-    manager.set_forbidden("g", "T", 3, forbidden=True)
-    manager.set_forbidden("g", "U", 1, forbidden=True)
+    forbid(manager, "g", "T", 1, forbidden=True)
+    forbid(manager, "g", "T", 3, forbidden=True)
+    forbid(manager, "g", "U", 1, forbidden=True)
     assert manager.forbidden_bits("g", "T") == 0b1010
     assert [manager.is_forbidden("g", "T", bit) for bit in range(4)] == [False, True, False, True]
     assert groups.again().forbidden == {"g": {"T": 0b1010, "U": 2}}
     assert (counter(manager), groups.calls.count) == (3, 3)
-    manager.set_forbidden("g", "T", 1, forbidden=True)
+    forbid(manager, "g", "T", 1, forbidden=True)
     assert counter(manager) == 3
-    manager.set_forbidden("g", "T", 1, forbidden=False)
-    manager.set_forbidden("g", "T", 3, forbidden=False)
+    forbid(manager, "g", "T", 1, forbidden=False)
+    forbid(manager, "g", "T", 3, forbidden=False)
     assert manager.forbidden == {"g": {"U": 2}}, "other topics stay as they are"
-    manager.set_forbidden("g", "U", 1, forbidden=False)
+    forbid(manager, "g", "U", 1, forbidden=False)
     assert manager.forbidden == {}
     assert groups.again().forbidden == {}
 
@@ -285,9 +274,32 @@ def test_all_settings_are_kept(groups: Groups) -> None:
         subscription_data_set=[SimpleSubscriptionData(topic="T", expression="a", version=4)],
         which_broker_when_consume_slowly=2,
     )
-    groups.manager.update(every)
+    put_groups(groups.manager, every)
     assert groups.again().table["g"] == every
     assert '"next":[1000,5000]' in groups.path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["g", 'qu"ote', "%NAME-OF-GROUP%", "Grüppe\n", "a\\b"])
+def test_a_default_group_is_written_like_any_other(groups: Groups, name: str) -> None:
+    plain = SubscriptionGroupConfig(group_name=name)
+    assert groups.manager._defaults.member(name, plain) == module._member(name, plain)
+
+
+def test_only_a_default_group_of_that_name_is_written_from_the_template(groups: Groups) -> None:
+    member = groups.manager._defaults.member
+    assert member("g", SubscriptionGroupConfig(group_name="g", retry_max_times=3)) is None
+    assert member("g", SubscriptionGroupConfig(group_name="other")) is None
+    assert member("g", SubscriptionGroupConfig(group_name="g", attributes={"a": "b"})) is None
+
+
+def test_no_text_is_kept_of_groups_that_consumers_make(groups: Groups) -> None:
+    made = [groups.manager.find(f"g{number}") for number in range(1_000)]
+    put_groups(groups.manager, SubscriptionGroupConfig(group_name="own", retry_max_times=3))
+    groups.manager.persist()
+    assert len(groups.manager._texts) == 1
+    assert len({id(each.attributes) for each in made if each}) == 1
+    assert len({id(each.group_retry_policy) for each in made if each}) == 1
+    assert groups.again().table == groups.manager.table
 
 
 def test_settings_that_this_broker_did_not_know_come_from_the_defaults(groups: Groups) -> None:

@@ -16,6 +16,7 @@ from roquet.model.fastjson import dumps, loads
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.topic import TopicConfigAndQueueMapping
 from roquet.runtime.clock import ManualClock
+from tests.table_changes import commit, drop_topics, put_topics, text_of
 from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
@@ -41,9 +42,11 @@ class Topics:
     def send(
         self, topic: str, *, default: str = "TBW102", queues: int = 4, sys_flag: int = 0
     ) -> TopicConfig | None:
-        return self.manager.create_in_send(
+        made = self.manager.create_in_send(
             topic, default_topic=default, default_queue_nums=queues, sys_flag=sys_flag
         )
+        commit(self.manager)
+        return made
 
     def send_back(self, topic: str, *, queues: int = 1, order: bool = False) -> TopicConfig | None:
         return self.manager.create_in_send_back(
@@ -54,6 +57,11 @@ class Topics:
 @pytest.fixture
 def topics(tmp_path: Path) -> Topics:
     return Topics(tmp_path)
+
+
+def order(manager: TopicConfigManager, *names: str) -> None:
+    manager.stage_order_config(dict.fromkeys(names, "broker-a:4"))
+    commit(manager)
 
 
 def counter(manager: TopicConfigManager) -> int:
@@ -129,7 +137,7 @@ def test_system_topics_are_written_by_the_first_persist(topics: Topics) -> None:
 
 def test_the_file_wins_over_the_settings(topics: Topics) -> None:
     benchmark = TopicConfig(topic_name="BenchmarkTest", read_queue_nums=2, write_queue_nums=2)
-    topics.manager.update(benchmark)
+    put_topics(topics.manager, benchmark)
     assert topics.again().select("BenchmarkTest") == benchmark
 
 
@@ -158,8 +166,9 @@ def test_a_sender_gets_no_more_queues_than_the_default_topic_has(
 
 
 def test_permissions_and_filter_type_are_inherited(topics: Topics) -> None:
-    topics.manager.update(
-        TopicConfig(topic_name="Model", perm=5, write_queue_nums=3, topic_filter_type="MULTI_TAG")
+    put_topics(
+        topics.manager,
+        TopicConfig(topic_name="Model", perm=5, write_queue_nums=3, topic_filter_type="MULTI_TAG"),
     )
     made = topics.send("T", default="Model", queues=9)
     assert made == TopicConfig(
@@ -202,9 +211,11 @@ def test_outsiders_cannot_make_topics_without_end(
     assert topics.send("A") is not None
     assert topics.send("B") is None
     assert topics.send_back("%RETRY%g") is None
-    assert warnings_of(caplog) == [f"Topic 'B' was not made: there are {module.TOPICS_MAX} topics"]
+    assert warnings_of(caplog) == [
+        f"Topic 'B' was not created: there are {module.TOPICS_MAX} topics"
+    ]
     assert topics.send("A") is not None
-    topics.manager.update(TopicConfig(topic_name="ByAdmin"))
+    put_topics(topics.manager, TopicConfig(topic_name="ByAdmin"))
     assert topics.manager.select("ByAdmin") is not None
 
 
@@ -271,7 +282,7 @@ def test_a_topic_of_retries_follows_its_group_in_being_ordered(topics: Topics) -
 
 
 def test_attributes_outlive_a_change_of_order(topics: Topics) -> None:
-    topics.manager.update(TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
+    put_topics(topics.manager, TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
     changed = topics.send_back("T", order=True)
     assert changed is not None
     assert changed.attributes == {"message.type": "FIFO"}
@@ -282,10 +293,11 @@ def test_attributes_outlive_a_change_of_order(topics: Topics) -> None:
 
 def test_a_topic_is_made_altered_and_deleted(topics: Topics) -> None:
     manager = topics.manager
-    manager.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    put_topics(manager, TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     topics.clock.advance(5)
-    manager.update(
-        TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2, perm=4, order=True)
+    put_topics(
+        manager,
+        TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2, perm=4, order=True),
     )
     assert manager.select("T") == TopicConfig(
         topic_name="T", read_queue_nums=8, write_queue_nums=2, perm=4, order=True
@@ -294,22 +306,22 @@ def test_a_topic_is_made_altered_and_deleted(topics: Topics) -> None:
     assert topics.again().table == manager.table
     assert topics.again().data_version == manager.data_version
     assert topics.again().begin_persist() is None
-    manager.delete("T")
+    drop_topics(manager, "T")
     assert manager.select("T") is None
     assert (counter(manager), topics.calls.count) == (3, 3)
     assert topics.again().select("T") is None
-    manager.delete("T")
+    drop_topics(manager, "T")
     assert (counter(manager), topics.calls.count) == (3, 3)
 
 
 def test_attributes_are_altered_by_sign(topics: Topics) -> None:
     manager = topics.manager
-    manager.update(TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
-    manager.update(TopicConfig(topic_name="T", attributes={"+reserve.time": "5"}))
+    put_topics(manager, TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
+    put_topics(manager, TopicConfig(topic_name="T", attributes={"+reserve.time": "5"}))
     topic = topics.again().select("T")
     assert topic is not None
     assert topic.attributes == {"message.type": "FIFO", "reserve.time": "5"}
-    manager.update(TopicConfig(topic_name="T", attributes={"-message.type": ""}))
+    put_topics(manager, TopicConfig(topic_name="T", attributes={"-message.type": ""}))
     topic = manager.select("T")
     assert topic is not None
     assert topic.attributes == {"reserve.time": "5"}
@@ -320,25 +332,25 @@ def test_of_several_topics_all_or_none_are_taken(topics: Topics) -> None:
     good, bad = TopicConfig(topic_name="A"), TopicConfig(topic_name="B", attributes={"+x": "y"})
     before = msgspec.structs.replace(manager.data_version)
     with pytest.raises(ConfigError, match="unsupported key: x"):
-        manager.update_all([good, bad])
+        put_topics(manager, good, bad)
     assert manager.select("A") is None
     assert manager.data_version == before
-    manager.update_all([good, TopicConfig(topic_name="C")])
+    put_topics(manager, good, TopicConfig(topic_name="C"))
     assert counter(manager) == 1
     assert {"A", "C"} < set(topics.again().table)
-    manager.update_all([])
+    put_topics(manager)
     assert counter(manager) == 1
 
 
 def test_a_change_that_cannot_be_written_is_none(topics: Topics) -> None:
     manager = topics.manager
-    manager.update(TopicConfig(topic_name="T", perm=6))
+    put_topics(manager, TopicConfig(topic_name="T", perm=6))
     before, text = dict(manager.table), topics.path.read_text("utf-8")
     topics.disk.is_full = True
     changes: list[Callable[[], None]] = [
-        lambda: manager.update(TopicConfig(topic_name="T", perm=4)),
-        lambda: manager.delete("T"),
-        lambda: manager.update_order_config({"T": "broker-a:4"}),
+        lambda: put_topics(manager, TopicConfig(topic_name="T", perm=4)),
+        lambda: drop_topics(manager, "T"),
+        lambda: order(manager, "T"),
     ]
     for change in changes:
         with pytest.raises(StoreError):
@@ -352,20 +364,20 @@ def test_a_change_that_cannot_be_written_is_none(topics: Topics) -> None:
 
 
 def test_where_queues_of_static_topics_are_is_not_kept_here(topics: Topics) -> None:
-    topics.manager.update(TopicConfigAndQueueMapping(topic_name="T", perm=4))
+    put_topics(topics.manager, TopicConfigAndQueueMapping(topic_name="T", perm=4))
     assert type(topics.manager.select("T")) is TopicConfig
     assert topics.again().select("T") == TopicConfig(topic_name="T", perm=4)
 
 
 def test_topics_become_ordered_by_the_name_server(topics: Topics) -> None:
     manager = topics.manager
-    manager.update_all([TopicConfig(topic_name=name) for name in ("A", "B", "C")])
-    manager.update_order_config({"A": "broker-a:4", "B": "broker-a:4", "Unknown": "x"})
+    put_topics(manager, *(TopicConfig(topic_name=name) for name in ("A", "B", "C")))
+    order(manager, "A", "B", "Unknown")
     assert [manager.is_order_topic(topic) for topic in ("A", "B", "C", "Unknown")] == [
         True, True, False, False,
     ]  # fmt: skip
     assert (counter(manager), topics.calls.count) == (2, 2)
-    manager.update_order_config({"A": "broker-a:4"})
+    order(manager, "A")
     assert manager.is_order_topic("B"), "none is made unordered"
     assert (counter(manager), topics.calls.count) == (2, 2)
     assert topics.again().is_order_topic("A")
@@ -377,21 +389,21 @@ def test_topics_become_ordered_by_the_name_server(topics: Topics) -> None:
 def test_only_what_changed_is_written_anew(topics: Topics) -> None:
     manager = topics.manager
     for number in range(50):
-        manager.update(TopicConfig(topic_name=f"T{number}", perm=6))
-        manager.update(TopicConfig(topic_name=f"T{number // 2}", perm=4))
-        manager.delete(f"T{number // 3}")
-        assert topics.path.read_text("utf-8") == manager.encode()
+        put_topics(manager, TopicConfig(topic_name=f"T{number}", perm=6))
+        put_topics(manager, TopicConfig(topic_name=f"T{number // 2}", perm=4))
+        drop_topics(manager, f"T{number // 3}")
+        assert topics.path.read_text("utf-8") == text_of(manager)
         again = topics.again()
         assert again.table == manager.table
-        assert again.encode() == manager.encode()
+        assert text_of(again) == text_of(manager)
 
 
 def test_names_of_any_characters_are_written_as_fastjson_writes_them(topics: Topics) -> None:
     names = ['a"b', "two\nlines", "\ttab", "back\\slash", "主题", "\x01"]
-    topics.manager.update_all(
-        [TopicConfig(topic_name=name, topic_filter_type=name) for name in names]
+    put_topics(
+        topics.manager, *[TopicConfig(topic_name=name, topic_filter_type=name) for name in names]
     )
-    text = topics.manager.encode()
+    text = text_of(topics.manager)
     version, table = topics.manager.data_version, topics.manager.table
     whole = {
         "dataVersion": msgspec.to_builtins(version),
@@ -403,8 +415,8 @@ def test_names_of_any_characters_are_written_as_fastjson_writes_them(topics: Top
 
 def test_a_damaged_file_is_told_and_mended(topics: Topics) -> None:
     manager = topics.manager
-    manager.update(TopicConfig(topic_name="A"))
-    manager.update(TopicConfig(topic_name="B"))
+    put_topics(manager, TopicConfig(topic_name="A"))
+    put_topics(manager, TopicConfig(topic_name="B"))
     topics.path.write_text('{"topicConfigTable":{"A"', "utf-8")
     again = TopicConfigManager.at(topics.config, topics.disk, topics.clock)
     problem = again.load()
@@ -450,7 +462,7 @@ def test_an_older_picture_never_replaces_a_newer_one(topics: Topics) -> None:
     topics.send_back("%RETRY%old")
     job = manager.begin_persist()
     assert job is not None
-    manager.update(TopicConfig(topic_name="New"))
+    put_topics(manager, TopicConfig(topic_name="New"))
     writes = topics.disk.writes
     job()
     assert topics.disk.writes == writes

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from roquet.broker.config import BrokerConfig, replace
-from roquet.broker.expression_filter import make_filters
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer import ConsumerManager
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.pull_message import PullMessageProcessor
 from roquet.broker.processor.query_message import QueryMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
@@ -32,17 +27,19 @@ from roquet.remoting.headers.base import Header
 from roquet.remoting.headers.pull import PullFlag, PullMessageRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import (
-    Answer,
-    AnswerInParts,
     Port,
     ProcessorRegistry,
     ProcessorResult,
     RequestContext,
+    Response,
+    SlicedResponse,
 )
 from roquet.runtime.clock import ManualClock
-from roquet.runtime.files import Files
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
+from tests.patience import PATIENCE_S
+from tests.table_changes import put_topics
+from tests.unit.broker.components_kit import components_of
 from tests.unit.store.kit import CONFIG, NOW_MS, message, open_store, put
 
 GROUP = "G"
@@ -61,14 +58,14 @@ class FakeConnection:
         self._answered = asyncio.Event()
         self._on_close: list[Callable[[Connection], None]] = []
 
-    def answer(self, context: RequestContext, answer: Answer | None) -> None:
+    def answer(self, context: RequestContext, answer: Response | None) -> None:
         assert answer is not None
         if not context.request.is_oneway:
             self.answers.append(whole(answer))
             self._answered.set()
 
     async def wait_answered(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await self._answered.wait()
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
@@ -83,10 +80,10 @@ class FakeConnection:
             callback(cast("Connection", self))
 
 
-def whole(answer: Answer) -> RemotingCommand:
+def whole(answer: Response) -> RemotingCommand:
     """An answer with its body, as a peer reads it."""
-    if isinstance(answer, AnswerInParts):
-        answer.command.body = b"".join(answer.body_parts)
+    if isinstance(answer, SlicedResponse):
+        answer.command.body = b"".join(answer.body_slices)
         return answer.command
     return answer
 
@@ -105,17 +102,9 @@ class PullBroker:
         held_per_connection_max: int = 10_000,
         is_on_loop: bool = False,
     ) -> None:
-        files = Files()
         self.clock = clock
         self.store = store
         self.config = replace(config, store_root=str(root / "managers"))
-        self.topics = TopicConfigManager.at(self.config, files, clock)
-        self.groups = SubscriptionGroupManager.at(self.config, files, clock)
-        self.offsets = ConsumerOffsetManager.at(self.config, files, clock)
-        self.consumers = ConsumerManager(self.config, clock, notify=lambda *_: None)
-        self.filters = make_filters(
-            self.config, files, clock, store=store, consumers=self.consumers
-        )
         self.soon: list[Callable[[], None]] = []
         self.hold = PullRequestHoldService(
             clock,
@@ -125,27 +114,27 @@ class PullBroker:
             held_per_connection_max=held_per_connection_max,
             call_soon=None if is_on_loop else self.soon.append,
         )
-        self.flow = FlowControl(self.config, clock, is_page_cache_busy=lambda: False)
-        self.processor = PullMessageProcessor(
+        self.parts = parts = components_of(
             self.config,
-            store=store,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=self.consumers,
-            filters=self.filters,
-            offsets=self.offsets,
+            store,
+            clock,
             hold=self.hold,
-            clock=clock,
-            flow=self.flow,
+            flow=FlowControl(self.config, clock, is_page_cache_busy=lambda: False),
         )
-        query = QueryMessageProcessor(store=store, flow=self.flow)
-        self.registry = ProcessorRegistry(self.processor, query)
+        self.topics = parts.topics
+        self.groups = parts.groups
+        self.offsets = parts.offsets
+        self.consumers = parts.consumers
+        self.filters = parts.filters
+        self.flow = parts.flow
+        self.processor = PullMessageProcessor(parts)
+        self.registry = ProcessorRegistry(self.processor, QueryMessageProcessor(parts))
         self.connection = FakeConnection()
-        store.add_arriving_listener(self.hold.notify_arriving)
-        self.offsets.reset_assigned.append(self.hold.notify_reset)
         self.topics.load()
         self.groups.load()
-        self.topics.update(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
+        put_topics(
+            self.topics, TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
+        )
 
     def subscribe(
         self,
@@ -307,3 +296,10 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
         found.append(data[position + 88 : position + 88 + body_bytes])
         position += size
     return found
+
+
+def outcome(answer: RemotingCommand | None) -> tuple[int, str | None, int]:
+    """Code, remark and where to go on."""
+    assert answer is not None
+    assert answer.ext_fields is not None
+    return answer.code, answer.remark, int(answer.ext_fields["nextBeginOffset"])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import cast
 
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.processor.reply_message import ReplyMessageProcessor
 from roquet.errors import RoquetError
 from roquet.remoting.codes import LanguageCode, RequestCode, ResponseCode
@@ -16,9 +15,7 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.headers.base import Header
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import Port, RequestContext
-from roquet.runtime.randomness import seeded
 from tests.unit.broker.processor.send_kit import (
-    STORE_HOST,
     FakeConnection,
     SendBroker,
     send_header,
@@ -58,17 +55,8 @@ class Replies:
 
     def __init__(self, made: SendBroker) -> None:
         self.broker = made
-        self.producers = ProducerManager(made.config, made.clock)
-        self.processor = ReplyMessageProcessor(
-            made.config,
-            store=made.store,
-            topics=made.topics,
-            groups=made.groups,
-            producers=self.producers,
-            clock=made.clock,
-            store_host=STORE_HOST,
-            random=seeded(7),
-        )
+        self.producers = made.parts.producers
+        self.processor = ReplyMessageProcessor(made.parts)
         made.registry.add(self.processor)
 
     def requester(self, client_id: str = CLIENT_ID) -> Requester:

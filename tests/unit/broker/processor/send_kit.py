@@ -9,14 +9,9 @@ from typing import cast
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.config import replace as replace_config
-from roquet.broker.manager.rebalance_lock import RebalanceLockManager
-from roquet.broker.manager.subscription_group import SubscriptionGroupManager
-from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.processor.send_message import SendMessageProcessor
 from roquet.broker.service.flow_control import FlowControl
-from roquet.broker.stats.broker_stats import BrokerStats
 from roquet.errors import RoquetError
-from roquet.model.host import Host
 from roquet.model.message import StoredMessage
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.codes import RequestCode, ResponseCode
@@ -25,20 +20,26 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.headers.base import Header
 from roquet.remoting.headers.send import SendMessageRequestHeaderV2
 from roquet.remoting.hooks import RequestRefused
-from roquet.remoting.processor import Answer, Port, ProcessorRegistry, RequestContext
+from roquet.remoting.processor import Port, ProcessorRegistry, RequestContext, Response
 from roquet.runtime.clock import ManualClock
-from roquet.runtime.files import Files
-from roquet.runtime.randomness import seeded
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
+from tests.table_changes import put_topics
+from tests.unit.broker.components_kit import components_of
 
-STORE_HOST = Host.parse("127.0.0.1:10911")
 SMALL = MessageStoreConfig(
     commit_log_file_bytes=1 << 16, index_slots=100, index_entries=200, consume_queue_file_bytes=600
 )
 UNIQUE_KEY = "7F00000171E15FFD2B2749B877600000"
 PLAIN = f"TAGS\x01A\x02UNIQ_KEY\x01{UNIQUE_KEY}\x02WAIT\x01true\x02"
 SUFFIX = "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
+KEY = f"UNIQ_KEY\x01{UNIQUE_KEY}\x02"
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit 4194304B, msg properties length limit 32KB."
+)
 
 
 class FakeConnection:
@@ -49,7 +50,7 @@ class FakeConnection:
         self.attributes: dict[str, object] = {}
         self.answers: list[RemotingCommand] = []
 
-    def answer(self, context: RequestContext, answer: Answer | None) -> None:
+    def answer(self, context: RequestContext, answer: Response | None) -> None:
         assert isinstance(answer, RemotingCommand)
         assert not context.request.is_oneway
         self.answers.append(answer)
@@ -69,26 +70,22 @@ class SendBroker:
         self.clock = ManualClock()
         self.config = replace_config(config, store_root=str(root))
         self.store = DefaultMessageStore(root, store_config, clock=self.clock)
-        self.topics = TopicConfigManager.at(self.config, Files(), self.clock)
-        self.groups = SubscriptionGroupManager.at(self.config, Files(), self.clock)
-        self.locks = RebalanceLockManager(self.clock)
         self.busy = False
-        self.flow = FlowControl(self.config, self.clock, is_page_cache_busy=lambda: self.busy)
+        self.parts = parts = components_of(
+            self.config,
+            self.store,
+            self.clock,
+            seed=seed,
+            flow=FlowControl(self.config, self.clock, is_page_cache_busy=lambda: self.busy),
+        )
+        self.topics = parts.topics
+        self.groups = parts.groups
+        self.locks = parts.locks
+        self.flow = parts.flow
+        self.stats = parts.stats
         self.store.load()
         self.store.start(threads=False)
-        self.stats = BrokerStats(self.config.cluster_name, self.clock)
-        self.processor = SendMessageProcessor(
-            self.config,
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            clock=self.clock,
-            store_host=STORE_HOST,
-            flow=self.flow,
-            random=seeded(seed),
-            locks=self.locks,
-            stats=self.stats,
-        )
+        self.processor = SendMessageProcessor(parts)
         self.registry = ProcessorRegistry(self.processor)
         self.connection = FakeConnection()
 
@@ -197,8 +194,22 @@ def broker(
     """A broker with topic T of four queues."""
     made = SendBroker(root, replace_config(BrokerConfig(), **settings), store_config, seed=seed)
     if with_topic:
-        made.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+        put_topics(made.topics, TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     try:
         yield made
     finally:
         made.store.shutdown()
+
+
+def refused(made: SendBroker, properties: str = PLAIN, **fields: object) -> tuple[int, str | None]:
+    """The refusal of a message, which must leave nothing behind."""
+    end = made.store.max_physical_offset
+    answer = made.send(properties, **fields)  # type: ignore[arg-type]
+    assert made.store.max_physical_offset == end
+    assert answer.ext_fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
+    return answer.code, answer.remark
+
+
+def fields_of(answer: RemotingCommand) -> dict[str, str]:
+    assert answer.ext_fields is not None
+    return answer.ext_fields

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from roquet.broker.manager import consumer as consumer_module
 from roquet.broker.processor import client_manage
-from roquet.errors import ProtocolError
+from roquet.broker.processor.client_manage import ClientManageProcessor
 from roquet.model.subscription import SubscriptionData, SubscriptionGroupConfig
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.bodies.client import (
@@ -23,6 +26,7 @@ from roquet.remoting.bodies.client import (
 from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers import client as headers
+from tests.table_changes import put_groups, put_topics
 from tests.unit.broker.admin.kit import Desk, FakeConnection, desk
 
 HEARTBEAT = headers.HeartbeatRequestHeader()
@@ -106,23 +110,36 @@ async def test_others_of_the_group_are_told(at: Desk) -> None:
 
 
 async def test_a_group_may_not_want_to_be_told(at: Desk) -> None:
-    at.groups.update(
-        SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
+    put_groups(
+        at.groups, SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
     )
     await beat(at, consumer("G", "T"))
     assert at.notified == []
 
 
 async def test_the_retry_topic_is_made(at: Desk) -> None:
-    at.groups.update(SubscriptionGroupConfig(group_name="G", retry_queue_nums=3))
+    put_groups(at.groups, SubscriptionGroupConfig(group_name="G", retry_queue_nums=3))
     await beat(at, consumer("G", "T"))
     assert at.topics.table["%RETRY%G"] == TopicConfig(
         topic_name="%RETRY%G", read_queue_nums=3, write_queue_nums=3, perm=6
     )
 
 
+async def test_a_group_whose_client_is_not_taken_is_not_made(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "GROUPS_PER_CONNECTION_MAX", 1)
+    connection = FakeConnection()
+    await beat(at, consumer("Taken", "T"), connection=connection)
+    await beat(at, consumer("Refused", "T"), connection=connection)
+    await beat(at, consumer("Taken", "T", "U"), connection=connection)
+    assert subscriptions(at, "Taken") == {"T", "U"}
+    assert "Refused" not in at.groups.table
+    assert [topic for topic in at.topics.table if "%RETRY%" in topic] == ["%RETRY%Taken"]
+
+
 async def test_the_retry_topic_of_units_and_of_ordered_topics(at: Desk) -> None:
-    at.topics.update(TopicConfig(topic_name="Ordered", order=True))
+    put_topics(at.topics, TopicConfig(topic_name="Ordered", order=True))
     await beat(at, consumer("U", "T", unit_mode=True), consumer("O", "T", "Ordered"))
     assert at.topics.table["%RETRY%U"].topic_sys_flag == 2
     assert not at.topics.table["%RETRY%U"].order
@@ -253,22 +270,22 @@ async def test_a_group_that_is_gone_is_forgotten(at: Desk) -> None:
 
 async def test_fingerprints_do_not_pile_up(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_manage, "FINGERPRINTS_PRUNED_AT", 4)
-    at.clients._prune_at = 4
+    at.processor(ClientManageProcessor)._prune_at = 4
     for number in range(20):
         connection = FakeConnection()
         await beat(
             at, consumer(f"G{number}", "T"), fingerprint=1, client_id="c", connection=connection
         )
         at.consumers.connection_closed(connection)  # type: ignore[arg-type]
-        assert len(at.clients._fingerprints) <= 4
+        assert len(at.processor(ClientManageProcessor)._fingerprints) <= 4
 
 
 async def test_fingerprints_of_live_groups_stay(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_manage, "FINGERPRINTS_PRUNED_AT", 4)
-    at.clients._prune_at = 4
+    at.processor(ClientManageProcessor)._prune_at = 4
     for number in range(6):
         await beat(at, consumer(f"G{number}", "T"), fingerprint=1)
-    assert at.clients._prune_at == 8
+    assert at.processor(ClientManageProcessor)._prune_at == 8
     for number in range(6):
         assert not await beat(at, consumer(f"G{number}"), fingerprint=1, without_sub=True)
 
@@ -293,8 +310,8 @@ async def test_a_client_leaves(at: Desk) -> None:
 
 
 async def test_a_client_leaves_quietly(at: Desk) -> None:
-    at.groups.update(
-        SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
+    put_groups(
+        at.groups, SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
     )
     await beat(at, consumer("G", "T"))
     await beat(at, consumer("G", "T"), client_id="c2", connection=FakeConnection())
@@ -314,12 +331,6 @@ async def test_leaving_what_is_not_there_makes_nothing(at: Desk) -> None:
 # -- expressions --------------------------------------------------------------------------------
 
 
-def compiled(kind: str, text: str) -> None:
-    assert kind == "SQL92"
-    if text != "a > 1":
-        raise ProtocolError("no expression")
-
-
 def checked(expression_type: str, text: str | None = "a > 1") -> bytes:
     subscription = SubscriptionData(topic="T", expression_type=expression_type, sub_string=text)
     return encode_body(CheckClientRequestBody(client_id="c", subscription_data=subscription))
@@ -331,19 +342,72 @@ async def test_tags_need_no_check(at: Desk, body: bytes) -> None:
     assert (answer.remark, answer.ext_fields) == (None, None)
 
 
-async def test_expressions_may_be_off(tmp_path: Path) -> None:
+async def test_expressions_may_be_off(at: Desk) -> None:
     remark = "The broker does not support consumer to filter message by SQL92"
-    with desk(tmp_path / "a", compile_expression=compiled) as at:
-        answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
-        assert (answer.code, answer.remark) == (1, remark)
-    with desk(tmp_path / "b", property_filter=True) as at:
-        answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
-        assert (answer.code, answer.remark) == (1, remark)
+    answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
+    assert (answer.code, answer.remark) == (1, remark)
 
 
 async def test_expressions_are_compiled(tmp_path: Path) -> None:
-    with desk(tmp_path, compile_expression=compiled, property_filter=True) as at:
+    with desk(tmp_path, property_filter=True) as at:
         await at.ask_ok(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
         for bad in ("a >", None):
             answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92", bad))
-            assert (answer.code, answer.remark) == (23, "no expression")
+            assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            assert answer.remark
+
+
+# -- many groups --------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_of_many_groups_is_taken_in_steps(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_manage, "GROUPS_A_STEP", 10)
+    data = HeartbeatData(
+        client_id="c1",
+        consumer_data_set=[consumer(f"G{number}", "T") for number in range(25)],
+        producer_data_set=[ProducerData(group_name=f"P{number}") for number in range(25)],
+    )
+    beating = asyncio.ensure_future(
+        at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=encode_body(data))
+    )
+    seen: list[int] = []
+    while not beating.done():
+        await asyncio.sleep(0)
+        seen.append(len(at.consumers.table) + len(at.producers.groups))
+    steps = [later - sooner for sooner, later in pairwise([0, *seen])]
+    assert max(steps) <= 10
+    assert sum(steps) == 50
+    assert beating.result().code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("count", [9, 10, 11])
+async def test_all_groups_are_taken_however_many_are_a_step(
+    at: Desk, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(client_manage, "GROUPS_A_STEP", 10)
+    names = [f"G{number}" for number in range(count)]
+    await beat(at, *(consumer(name) for name in names))
+    assert set(at.consumers.table) == set(names)
+
+
+async def test_a_client_that_leaves_ends_its_heartbeat(
+    at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_manage, "GROUPS_A_STEP", 10)
+    connection = FakeConnection()
+    beating = asyncio.ensure_future(
+        beat(
+            at,
+            *(consumer(f"G{number}") for number in range(30)),
+            producers=("P",),
+            connection=connection,
+        )
+    )
+    while not at.consumers.table:  # noqa: ASYNC110 - nothing tells of the first step
+        await asyncio.sleep(0)
+    monkeypatch.setattr(connection, "is_closed", True)
+    await beating
+    assert len(at.consumers.table) == 10
+    assert set(at.producers.groups) == set()

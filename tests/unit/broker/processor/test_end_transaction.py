@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from roquet.broker.service.transaction_op import HalfCopies, TransactionSettings
+from roquet.broker.service.transaction_op import HalfCopies
 from roquet.model.message import BrokerMessage
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_OP_HALF_TOPIC
 from roquet.remoting.codes import ResponseCode
@@ -15,7 +15,8 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.processor import Port, RequestContext
 from roquet.store.config import BrokerRole, FlushDiskType, replace
 from roquet.store.results import PutMessageResult, PutMessageStatus
-from tests.unit.broker.processor.send_kit import SMALL, STORE_HOST, broker
+from tests.unit.broker.components_kit import STORE_HOST
+from tests.unit.broker.processor.send_kit import SMALL, broker
 from tests.unit.broker.service.transaction_kit import (
     COMMIT,
     ROLLBACK,
@@ -86,7 +87,7 @@ def test_ends_are_collected_for_some_seconds(tmp_path: Path) -> None:
 
 
 def test_many_ends_are_written_at_once(tmp_path: Path) -> None:
-    with transactions(tmp_path, settings=TransactionSettings(op_message_bytes_max=10)) as made:
+    with transactions(tmp_path, transaction_op_message_bytes_max=10) as made:
         for at in range(12):
             made.end(made.half(f"K{at}"), ROLLBACK)
         made.timers.run()

@@ -15,6 +15,7 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.remoting.headers.pull import PullMessageRequestHeader
 from roquet.store.config import BrokerRole
+from tests.table_changes import forbid, put_groups, put_topics
 from tests.unit.broker.processor.pull_kit import (
     OWN,
     TOPIC,
@@ -82,7 +83,7 @@ def test_an_unknown_group(tmp_path: Path) -> None:
 
 def test_a_group_that_may_not_consume(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
-        broker.groups.update(SubscriptionGroupConfig(group_name="G", consume_enable=False))
+        put_groups(broker.groups, SubscriptionGroupConfig(group_name="G", consume_enable=False))
         assert refusal(broker, pull(topic="unknown")) == (
             16,
             "subscription group no permission, G",
@@ -101,7 +102,7 @@ def test_an_unknown_topic(tmp_path: Path) -> None:
 
 def test_a_topic_that_may_not_be_read(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
-        broker.topics.update(TopicConfig(topic_name=TOPIC, perm=2))
+        put_topics(broker.topics, TopicConfig(topic_name=TOPIC, perm=2))
         assert refusal(broker, pull(queue_id=99)) == (
             16,
             "the topic[T] pulling message is forbidden",
@@ -128,8 +129,8 @@ def test_a_group_without_heartbeats(tmp_path: Path) -> None:
 def test_broadcasting_may_be_switched_off(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.put(tagged("a"))
-        broker.groups.update(
-            SubscriptionGroupConfig(group_name="G", consume_broadcast_enable=False)
+        put_groups(
+            broker.groups, SubscriptionGroupConfig(group_name="G", consume_broadcast_enable=False)
         )
         broker.subscribe(message_model=MessageModel.BROADCASTING)
         assert refusal(broker, pull()) == (
@@ -145,9 +146,9 @@ def test_a_topic_may_be_forbidden_for_a_group(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.put(tagged("a"))
         broker.subscribe()
-        broker.groups.set_forbidden("G", TOPIC, 1, forbidden=True)
+        forbid(broker.groups, "G", TOPIC, 1, forbidden=True)
         assert found(broker.ask(pull())), "that is writing"
-        broker.groups.set_forbidden("G", TOPIC, 2, forbidden=True)
+        forbid(broker.groups, "G", TOPIC, 2, forbidden=True)
         assert refusal(broker, pull()) == (
             16,
             "the consumer group[G] is forbidden for topic[T]",

@@ -20,6 +20,7 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue_ext import ConsumeQueueExt
+from tests.table_changes import put_topics
 from tests.unit.broker.processor.pull_kit import (
     GROUP,
     OWN,
@@ -134,6 +135,14 @@ def test_how_much_one_pull_judges_is_bounded(tmp_path: Path, characters: int, en
         assert answered(answer) == (ResponseCode.PULL_RETRY_IMMEDIATELY, [], str(entries))
 
 
+def test_long_properties_count_more(tmp_path: Path) -> None:
+    with pull_broker(tmp_path, ON, store_config=LONG_QUEUES) as broker:
+        by_sql(broker, "a > 5".ljust(4096))
+        broker.put(*(message(b"x", topic=TOPIC, a="1", b="y" * 4_000) for _ in range(40)))
+        answer = broker.ask(pull())
+        assert answered(answer) == (ResponseCode.PULL_RETRY_IMMEDIATELY, [], "4")
+
+
 def test_the_limit_of_the_store_holds_too(tmp_path: Path) -> None:
     store_config = structs.replace(LONG_QUEUES, filter_message_bytes_max=100 * 20)
     with pull_broker(tmp_path, ON, store_config=store_config) as broker:
@@ -195,8 +204,8 @@ def retried(a: int, topic: str) -> BrokerMessage:
 
 
 def made_retry_topic(broker: PullBroker) -> None:
-    broker.topics.update(TopicConfig(topic_name=RETRY, read_queue_nums=1, write_queue_nums=1))
-    broker.topics.update(TopicConfig(topic_name="U", read_queue_nums=1, write_queue_nums=1))
+    put_topics(broker.topics, TopicConfig(topic_name=RETRY, read_queue_nums=1, write_queue_nums=1))
+    put_topics(broker.topics, TopicConfig(topic_name="U", read_queue_nums=1, write_queue_nums=1))
     broker.subscribe(subscription=SubscriptionData(topic=RETRY, sub_string="*"))
     subscriptions = [
         SubscriptionData(topic=topic, sub_string=text, expression_type="SQL92", sub_version=1)

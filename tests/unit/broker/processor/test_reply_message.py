@@ -18,10 +18,10 @@ from roquet.remoting.headers.send import SendMessageRequestHeader
 from roquet.remoting.hooks import RequestRefused
 from roquet.remoting.processor import Port
 from roquet.store.config import BrokerRole, FlushDiskType, replace
+from tests.unit.broker.processor.hook_kit import Recorder
 from tests.unit.broker.processor.reply_kit import CLIENT_ID, REPLY, REPLY_TOPIC, Replies
 from tests.unit.broker.processor.send_kit import SMALL, broker, send_header
-from tests.unit.broker.processor.test_send_hooks import Recorder
-from tests.unit.broker.test_broker import until
+from tests.unit.remoting.net_kit import until
 
 NOW_MS = 1_700_000_000_000
 OUTSIDE = {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}

@@ -12,7 +12,8 @@ from roquet.remoting.command import create_request
 from roquet.runtime.clock import ManualClock
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.results import AppendResult, PutMessageResult, PutMessageStatus
-from tests.unit.broker.processor.send_kit import SMALL, STORE_HOST
+from tests.unit.broker.components_kit import components_of
+from tests.unit.broker.processor.send_kit import SMALL
 
 REQUEST = create_request(310, opaque=77)
 APPENDED = AppendResult(4096, 300, 1, 9, (4096,))
@@ -36,10 +37,9 @@ class NumberedStore(DefaultMessageStore):
         return {"commitLogDiskRatio": ratio, "consumeQueueDiskRatio": ratio}
 
 
-def answers(root: Path, host: Host = STORE_HOST) -> SendAnswers:
-    return SendAnswers(
-        BrokerConfig(), store=NumberedStore(root), clock=ManualClock(), store_host=host
-    )
+def answers(root: Path, broker_ip: str = "127.0.0.1") -> SendAnswers:
+    config = BrokerConfig(broker_ip1=broker_ip)
+    return SendAnswers(components_of(config, NumberedStore(root), ManualClock()))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_every_status_has_an_answer() -> None:
 def test_a_full_disk_is_not_asked_for_every_message(tmp_path: Path) -> None:
     clock = ManualClock()
     store = NumberedStore(tmp_path)
-    made = SendAnswers(BrokerConfig(), store=store, clock=clock, store_host=STORE_HOST)
+    made = SendAnswers(components_of(BrokerConfig(), store, clock))
     status = PutMessageStatus.SERVICE_NOT_AVAILABLE
     first = made.refusal(status)
     assert made.refusal(status) == first
@@ -113,7 +113,7 @@ def test_a_full_disk_is_not_asked_for_every_message(tmp_path: Path) -> None:
 def test_an_address_of_ipv6_makes_longer_ids(tmp_path: Path) -> None:
     host = Host.parse("[::1]:10911")
     appended = AppendResult(0, 300, 1, 9, (0, 255))
-    answer = answers(tmp_path, host).of(
+    answer = answers(tmp_path, "::1").of(
         REQUEST, PutMessageResult(PutMessageStatus.PUT_OK, appended), 0, None
     )
     ids = (answer.ext_fields or {})["msgId"].split(",")

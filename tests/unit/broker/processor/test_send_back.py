@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from roquet.broker.hooks import ConsumeMessageContext, StatsType
-from roquet.broker.processor.send_back import SendBackProcessor, SentBack
+from roquet.broker.processor.send_back import SendBackProcessor, SentBackMessage
+from roquet.format.batch import encode_batch
 from roquet.model.message import StoredMessage
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import SCHEDULE_TOPIC
@@ -20,13 +21,13 @@ from roquet.remoting.command import RemotingCommand, create_request
 from roquet.remoting.connection import Connection
 from roquet.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from roquet.remoting.processor import Port, RequestContext
-from roquet.runtime.randomness import seeded
 from roquet.store.config import BrokerRole, FlushDiskType, MessageStoreConfig, replace
 from roquet.store.results import PutMessageResult, PutMessageStatus
+from tests.table_changes import put_groups, put_topics
+from tests.unit.broker.components_kit import STORE_HOST
 from tests.unit.broker.processor.send_kit import (
     PLAIN,
     SMALL,
-    STORE_HOST,
     UNIQUE_KEY,
     SendBroker,
     broker,
@@ -40,16 +41,8 @@ class Returns:
 
     def __init__(self, made: SendBroker) -> None:
         self.made = made
-        self.news: list[SentBack] = []
-        self.processor = SendBackProcessor(
-            made.config,
-            store=made.store,
-            topics=made.topics,
-            groups=made.groups,
-            store_host=STORE_HOST,
-            flow=made.flow,
-            random=seeded(3),
-        )
+        self.news: list[SentBackMessage] = []
+        self.processor = SendBackProcessor(made.parts)
         self.processor.listeners.append(self.news.append)
         made.registry.add(self.processor)
 
@@ -117,9 +110,22 @@ def test_a_message_waits_for_its_first_retry_on_level_three(tmp_path: Path) -> N
     assert topic is not None
     assert (topic.perm, topic.write_queue_nums, topic.topic_sys_flag) == (6, 1, 0)
     (news,) = made.news
-    assert news._replace(ext_fields={}, wrote_bytes=0) == SentBack(
+    assert news._replace(ext_fields={}, wrote_bytes=0) == SentBackMessage(
         "G", "T", "T", SCHEDULE_TOPIC, 2, is_dead_letter=False, wrote_bytes=0, ext_fields={}
     )
+
+
+def test_a_batch_is_not_taken_back(tmp_path: Path) -> None:
+    """As upstream: the retry topic has simple queues; the client sends the message itself."""
+    with returns(tmp_path) as made:
+        sent = made.made
+        sent.store.queues.is_batch_topic = sent.topics.has_batch_queues
+        put_topics(sent.topics, TopicConfig(topic_name="B", attributes={"+queue.type": "BatchCQ"}))
+        body = encode_batch([(0, b"one", b""), (0, b"two", b"")])
+        assert sent.send(topic="B", batch=True, body=body).code == 0
+        answer = made.back(0, origin_topic="B")
+        assert said(answer) == (ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
+        assert sent.count(SCHEDULE_TOPIC, 2) == 0
 
 
 @pytest.mark.parametrize(
@@ -187,8 +193,9 @@ def test_what_was_tried_too_often_is_a_dead_letter(
 
 def test_the_groups_own_limit_and_queues_count(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
-        made.made.groups.update(
-            SubscriptionGroupConfig(group_name="G", retry_max_times=1, retry_queue_nums=4)
+        put_groups(
+            made.made.groups,
+            SubscriptionGroupConfig(group_name="G", retry_max_times=1, retry_queue_nums=4),
         )
         for _ in range(40):
             made.back(made.send())
@@ -202,7 +209,7 @@ def test_the_groups_own_limit_and_queues_count(tmp_path: Path) -> None:
 
 def test_a_group_without_retries_loses_its_message_as_it_wants_to(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
-        made.made.groups.update(SubscriptionGroupConfig(group_name="G", retry_queue_nums=0))
+        put_groups(made.made.groups, SubscriptionGroupConfig(group_name="G", retry_queue_nums=0))
         end = made.send().physical_offset
         assert said(made.back(end)) == (0, None)
         assert made.made.topics.select("%RETRY%G") is None
@@ -241,7 +248,7 @@ def test_a_broker_that_takes_no_writes_takes_nothing_back(tmp_path: Path) -> Non
 
 def test_a_topic_of_retries_that_is_closed_takes_nothing(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
-        made.made.topics.update(TopicConfig(topic_name="%RETRY%G", perm=PERM_READ))
+        put_topics(made.made.topics, TopicConfig(topic_name="%RETRY%G", perm=PERM_READ))
         answer = made.back(made.send())
     assert said(answer) == (
         ResponseCode.NO_PERMISSION,

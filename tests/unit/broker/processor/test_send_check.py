@@ -8,6 +8,7 @@ from roquet.broker.processor.send_check import describe_topic
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand
+from tests.table_changes import commit, put_topics
 from tests.unit.broker.processor.send_kit import broker
 
 SEE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -106,9 +107,9 @@ def test_a_retry_topic_is_made_even_so(tmp_path: Path) -> None:
 
 def test_a_broker_without_write_permission_refuses_ordered_topics_only(tmp_path: Path) -> None:
     with broker(tmp_path, broker_permission=4, broker_ip1="10.9.9.9") as made:
-        made.topics.update(TopicConfig(topic_name="O", order=True))
+        put_topics(made.topics, TopicConfig(topic_name="O", order=True))
         approved: list[str] = []
-        made.processor.approve_topic = lambda topic, _: approved.append(topic)
+        made.processor.plain_topics.append(lambda topic, _: approved.append(topic))
         for _ in range(2):
             answer = made.send(topic="O")
             assert (answer.code, answer.remark, answer.ext_fields) == (
@@ -117,14 +118,15 @@ def test_a_broker_without_write_permission_refuses_ordered_topics_only(tmp_path:
                 FIELDS,
             )
             assert made.send().code == 0
-        made.topics.update_order_config({"T": "broker-a:4"})
+        made.topics.stage_order_config({"T": "broker-a:4"})
+        commit(made.topics)
         assert made.send().code == ResponseCode.NO_PERMISSION
         assert approved == []
 
 
 def test_a_broker_without_a_public_address_names_the_one_it_has(tmp_path: Path) -> None:
     with broker(tmp_path, broker_permission=0) as made:
-        made.topics.update(TopicConfig(topic_name="O", order=True))
+        put_topics(made.topics, TopicConfig(topic_name="O", order=True))
         remark = made.send(topic="O").remark
     assert remark == "the broker[127.0.0.1] sending message is forbidden"
 

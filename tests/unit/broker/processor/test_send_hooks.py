@@ -7,7 +7,6 @@ import pytest
 
 from roquet.broker.hooks import (
     MessageType,
-    SendMessageContext,
     StatsType,
     message_type,
     namespace_of,
@@ -16,27 +15,8 @@ from roquet.format.batch import encode_batch
 from roquet.remoting.codes import ResponseCode
 from roquet.remoting.hooks import RequestRefused
 from roquet.store.config import FlushDiskType, replace
+from tests.unit.broker.processor.hook_kit import Recorder
 from tests.unit.broker.processor.send_kit import PLAIN, SMALL, UNIQUE_KEY, broker
-
-
-class Recorder:
-    """A hook that remembers what it saw."""
-
-    def __init__(self, *, before: Exception | None = None, after: Exception | None = None) -> None:
-        self.seen: list[SendMessageContext] = []
-        self.done: list[SendMessageContext] = []
-        self._before = before
-        self._after = after
-
-    def before(self, context: SendMessageContext) -> None:
-        self.seen.append(context)
-        if self._before is not None:
-            raise self._before
-
-    def after(self, context: SendMessageContext) -> None:
-        self.done.append(context)
-        if self._after is not None:
-            raise self._after
 
 
 def test_a_hook_sees_a_send_before_and_after(tmp_path: Path) -> None:

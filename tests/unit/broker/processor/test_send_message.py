@@ -13,6 +13,7 @@ from roquet.remoting.command import create_request
 from roquet.remoting.headers.base import encode_header
 from roquet.remoting.headers.send import SendMessageRequestHeader
 from roquet.store.config import BrokerRole, FlushDiskType, replace
+from tests.table_changes import drop_topics, put_topics
 from tests.unit.broker.processor.send_kit import (
     PLAIN,
     SMALL,
@@ -192,14 +193,14 @@ def test_a_queue_below_zero_is_chosen_by_chance(tmp_path: Path) -> None:
 
 def test_a_queue_that_only_readers_have_takes_messages(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        made.topics.update(TopicConfig(topic_name="R", read_queue_nums=6, write_queue_nums=2))
+        put_topics(made.topics, TopicConfig(topic_name="R", read_queue_nums=6, write_queue_nums=2))
         codes = [made.send(topic="R", queue_id=at).code for at in (5, 5, 6)]
     assert codes == [0, 0, ResponseCode.INVALID_PARAMETER]
 
 
 def test_a_topic_without_write_queues_has_none_to_choose(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        made.topics.update(TopicConfig(topic_name="R", read_queue_nums=2, write_queue_nums=0))
+        put_topics(made.topics, TopicConfig(topic_name="R", read_queue_nums=2, write_queue_nums=0))
         answer = made.send(topic="R", queue_id=-1)
     assert (answer.code, answer.remark) == (1, "topic[R] has no queue to write to")
 
@@ -207,9 +208,9 @@ def test_a_topic_without_write_queues_has_none_to_choose(tmp_path: Path) -> None
 def test_a_change_of_a_topic_counts_at_once(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         assert made.send(queue_id=3).code == 0
-        made.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        put_topics(made.topics, TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         assert made.send(queue_id=3).code == ResponseCode.INVALID_PARAMETER
-        made.topics.delete("T")
+        drop_topics(made.topics, "T")
         answer = made.send(default_topic="nobody")
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -217,21 +218,22 @@ def test_a_change_of_a_topic_counts_at_once(tmp_path: Path) -> None:
 def test_plain_topics_are_approved_until_any_topic_changes(tmp_path: Path) -> None:
     approved: list[tuple[str, int]] = []
     with broker(tmp_path) as made:
-        made.processor.approve_topic = lambda topic, queues: approved.append((topic, queues))
-        made.topics.update(
-            TopicConfig(topic_name="M", write_queue_nums=1, topic_filter_type="MULTI_TAG")
+        made.processor.plain_topics.append(lambda topic, queues: approved.append((topic, queues)))
+        put_topics(
+            made.topics,
+            TopicConfig(topic_name="M", write_queue_nums=1, topic_filter_type="MULTI_TAG"),
         )
         for topic in ("T", "T", "M", "%RETRY%g"):
             assert made.send(topic=topic).code == 0
         assert approved == [("T", 4)]
-        made.topics.delete("M")
+        drop_topics(made.topics, "M")
         made.send()
         assert approved == [("T", 4)] * 2
 
 
 def test_a_multi_tag_topic_marks_its_messages(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        made.topics.update(TopicConfig(topic_name="M", topic_filter_type="MULTI_TAG"))
+        put_topics(made.topics, TopicConfig(topic_name="M", topic_filter_type="MULTI_TAG"))
         for _ in range(PLAIN_TWICE):
             made.send(topic="M", sys_flag=1)
         assert made.stored("M", queue_offset=1).sys_flag == 3
@@ -359,7 +361,7 @@ def test_a_slave_takes_no_sends(tmp_path: Path) -> None:
 def test_a_slave_that_may_act_for_its_master_says_that_it_does_not_yet(tmp_path: Path) -> None:
     approved: list[str] = []
     with broker(tmp_path, store_config=SLAVE, slave_acting_master=True) as made:
-        made.processor.approve_topic = lambda topic, _: approved.append(topic)
+        made.processor.plain_topics.append(lambda topic, _: approved.append(topic))
         for _ in range(PLAIN_TWICE):
             assert made.send().code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert approved == []
@@ -369,7 +371,7 @@ def test_a_slave_that_may_act_for_its_master_says_that_it_does_not_yet(tmp_path:
 def test_sends_wait_for_the_time_of_opening(tmp_path: Path) -> None:
     approved: list[str] = []
     with broker(tmp_path, start_accept_send_timestamp_ms=1_700_000_000_500) as made:
-        made.processor.approve_topic = lambda topic, _: approved.append(topic)
+        made.processor.plain_topics.append(lambda topic, _: approved.append(topic))
         answer = made.send()
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert (answer.remark or "").startswith("broker unable to service, until 2023-11-1")

@@ -1,3 +1,5 @@
+"""What a broker makes of a message before it is stored: properties, delays, halves, retries."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,25 +14,21 @@ from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.codes import ResponseCode
 from roquet.store.running_flags import RunningFlag
-from tests.unit.broker.processor.send_kit import PLAIN, SUFFIX, UNIQUE_KEY, SendBroker, broker
-
-KEY = f"UNIQ_KEY\x01{UNIQUE_KEY}\x02"
-SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
-ILLEGAL = (
-    "the message is illegal, maybe msg body or properties length not matched. "
-    "msg body length limit 4194304B, msg properties length limit 32KB."
+from tests.table_changes import put_groups, put_topics
+from tests.unit.broker.processor.send_kit import (
+    HALF,
+    ILLEGAL,
+    KEY,
+    PLAIN,
+    SCHEDULE,
+    SUFFIX,
+    UNIQUE_KEY,
+    SendBroker,
+    broker,
+    refused,
 )
+
 TIMER_OFF = "accurate timer message is not enabled, timerWheelEnable is false"
-
-
-def refused(made: SendBroker, properties: str = PLAIN, **fields: object) -> tuple[int, str | None]:
-    """The refusal of a message, which must leave nothing behind."""
-    end = made.store.max_physical_offset
-    answer = made.send(properties, **fields)  # type: ignore[arg-type]
-    assert made.store.max_physical_offset == end
-    assert answer.ext_fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
-    return answer.code, answer.remark
 
 
 # ----------------------------------------------------------------------------------- properties
@@ -164,6 +162,16 @@ def test_timer_messages_are_refused(name: str, more: str, tmp_path: Path) -> Non
         assert refused(made, text) == (ResponseCode.SYSTEM_ERROR, TIMER_OFF)
 
 
+def test_the_log_says_that_there_are_no_timed_messages(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker(tmp_path) as made:
+        for _ in range(5):
+            refused(made, f"TIMER_DELAY_MS\x012500\x02{KEY}")
+    told = [each.getMessage() for each in caplog.records if "timed" in each.getMessage()]
+    assert told == ["Refused a message for T: there are no timed messages"]
+
+
 @pytest.mark.parametrize(
     ("more", "fields"),
     [
@@ -285,7 +293,7 @@ def test_a_retry_that_was_tried_too_often_is_a_dead_letter(tmp_path: Path) -> No
 
 def test_a_group_says_how_often_it_tries(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        made.groups.update(SubscriptionGroupConfig(group_name="g", retry_max_times=1))
+        put_groups(made.groups, SubscriptionGroupConfig(group_name="g", retry_max_times=1))
         assert not dead_letter(made, reconsume_times=1)
         assert dead_letter(made, reconsume_times=2)
 
@@ -331,42 +339,10 @@ def test_dead_letter_topics_may_not_be_longer_than_others(
 def test_retry_topics_may(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         topic = "%RETRY%" + "g" * 120
-        made.groups.update(SubscriptionGroupConfig(group_name="g" * 120))
+        put_groups(made.groups, SubscriptionGroupConfig(group_name="g" * 120))
         made.topics.create_in_send_back(topic, queue_nums=1, perm=6, sys_flag=0)
         assert made.send(topic=topic).code == 0
         assert made.stored(topic).topic == topic
-
-
-# ------------------------------------------------------------ priorities, compaction, inner batches
-
-
-@pytest.mark.parametrize(
-    ("text", "queue_id", "is_kept"),
-    [
-        ("_SYS_MSG_PRIORITY_\x010\x02", 0, True),
-        ("_SYS_MSG_PRIORITY_\x012\x02", 2, True),
-        ("_SYS_MSG_PRIORITY_\x019\x02", 3, True),
-        ("_SYS_MSG_PRIORITY_\x01-2\x02", 1, True),
-        ("_SYS_MSG_PRIORITY_\x01high\x02", 1, True),
-        ("_SYS_MSG_PRIORITY_\x012\x02__SHARDINGKEY\x01k\x02", 1, False),
-    ],
-)
-def test_a_priority_is_a_queue(text: str, queue_id: int, *, is_kept: bool, tmp_path: Path) -> None:
-    with broker(tmp_path) as made:
-        made.send()
-        answer = made.send(text + KEY, queue_id=1)
-        assert (answer.ext_fields or {})["queueId"] == str(queue_id)
-        record = made.stored(queue_id=queue_id, queue_offset=1 if queue_id == 0 else 0)
-        assert ("_SYS_MSG_PRIORITY_" in record.properties) == is_kept
-
-
-@pytest.mark.parametrize("more", ["DELAY\x011\x02", "TRAN_MSG\x01true\x02"])
-def test_other_kinds_of_messages_have_no_priority(more: str, tmp_path: Path) -> None:
-    with broker(tmp_path) as made:
-        made.send(f"_SYS_MSG_PRIORITY_\x012\x02{more}{KEY}", queue_id=1)
-        record = made.stored(HALF if "TRAN" in more else SCHEDULE)
-    assert record.properties["REAL_QID"] == "1"
-    assert "_SYS_MSG_PRIORITY_" not in record.properties
 
 
 def test_a_dead_letter_goes_where_dead_letters_are_read(tmp_path: Path) -> None:
@@ -378,47 +354,11 @@ def test_a_dead_letter_goes_where_dead_letters_are_read(tmp_path: Path) -> None:
 
 def test_a_dead_letter_has_the_flags_of_its_topic(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        made.topics.update(TopicConfig(topic_name="%RETRY%g", topic_filter_type="MULTI_TAG"))
+        put_topics(made.topics, TopicConfig(topic_name="%RETRY%g", topic_filter_type="MULTI_TAG"))
         assert dead_letter(made, KEY, reconsume_times=17, sys_flag=1)
         assert made.stored("%DLQ%g").sys_flag == 1
         assert not dead_letter(made, KEY, sys_flag=1)
         assert made.stored("%RETRY%g").sys_flag == 3
-
-
-def test_a_priority_is_a_queue_that_is_written(tmp_path: Path) -> None:
-    with broker(tmp_path) as made:
-        made.topics.update(TopicConfig(topic_name="R", read_queue_nums=8, write_queue_nums=2))
-        answer = made.send(f"_SYS_MSG_PRIORITY_\x015\x02{KEY}", topic="R")
-    assert (answer.ext_fields or {})["queueId"] == "1"
-
-
-def test_compaction_needs_a_key(tmp_path: Path) -> None:
-    with broker(tmp_path) as made:
-        made.topics.update(
-            TopicConfig(topic_name="C", attributes={"+cleanup.policy": "COMPACTION"})
-        )
-        for text in (KEY, f"KEYS\x01 \x02{KEY}"):
-            assert refused(made, text, topic="C") == (
-                ResponseCode.MESSAGE_ILLEGAL,
-                "Required message key is missing",
-            )
-        assert made.send(f"KEYS\x01k\x02{KEY}", topic="C").code == 0
-
-
-def test_inner_batches_do_not_pass_for_messages(tmp_path: Path) -> None:
-    with broker(tmp_path) as made:
-        made.send()
-        assert refused(made, f"INNER_NUM\x012\x02{KEY}") == (13, ILLEGAL)
-        assert refused(made, sys_flag=0x80) == (13, ILLEGAL)
-        assert refused(made, f"INNER_NUM\x012\x02{KEY}", sys_flag=0x80) == (13, ILLEGAL)
-
-
-def test_queues_of_batches_are_not_written_as_others(tmp_path: Path) -> None:
-    remark = "the topic[B] has queues of type BatchCQ, which this broker does not keep"
-    with broker(tmp_path) as made:
-        made.topics.update(TopicConfig(topic_name="B", attributes={"+queue.type": "BatchCQ"}))
-        assert refused(made, topic="B") == (13, remark)
-        assert refused(made, topic="B", batch=True) == (13, remark)
 
 
 def test_a_store_that_takes_nothing_is_said_first(tmp_path: Path) -> None:

@@ -204,6 +204,10 @@ class Threads:
         await turns()
         return task
 
+    def clean(self, kind: RequestClass) -> None:
+        """Do what the timer does."""
+        self.flow._look(self.flow._queues[kind])
+
 
 async def refusal(task: asyncio.Task[int]) -> str:
     with pytest.raises(RequestRefused) as caught:
@@ -246,10 +250,10 @@ async def test_what_waits_too_long_for_a_thread_is_cleaned() -> None:
     threads.clock.advance(1)
     second = await threads.start(2)
     threads.clock.advance(4998)
-    threads.flow.clean_expired(RequestClass.PULL)
+    threads.clean(RequestClass.PULL)
     assert threads.flow.waiting(RequestClass.PULL) == 2
     threads.clock.advance(1)
-    threads.flow.clean_expired(RequestClass.PULL)
+    threads.clean(RequestClass.PULL)
     assert await refusal(first) == (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         "period in queue: 5000ms, size of queue: 1"
@@ -287,7 +291,7 @@ async def test_queries_wait_as_long_as_it_takes() -> None:
     running = await threads.start(0, RequestClass.QUERY)
     waiting = await threads.start(1, RequestClass.QUERY)
     threads.clock.advance(1_000_000)
-    threads.flow.clean_expired(RequestClass.QUERY)
+    threads.clean(RequestClass.QUERY)
     await threads.executor.run_one()
     await threads.executor.run_one()
     assert (await running, await waiting) == (0, 1)
@@ -307,12 +311,12 @@ async def test_who_goes_away_leaves_the_queue() -> None:
     threads.flow.close()
 
 
-async def test_who_goes_away_when_it_is_his_turn_gives_it_on() -> None:
+async def test_a_waiter_that_is_cancelled_passes_its_thread_on() -> None:
     threads = Threads()
     running = await threads.start(0)
     gone = await threads.start(1)
     stays = await threads.start(2)
-    threads.flow._end_turn(threads.flow._queues[RequestClass.PULL])
+    threads.flow._release_thread(threads.flow._queues[RequestClass.PULL])
     gone.cancel()
     await turns()
     assert gone.cancelled()

@@ -6,7 +6,7 @@ import pytest
 
 from roquet.format.consume_queue_ext import CqExtUnit
 from roquet.store.reader import MessageFilter
-from tests.unit.broker.service.test_pull_request_hold import A, B, FakeExt, Room
+from tests.unit.broker.service.hold_kit import A, B, FakeExt, Room
 
 
 def by_record(wanted: bytes, entries_max: int | None = None) -> MessageFilter:

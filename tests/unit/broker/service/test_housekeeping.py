@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.config import BrokerConfig, replace
 from roquet.broker.service import housekeeping
-from roquet.broker.service.housekeeping import PeriodicTasks, keep_house, persist_tables
+from roquet.broker.service.housekeeping import PeriodicTasks, persist_tables, schedule_housekeeping
 from roquet.errors import StoreError
 from tests.unit.broker.admin.kit import Desk, desk
 from tests.unit.broker.manager.kit import channel
@@ -102,20 +101,20 @@ class FakeTable:
 
 async def test_tables_are_written_beside_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     broken, good = FakeTable(StoreError("no space")), FakeTable()
-    await persist_tables([broken, good])
-    await persist_tables([broken, good])
+    for _ in range(2):
+        assert await persist_tables([broken, good]) == [broken.error]
     assert len(good.writers) == 1
     assert good.writers[0] is not threading.main_thread()
-    assert "FakeTable is tried again later: no space" in caplog.text
+    assert "FakeTable could not be saved: no space" in caplog.text
 
 
 async def test_the_broker_keeps_house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SCAN_INTERVAL_MS", "LOCK_SCAN_INTERVAL_MS", "DEFERRED_NOTIFY_INTERVAL_MS"):
         monkeypatch.setattr(housekeeping, name, 1)
-    with desk(tmp_path, real_time_notify_consumer_change=False) as at:
+    settings = {"real_time_notify_consumer_change": False, "flush_consumer_offset_interval_ms": 1}
+    with desk(tmp_path, files=None, **settings) as at:
         tasks = PeriodicTasks()
-        config = replace(at.config, flush_consumer_offset_interval_ms=1)
-        _keep(tasks, config, at)
+        schedule_housekeeping(tasks, at.parts)
         at.producers.register("P", channel())
         _join(at, "c1")
         at.offsets.commit("G", "T", 0, 7)
@@ -131,25 +130,17 @@ async def test_the_broker_keeps_house(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_clients_are_told_at_once_by_default(tmp_path: Path) -> None:
     with desk(tmp_path) as at:
         tasks = PeriodicTasks()
-        _keep(tasks, BrokerConfig(), at)
+        schedule_housekeeping(tasks, at.parts)
         assert [each.name for each in tasks._known] == [
             "scan of producers",
             "scan of consumers",
             "scan of queue locks",
+            "sweep of held pulls",
+            "sampling of statistics",
+            "cleaning of mappings",
             "writing of tables",
         ]
         assert tasks._known[-1].interval_ms == 5_000
-
-
-def _keep(tasks: PeriodicTasks, config: BrokerConfig, at: Desk) -> None:
-    keep_house(
-        tasks,
-        config,
-        producers=at.producers,
-        consumers=at.consumers,
-        locks=at.locks,
-        tables=[at.offsets, at.topics, at.groups],
-    )
 
 
 def _join(at: Desk, client_id: str) -> None:

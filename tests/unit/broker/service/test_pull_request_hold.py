@@ -3,140 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
 import pytest
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.service import pull_request_hold
+from roquet.broker.service.held_pull import HeldPull
 from roquet.broker.service.pull_request_hold import (
-    SWEEP_BATCH,
+    GIVEN_UP_MAX,
+    LONG_PULLS_BYTES_MAX,
+    SCAN_BATCH,
+    UNPACKED_MAX,
     WAKE_BATCH,
-    HeldPull,
-    PullRequestHoldService,
     sweep_interval_ms,
 )
-from roquet.format.consume_queue import UNIT, UNIT_BYTES
+from roquet.format.consume_queue import UNIT_BYTES
 from roquet.format.consume_queue_ext import CqExtUnit
-from roquet.model.java_string import java_hash
-from roquet.remoting.codes import RequestCode
-from roquet.remoting.command import create_request
 from roquet.remoting.connection import Connection
-from roquet.remoting.processor import PUBLIC, RequestContext
-from roquet.runtime.clock import ManualClock
-from roquet.store.consume_queue import ConsumeQueue
 from roquet.store.reader import MessageFilter
-from tests.unit.broker.processor.pull_kit import FakeConnection, pull
-
-A, B = java_hash("a"), java_hash("b")
-
-
-class FakeExt:
-    """Ext units by address."""
-
-    def __init__(self) -> None:
-        self.units: dict[int, CqExtUnit] = {}
-
-    def get(self, address: int) -> CqExtUnit | None:
-        return self.units.get(address)
-
-
-class FakeQueue:
-    """A queue of tags codes; reads are counted."""
-
-    def __init__(self, topic: str = "T", queue_id: int = 0) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.codes: list[int] = []
-        self.ext: FakeExt | None = None
-        self.reads = 0
-
-    @property
-    def max_queue_offset(self) -> int:
-        return len(self.codes)
-
-    def read_units(self, queue_offset: int, count: int) -> bytes:
-        self.reads += 1
-        chosen = self.codes[queue_offset : queue_offset + count]
-        places = range(queue_offset, queue_offset + len(chosen))
-        return b"".join(UNIT.pack(at, 1, code) for at, code in zip(places, chosen, strict=True))
-
-
-def by_codes(wanted: set[int]) -> MessageFilter:
-    return MessageFilter(lambda code, _ext: code in wanted)
-
-
-class Room:
-    """A service with queues to wait for."""
-
-    def __init__(self, *, held_max: int = 100_000, held_per_connection_max: int = 100_000) -> None:
-        self.clock = ManualClock()
-        self.queues: dict[tuple[str, int], FakeQueue] = {}
-        self.soon: list[Callable[[], None]] = []
-        self.woken: list[HeldPull] = []
-        self.records: dict[int, bytes] = {}
-        self.service = PullRequestHoldService(
-            self.clock,
-            max_offset=lambda topic, queue_id: self.queue(topic, queue_id).max_queue_offset,
-            record_at=self.record_at,
-            held_max=held_max,
-            held_per_connection_max=held_per_connection_max,
-            call_soon=self.soon.append,
-        )
-        self.service.wake = self.woken.append
-        self.connection = FakeConnection()
-
-    def record_at(self, physical_offset: int, size_bytes: int) -> bytes | None:
-        assert size_bytes == 1
-        return self.records.get(physical_offset)
-
-    def queue(self, topic: str = "T", queue_id: int = 0) -> FakeQueue:
-        return self.queues.setdefault((topic, queue_id), FakeQueue(topic, queue_id))
-
-    def hold(
-        self,
-        offset: int = 0,
-        *,
-        queue_id: int = 0,
-        wanted: set[int] | MessageFilter | None = None,
-        wait_ms: int = 15_000,
-        connection: FakeConnection | None = None,
-    ) -> HeldPull:
-        held = self.pull(
-            offset, queue_id=queue_id, wanted=wanted, wait_ms=wait_ms, connection=connection
-        )
-        assert self.service.suspend(held)
-        return held
-
-    def pull(
-        self,
-        offset: int = 0,
-        *,
-        queue_id: int = 0,
-        wanted: set[int] | MessageFilter | None = None,
-        wait_ms: int = 15_000,
-        connection: FakeConnection | None = None,
-    ) -> HeldPull:
-        request = create_request(RequestCode.PULL_MESSAGE, opaque=1)
-        context = RequestContext(cast("Connection", connection or self.connection), request, PUBLIC)
-        return HeldPull(
-            context,
-            pull(offset, queue_id=queue_id),
-            by_codes(wanted) if isinstance(wanted, set) else wanted,
-            deadline_ns=self.clock.monotonic_ns() + wait_ms * 1_000_000,
-        )
-
-    def arrive(self, *codes: int, queue_id: int = 0) -> None:
-        """One burst of entries."""
-        queue = self.queue(queue_id=queue_id)
-        queue.codes += codes
-        self.service.notify_arriving(cast("ConsumeQueue", queue))
-
-    def turn(self) -> None:
-        todo, self.soon[:] = self.soon[:], []
-        for each in todo:
-            each()
+from tests.patience import PATIENCE_S
+from tests.unit.broker.processor.pull_kit import FakeConnection
+from tests.unit.broker.service.hold_kit import A, B, FakeExt, FakeQueue, Room
 
 
 def test_an_arrival_wakes_those_of_its_queue() -> None:
@@ -146,7 +34,6 @@ def test_an_arrival_wakes_those_of_its_queue() -> None:
     room.arrive(A)
     assert room.woken == [here]
     assert len(room.service) == 1
-    assert room.service.held_of(cast("Connection", room.connection)) == 1
 
 
 def test_each_is_woken_once() -> None:
@@ -299,17 +186,118 @@ def test_a_connection_is_listened_to_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(listened) == 1
 
 
-def test_the_limits() -> None:
-    room = Room(held_max=3, held_per_connection_max=2)
-    one, two = FakeConnection(), FakeConnection()
-    for connection, is_taken in (
-        (one, True), (one, True), (one, False), (two, True), (two, False),
-    ):  # fmt: skip
-        assert room.service.suspend(room.pull(connection=connection)) is is_taken
+def test_a_connection_with_too_many_gives_up_its_own_oldest() -> None:
+    room = Room(held_per_connection_max=2)
+    other = room.hold(connection=FakeConnection())
+    crowd = [room.hold() for _ in range(5)]
+    assert room.woken == crowd[:3]
     assert len(room.service) == 3
-    one.close()
-    room.hold(connection=two)
-    assert len(room.service) == 2
+    room.arrive(A)
+    assert set(room.woken) == {other, *crowd}
+
+
+def test_when_all_are_too_many_the_greediest_gives_up_its_oldest() -> None:
+    room = Room(held_max=10)
+    greedy, modest, new = FakeConnection(), FakeConnection(), FakeConnection()
+    crowd = [room.hold(connection=greedy) for _ in range(8)]
+    stays = [room.hold(connection=modest) for _ in range(2)]
+    for count in range(1, 4):
+        room.hold(connection=new)
+        assert room.woken == crowd[:count]
+        assert len(room.service) == 10
+    assert not set(stays) & set(room.woken)
+    greedy.close()
+    assert len(room.service) == 5
+
+
+def test_a_flood_beyond_what_can_be_woken_is_refused_to_its_sender_only() -> None:
+    room = Room(held_per_connection_max=2)
+    for _ in range(2 + WAKE_BATCH + GIVEN_UP_MAX):
+        room.hold()
+    assert not room.service.suspend(room.pull())
+    assert len(room.service) == 2 + GIVEN_UP_MAX
+    room.hold(connection=FakeConnection())
+    room.turn()
+    room.hold()
+
+
+def test_long_pulls_are_bounded_in_bytes_and_leave_room_for_short_ones() -> None:
+    room = Room()
+    body = bytes(LONG_PULLS_BYTES_MAX // 4)
+    others = [FakeConnection() for _ in range(5)]
+    kept = [each for each in others if room.service.suspend(room.pull(connection=each, body=body))]
+    assert kept == others[:3]
+    room.hold()
+    kept[0].close()
+    assert room.service.suspend(room.pull(connection=others[4], body=body))
+    room.arrive(A)
+    for _ in range(3):
+        assert room.service.suspend(room.pull(1, body=body))
+
+
+def test_a_crowd_of_one_connection_does_not_delay_another() -> None:
+    room = Room()
+    for _ in range(20 * SCAN_BATCH):
+        room.hold()
+    others = [room.hold(connection=FakeConnection()) for _ in range(5)]
+    room.arrive(A)
+    assert set(others) < set(room.woken)
+    assert len(room.woken) == WAKE_BATCH
+
+
+def test_a_crowd_is_looked_through_in_parts() -> None:
+    room = Room()
+    looked_at = [0]
+
+    def passes(code: int, _ext: object) -> bool:
+        looked_at[0] += 1
+        return code == A
+
+    for _ in range(5 * SCAN_BATCH):
+        room.hold(wanted=MessageFilter(passes))
+    room.arrive(B)
+    turns = 1
+    room.arrive(B)
+    assert room.queue().reads == 1, "what came meanwhile is looked at afterwards"
+    while room.soon:
+        assert looked_at[0] <= turns * SCAN_BATCH
+        room.turn()
+        turns += 1
+    assert looked_at[0] == 2 * 5 * SCAN_BATCH
+    assert room.woken == []
+    room.arrive(A)
+    while room.soon:
+        room.turn()
+    assert len(room.woken) == 5 * SCAN_BATCH
+    assert len(room.service) == 0
+
+
+def test_what_arrives_while_a_crowd_is_looked_through_is_not_missed() -> None:
+    room = Room()
+    for _ in range(3 * SCAN_BATCH):
+        room.hold(wanted={B})
+    room.arrive(A)
+    late = room.hold(1)
+    room.arrive(A)
+    while room.soon:
+        room.turn()
+    assert room.woken == [late]
+
+
+def test_a_connection_that_closes_during_a_scan_is_passed_over() -> None:
+    room = Room()
+    gone = FakeConnection()
+    for _ in range(3 * SCAN_BATCH):
+        room.hold(connection=gone)
+    stays = room.hold()
+    room.arrive(A)
+    woken = len(room.woken)
+    gone.close()
+    while room.soon:
+        room.turn()
+    assert stays in room.woken
+    assert len(room.woken) <= woken + 1
+    assert len(room.service) == 0
 
 
 def test_a_crowd_is_woken_in_batches_and_in_order() -> None:
@@ -364,17 +352,15 @@ def test_the_turns_end_when_nobody_is_due() -> None:
 def test_who_is_due_still_counts_and_can_be_dropped() -> None:
     room = Room()
     gone = FakeConnection()
-    for _ in range(WAKE_BATCH):
-        room.hold()
-    dropped = [room.hold(connection=gone) for _ in range(3)]
-    stays = room.hold()
+    crowd = [room.hold() for _ in range(WAKE_BATCH)]
+    dropped = [room.hold(connection=gone) for _ in range(WAKE_BATCH)]
     room.arrive(A)
-    assert len(room.service) == 4
+    assert len(room.service) == WAKE_BATCH
     gone.close()
-    assert len(room.service) == 1
+    assert len(room.service) == WAKE_BATCH // 2
     room.turn()
-    assert room.woken[-1] is stays
-    assert not set(dropped) & set(room.woken)
+    assert set(crowd) < set(room.woken)
+    assert set(dropped[WAKE_BATCH // 2 :]).isdisjoint(room.woken)
     assert len(room.service) == 0
 
 
@@ -390,12 +376,12 @@ def test_a_failure_keeps_nobody_else_from_being_woken(caplog: pytest.LogCaptureF
     room.service.wake = wake
     room.arrive(A)
     assert room.woken == crowd[1:]
-    assert "a pull of 127.0.0.1:5000 was not answered" in caplog.text
+    assert "no response to a pull of 127.0.0.1:5000" in caplog.text
 
 
 def test_a_long_sweep_is_done_in_parts() -> None:
     room = Room()
-    for queue_id in range(2 * SWEEP_BATCH + 1):
+    for queue_id in range(2 * SCAN_BATCH + 1):
         room.hold(queue_id=queue_id, wait_ms=0)
     room.clock.advance(1)
     room.service.check_hold_requests()
@@ -403,7 +389,7 @@ def test_a_long_sweep_is_done_in_parts() -> None:
     assert len(room.woken) == WAKE_BATCH
     while room.soon:
         room.turn()
-    assert len(room.woken) == 2 * SWEEP_BATCH + 1
+    assert len(room.woken) == 2 * SCAN_BATCH + 1
     assert len(set(room.woken)) == len(room.woken)
 
 
@@ -420,8 +406,80 @@ def test_queues_are_forgotten_when_nobody_waits() -> None:
     assert room.service._queues == {}
 
 
+def test_few_pulls_of_a_connection_are_kept_as_they_were_read() -> None:
+    room = Room()
+    assert not any(room.hold()._packed for _ in range(UNPACKED_MAX))
+    assert room.hold()._packed
+    assert not room.hold(connection=FakeConnection())._packed
+
+
+def test_a_pull_of_a_crowd_says_the_same_when_it_is_woken() -> None:
+    room = Room()
+    for _ in range(UNPACKED_MAX):
+        room.hold()
+    before = room.pull(3, queue_id=2, opaque=12_345)
+    header, request = before.header, before.context.request
+    packed = room.hold(3, queue_id=2, opaque=12_345)
+    assert packed._packed
+    assert (packed.key, packed.queue_offset) == (("T", 2), 3)
+    assert packed.consumer_group == header.consumer_group
+    assert packed.header == header
+    assert packed.context.request == request
+    assert packed.context.permission is before.context.permission
+    assert packed.context.connection is cast("Connection", room.connection)
+    assert packed.context is packed.context
+
+
+def test_a_pull_whose_fields_are_no_text_is_held_all_the_same() -> None:
+    room = Room()
+    for _ in range(UNPACKED_MAX):
+        room.hold()
+    odd = room.pull(opaque=7)
+    fields = odd.context.request.ext_fields
+    assert fields is not None
+    fields["x"] = "\ud800"
+    assert room.service.suspend(odd)
+    assert odd.context.request.opaque == 7
+    room.arrive(A)
+    while room.soon:
+        room.turn()
+    assert odd in room.woken
+
+
+def test_what_pulls_of_a_crowd_have_in_common_is_kept_once() -> None:
+    room = Room()
+    pulls = [room.hold(number // 500, opaque=number) for number in range(UNPACKED_MAX + 1_000)]
+    crowd = pulls[UNPACKED_MAX:]
+    assert len({id(each._packed) for each in crowd}) == len({each.queue_offset for each in crowd})
+    assert len({id(each.key) for each in crowd}) == 1
+    assert len({id(each.consumer_group) for each in crowd}) == 1
+    assert len({id(each.deadline_ns) for each in crowd}) == 1
+    assert [each.context.request.opaque for each in pulls] == list(range(len(pulls)))
+
+
+def test_pulls_of_a_crowd_have_a_deadline_close_to_their_own() -> None:
+    room = Room()
+    for _ in range(UNPACKED_MAX):
+        room.hold()
+    waits_ms = [15_000, 15_100, 15_249, 15_250, 15_300, 15_000]
+    kept_ms = [15_000, 15_000, 15_000, 15_250, 15_250, 15_000]
+    crowd = [room.hold(wait_ms=wait_ms) for wait_ms in waits_ms]
+    now_ns = room.clock.monotonic_ns()
+    assert [(each.deadline_ns - now_ns) // 1_000_000 for each in crowd] == kept_ms
+
+
+def test_a_queue_does_not_keep_a_pull_that_left() -> None:
+    room = Room()
+    gone = FakeConnection()
+    room.hold()
+    room.hold(connection=gone)
+    gone.close()
+    (waiting,) = room.service._queues.values()
+    assert waiting.last is None
+
+
 async def test_it_uses_the_loop_that_runs() -> None:
     called = asyncio.Event()
     pull_request_hold._call_soon(called.set)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await called.wait()

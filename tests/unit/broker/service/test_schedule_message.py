@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,50 +9,15 @@ from roquet.broker.manager.delay_offset import DelayOffsetManager
 from roquet.broker.service.schedule_message import (
     BATCH_MESSAGES,
     TURN_BATCHES,
-    ScheduleMessageService,
 )
 from roquet.errors import StoreError
 from roquet.model.message import BatchMessage, BrokerMessage
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from roquet.runtime.files import Files
-from roquet.store.config import MessageStoreConfig, replace
-from roquet.store.lane import BurstResult
-from roquet.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
-from tests.unit.broker.processor.send_kit import SMALL, UNIQUE_KEY, SendBroker, broker
-from tests.unit.broker.service.manual_timers import ManualTimers
-
-
-class Delays:
-    """A send broker whose delayed messages are delivered."""
-
-    def __init__(self, made: SendBroker) -> None:
-        self.made = made
-        self.clock = made.clock
-        self.timers = ManualTimers(made.clock)
-        self.offsets = DelayOffsetManager.at(
-            made.config, Files(), made.clock, flush=made.store.flush
-        )
-        self.offsets.load()
-        self.service = ScheduleMessageService(
-            store=made.store, offsets=self.offsets, clock=made.clock, timers=self.timers
-        )
-        made.store.add_arriving_listener(self.service.notify_arriving)
-        self.service.start()
-
-    def send(self, level: int, body: bytes = b"later", *, topic: str = "T") -> None:
-        properties = f"DELAY\x01{level}\x02UNIQ_KEY\x01{UNIQUE_KEY}\x02TAGS\x01A\x02"
-        answer = self.made.send(properties, topic=topic, body=body, queue_id=1)
-        assert answer.code == 0
-
-    def bodies(self, topic: str = "T", queue_id: int = 1) -> list[bytes]:
-        count = self.made.count(topic, queue_id)
-        return [self.made.stored(topic, queue_id, at).body for at in range(count)]
-
-
-@contextmanager
-def delays(root: Path, store_config: MessageStoreConfig = SMALL) -> Iterator[Delays]:
-    with broker(root, store_config=store_config) as made:
-        yield Delays(made)
+from roquet.store.config import replace
+from roquet.store.results import BurstResult, GetMessageResult, PutMessageResult, PutMessageStatus
+from tests.unit.broker.processor.send_kit import SMALL, broker
+from tests.unit.broker.service.delay_kit import Delays, delays
 
 
 class Refusing:
@@ -225,7 +189,7 @@ def test_what_can_never_be_stored_blocks_nothing(
         assert made.bodies() == []
         assert made.bodies("U") == [b"later"]
     assert made.service.dropped == 1
-    assert "is dropped" in caplog.text
+    assert "dropped message" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -286,7 +250,7 @@ def test_offsets_are_not_written_before_the_messages_are_on_disk(tmp_path: Path)
         )
         end = made.made.store.max_physical_offset
         manager.update(1, 1, delivered_offset=end)
-        with pytest.raises(StoreError, match="the log is not on the disk"):
+        with pytest.raises(StoreError, match="the log is not on disk"):
             manager.persist()
         made.made.store.flush()
         manager.persist()
@@ -386,7 +350,7 @@ def test_a_failure_is_logged_and_tried_again(
             patched.setattr(made.made.store, "get_message_in_memory", broken)
             made.send(1)
             made.timers.advance(1_000)
-        assert "goes on later" in caplog.text
+        assert "failed and is retried" in caplog.text
         made.timers.advance(9_999)
         assert made.bodies() == []
         made.timers.advance(1)
@@ -401,14 +365,6 @@ def test_with_ext_files_the_due_time_is_found_too(tmp_path: Path) -> None:
         assert made.bodies() == []
         made.timers.advance(1)
         assert made.bodies() == [b"later"]
-
-
-def test_running_stats_name_offset_and_end(tmp_path: Path) -> None:
-    with delays(tmp_path) as made:
-        made.send(1)
-        made.timers.advance(1_000)
-        made.send(1)
-        assert made.service.running_stats() == {"scheduleMessageOffset_1": "1,2"}
 
 
 def test_the_version_counts_steps_of_deliveries(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from roquet.model.topic_config import PERM_READ
 from roquet.remoting.codes import ResponseCode
 from roquet.store.config import replace
+from tests.table_changes import drop_topics, put_topics
 from tests.unit.broker.processor.send_kit import SMALL, broker
-from tests.unit.broker.service.test_schedule_message import Delays, delays
+from tests.unit.broker.service.delay_kit import Delays, delays
 from tests.unit.broker.service.transaction_kit import COMMIT, ROLLBACK, transactions
 
 OK = (ResponseCode.SUCCESS, None)
@@ -23,7 +24,7 @@ def test_a_dropped_topic_still_gets_what_waits_for_it(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         made.made.send()
         made.send(1, b"before")
-        made.made.topics.delete("T")
+        drop_topics(made.made.topics, "T")
         made.made.store.delete_topics(["T"])
         assert made.made.count("T", 1) == 0
         made.timers.advance(1_000)
@@ -38,7 +39,7 @@ def test_a_topic_that_takes_no_writes_gets_what_waits_for_it(tmp_path: Path) -> 
         made.send(1, b"before")
         topic = made.made.topics.select("T")
         assert topic is not None
-        made.made.topics.update(replace_topic(topic, perm=PERM_READ))
+        put_topics(made.made.topics, replace_topic(topic, perm=PERM_READ))
         made.timers.advance(1_000)
         assert made.bodies() == [b"before"]
 
@@ -129,7 +130,7 @@ def test_places_far_outside_are_refused(
 def test_a_half_message_of_a_dropped_topic_can_be_ended(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         half = made.half()
-        made.made.topics.delete("T")
+        drop_topics(made.made.topics, "T")
         made.made.store.delete_topics(["T"])
         assert made.end(half, COMMIT) == OK
         assert made.made.count("T", 1) == 1

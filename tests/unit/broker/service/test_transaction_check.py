@@ -9,7 +9,6 @@ import pytest
 from roquet.broker.admin.half_message import HalfMessageAdmin
 from roquet.broker.service.op_queue import EndedTransactions
 from roquet.broker.service.transaction_check import BATCH_MESSAGES, SKIPS_A_TURN
-from roquet.broker.service.transaction_op import TransactionSettings
 from roquet.model.message import BrokerMessage, StoredMessage
 from roquet.model.topic import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquet.remoting.codes import RequestCode
@@ -90,8 +89,7 @@ def test_what_is_ended_is_not_asked_about(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_not_written_yet_counts(tmp_path: Path) -> None:
-    settings = TransactionSettings(op_batch_interval_ms=10 * ROUND_MS)
-    with transactions(tmp_path, settings=settings) as made:
+    with transactions(tmp_path, transaction_op_batch_interval_ms=10 * ROUND_MS) as made:
         producer = made.producer()
         made.end(made.half(), COMMIT)
         made.timers.advance(ROUND_MS + 2_000)
@@ -127,7 +125,7 @@ def test_the_young_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_was_asked_about_too_often_is_put_aside(tmp_path: Path) -> None:
-    with transactions(tmp_path, settings=TransactionSettings(check_max=2)) as made:
+    with transactions(tmp_path, transaction_check_max=2) as made:
         producer = made.producer()
         made.metrics.add("T", 1)
         half = made.half()
@@ -427,7 +425,7 @@ def test_op_messages_that_are_gone_or_bad_hold_nothing_up() -> None:
 
 
 def resume(made: Transactions, msg_id: str | None) -> RemotingCommand:
-    admin = HalfMessageAdmin(store=made.made.store, metrics=made.metrics, flow=made.made.flow)
+    admin = HalfMessageAdmin(made.made.parts)
     header = ResumeCheckHalfMessageRequestHeader(topic="T", msg_id=msg_id)
     request = create_request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header, opaque=1)
     context = RequestContext(cast("Connection", made.made.connection), request, PUBLIC)
@@ -435,7 +433,7 @@ def resume(made: Transactions, msg_id: str | None) -> RemotingCommand:
 
 
 def test_a_message_that_was_put_aside_is_checked_again(tmp_path: Path) -> None:
-    with transactions(tmp_path, settings=TransactionSettings(check_max=1)) as made:
+    with transactions(tmp_path, transaction_check_max=1) as made:
         producer = made.producer()
         made.metrics.add("T", 1)
         made.half()

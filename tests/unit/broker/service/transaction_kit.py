@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from roquet.broker.manager.client_channel import ClientChannel
-from roquet.broker.manager.consumer_offset import ConsumerOffsetManager
-from roquet.broker.manager.producer import ProducerManager
-from roquet.broker.manager.transaction_metrics import TransactionMetrics
 from roquet.broker.processor.end_transaction import EndTransactionProcessor
-from roquet.broker.service.check_request import TransactionChecker
 from roquet.broker.service.transaction_check import TRANSACTION_GROUP, TransactionCheckService
-from roquet.broker.service.transaction_op import TransactionOps, TransactionSettings
+from roquet.broker.service.transaction_op import TransactionOps
 from roquet.errors import SendFailed
 from roquet.format.commit_log import decode_record
 from roquet.model.message import StoredMessage
@@ -27,14 +25,12 @@ from roquet.remoting.headers.send import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from roquet.runtime.files import Files
 from roquet.store.config import MessageStoreConfig
-from tests.unit.broker.processor.send_kit import SMALL, STORE_HOST, SendBroker, broker
+from tests.unit.broker.processor.send_kit import SMALL, SendBroker, broker
 from tests.unit.broker.service.manual_timers import ManualTimers
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 ROUND_MS = 30_000
-DEFAULTS = TransactionSettings()
 
 
 class ProducerConnection:
@@ -56,42 +52,20 @@ class ProducerConnection:
 class Transactions:
     """All that transactions need."""
 
-    def __init__(self, made: SendBroker, settings: TransactionSettings = DEFAULTS) -> None:
+    def __init__(self, made: SendBroker) -> None:
         self.made = made
         self.clock = made.clock
         self.timers = ManualTimers(made.clock)
-        self.offsets = ConsumerOffsetManager.at(made.config, Files(), made.clock)
+        parts = msgspec.structs.replace(made.parts, timers=self.timers)
+        self.offsets = parts.offsets
         self.offsets.load()
-        self.metrics = TransactionMetrics.at(made.config, Files(), made.clock)
+        self.metrics = parts.transaction_metrics
         self.metrics.load()
-        self.producers = ProducerManager(made.config, made.clock)
-        self.ops = TransactionOps(
-            settings,
-            store=made.store,
-            clock=made.clock,
-            timers=self.timers,
-            store_host=STORE_HOST,
-        )
-        self.processor = EndTransactionProcessor(
-            settings,
-            store=made.store,
-            ops=self.ops,
-            metrics=self.metrics,
-            clock=made.clock,
-            flow=made.flow,
-        )
+        self.producers = parts.producers
+        self.ops = TransactionOps(parts)
+        self.processor = EndTransactionProcessor(parts, self.ops)
         made.registry.add(self.processor)
-        self.service = TransactionCheckService(
-            settings,
-            store=made.store,
-            topics=made.topics,
-            offsets=self.offsets,
-            ops=self.ops,
-            metrics=self.metrics,
-            checker=TransactionChecker(made.config, producers=self.producers, clock=made.clock),
-            clock=made.clock,
-            timers=self.timers,
-        )
+        self.service = TransactionCheckService(parts, self.ops)
         self.service.start()
 
     def producer(self, group: str = "P") -> ProducerConnection:
@@ -158,7 +132,7 @@ def transactions(
     root: Path,
     *,
     store_config: MessageStoreConfig = SMALL,
-    settings: TransactionSettings = DEFAULTS,
+    **settings: int,
 ) -> Iterator[Transactions]:
-    with broker(root, store_config=store_config) as made:
-        yield Transactions(made, settings)
+    with broker(root, store_config=store_config, with_topic=True, seed=7, **settings) as made:
+        yield Transactions(made)

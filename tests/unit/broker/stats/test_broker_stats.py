@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from roquet.broker.admin.stats import StatsAdmin
+from roquet.broker.components import BrokerComponents
+from roquet.broker.service.housekeeping import in_turns
 from roquet.broker.stats import broker_stats
 from roquet.broker.stats.broker_stats import SAMPLE_INTERVAL_MS, BrokerStats
 from roquet.broker.stats.item import TURN_ITEMS, StatsSnapshot
@@ -36,7 +40,7 @@ def _stats(clock: ManualClock) -> BrokerStats:
 def pass_time(stats: BrokerStats, clock: ManualClock, seconds: int) -> None:
     for _ in range(seconds * 1000 // SAMPLE_INTERVAL_MS):
         clock.advance(SAMPLE_INTERVAL_MS)
-        stats.sample()
+        list(stats.sampling())
 
 
 def minute(stats: BrokerStats, name: str, key: str) -> StatsSnapshot:
@@ -95,7 +99,7 @@ def test_topics_that_a_broker_has_by_its_name_are_system_topics(clock: ManualClo
     assert stats.total("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", CLUSTER) == 1
 
 
-def test_windows(stats: BrokerStats, clock: ManualClock) -> None:
+def test_periods(stats: BrokerStats, clock: ManualClock) -> None:
     stats.add_puts("T", 600, 1)
     pass_time(stats, clock, 600)
     found = stats.view("TOPIC_PUT_NUMS", "T")
@@ -151,7 +155,7 @@ def test_a_counter_that_moves_again_has_the_rate_of_a_whole_minute(
 def test_the_picture_is_that_of_a_counter_that_is_always_looked_at(clock: ManualClock) -> None:
     """Dropping counters that stand still must not be seen from outside."""
     stats = BrokerStats(CLUSTER, clock)
-    pictures: list[tuple[int, int]] = []
+    snapshots: list[tuple[int, int]] = []
     sent = 0
     for tick in range(400):
         count = (tick * 7919) % 11 if (tick // 20) % 3 == 0 else 0
@@ -159,14 +163,14 @@ def test_the_picture_is_that_of_a_counter_that_is_always_looked_at(clock: Manual
             stats.add_puts("T", count, 1)
             sent += count
         clock.advance(SAMPLE_INTERVAL_MS)
-        stats.sample()
+        list(stats.sampling())
         now_ms = clock.monotonic_ns() // 1_000_000
-        if sent and not pictures:
-            pictures.append((now_ms - SAMPLE_INTERVAL_MS, 0))
+        if sent and not snapshots:
+            snapshots.append((now_ms - SAMPLE_INTERVAL_MS, 0))
         if sent:
-            pictures = [*pictures, (now_ms, sent)][-7:]
-            total = pictures[-1][1] - pictures[0][1]
-            tps = total * 1000 / (pictures[-1][0] - pictures[0][0])
+            snapshots = [*snapshots, (now_ms, sent)][-7:]
+            total = snapshots[-1][1] - snapshots[0][1]
+            tps = total * 1000 / (snapshots[-1][0] - snapshots[0][0])
             seen = minute(stats, "TOPIC_PUT_NUMS", "T")
             assert (tick, seen.sum) == (tick, total)
             assert seen.tps == pytest.approx(tps)
@@ -264,7 +268,7 @@ def test_counters_are_bounded(
     for _ in range(27 * 360):
         stats.add_puts("T0", 1, 1)
         clock.advance(SAMPLE_INTERVAL_MS)
-        stats.sample()
+        list(stats.sampling())
     assert stats.view("TOPIC_PUT_NUMS", "T1") is None
     assert stats.view("TOPIC_PUT_NUMS", "T0") is not None
     assert stats.fall_size_bytes == {}
@@ -285,14 +289,15 @@ def test_counters_of_queues_leave_room_for_others(
     for _ in range(27 * 360):
         stats.add_put_latency("T", 0, 0)
         clock.advance(SAMPLE_INTERVAL_MS)
-        stats.sample()
+        list(stats.sampling())
     assert stats.view("TOPIC_PUT_LATENCY", "0@T") is not None
     assert stats.view("TOPIC_PUT_LATENCY", "1@T") is None
 
 
 def ask(stats: BrokerStats, name: str, key: str) -> object:
     header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
-    registry = ProcessorRegistry(StatsAdmin(stats=stats))
+    parts = cast("BrokerComponents", SimpleNamespace(stats=stats))
+    registry = ProcessorRegistry(StatsAdmin(parts))
     found = registry.find(RequestCode.VIEW_BROKER_STATS_DATA, Port.MAIN)
     assert found is not None
     request = create_request(RequestCode.VIEW_BROKER_STATS_DATA, header, opaque=1)
@@ -375,7 +380,7 @@ class TestDays:
         assert self.totals(stats) == ("0", "5", "5", "0", "3", "3")
         stats.add_puts("T", 1, 100)
         clock.advance(self.DAY_MS)
-        stats.sample()
+        list(stats.sampling())
         stats.add_puts("T", 1, 100)
         assert self.totals(stats) == ("5", "6", "7", "3", "3", "3")
 
@@ -403,16 +408,16 @@ async def test_others_have_their_turns_while_many_counters_are_looked_at(
         while True:
             await asyncio.sleep(0)
             turns += 1
-            # What happens meanwhile belongs to this picture or to the next.
+            # What happens meanwhile belongs to this snapshot or to the next.
             stats.add_puts("T0", 1, 10)
             stats.topic_deleted(f"T{turns}")
 
     beside = asyncio.ensure_future(other())
     for _ in range(2):
         clock.advance(SAMPLE_INTERVAL_MS)
-        await stats.sample_in_turns()
+        await in_turns(stats.sampling)()
     beside.cancel()
-    stats.sample()
+    list(stats.sampling())
     assert turns >= 4
     assert stats.view("TOPIC_PUT_NUMS", "T1") is None
     last = f"T{count - 1}"

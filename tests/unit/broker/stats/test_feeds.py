@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from roquet.broker.message_services import MessageServices
-from roquet.broker.processor.send_back import SentBack
+from roquet.broker.processor.send_back import SentBackMessage
 from roquet.broker.stats.broker_stats import STATS_NAMES, BrokerStats
 from roquet.broker.stats.feeds import ChannelActivity, ServiceFeed
 from roquet.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
@@ -18,7 +18,7 @@ from roquet.runtime.clock import ManualClock
 from roquet.store.config import replace
 from tests.unit.broker.processor.send_kit import SMALL, SendBroker, broker
 from tests.unit.broker.service.manual_timers import ManualTimers
-from tests.unit.broker.test_message_services import services
+from tests.unit.broker.services_kit import services
 
 CLUSTER = "DefaultCluster"
 DELAYED = "DELAY\x011\x02UNIQ_KEY\x01u\x02"
@@ -122,7 +122,7 @@ def test_committed_messages(scene: Scene) -> None:
     }
 
 
-RETRY = SentBack(
+RETRY = SentBackMessage(
     group="G",
     origin_topic="T",
     named_topic="T",
@@ -135,7 +135,7 @@ RETRY = SentBack(
 DEAD_LETTER = RETRY._replace(is_dead_letter=True, stored_topic="%DLQ%G")
 
 
-def tell(scene: Scene, news: SentBack) -> None:
+def tell(scene: Scene, news: SentBackMessage) -> None:
     for listener in scene.service.send_back.listeners:
         listener(news)
 
@@ -159,7 +159,7 @@ def test_a_message_that_is_given_back(scene: Scene) -> None:
         (DEAD_LETTER._replace(named_topic=None), "null@null@G@SEND_BACK_TO_DLQ"),
     ],
 )
-def test_a_dead_letter(scene: Scene, news: SentBack, key: str) -> None:
+def test_a_dead_letter(scene: Scene, news: SentBackMessage, key: str) -> None:
     tell(scene, news)
     assert figures(scene.made.stats) == {
         ("SNDBCK_PUT_NUMS", "T@G"): (1, 1),
@@ -174,7 +174,7 @@ def test_connections() -> None:
     assert stats.view("CHANNEL_ACTIVITY", "CONNECT") is None
     account.connections_opened, account.connections_closed = 5, 2
     account.idle_closed, account.bad_frames, account.overload_closed = 1, 1, 1
-    stats.sample()
+    list(stats.sampling())
     account.connections_opened += 1
     totals = {
         kind: stats.total("CHANNEL_ACTIVITY", kind)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from roquet.errors import RoquetError
-from roquet.filter.sql92 import Sql92Error, Sql92EvaluationError, compile_sql92, expression
+from roquet.filter.sql92 import (
+    Sql92Error,
+    Sql92EvaluationError,
+    compile_sql92,
+    expression,
+    java_values,
+)
 
 UNKNOWN = None
 
@@ -160,16 +166,60 @@ def test_very_long_numbers_are_read() -> None:
         _value("a = 5", a="1" * 30_000)
 
 
+def test_numbers_of_other_scripts_are_read() -> None:
+    zeros = "\N{ARABIC-INDIC DIGIT ZERO}" * 30_000
+    assert _value("a = 5", a=zeros + "\N{ARABIC-INDIC DIGIT FIVE}") is True
+
+
+def test_a_long_number_is_read_once_for_all_conditions() -> None:
+    java_values._parse_rare_whole.cache_clear()
+    text = " OR ".join(["a = 4"] * 500)
+    assert _value(text, a="0" * 30_000 + "5") is False
+    assert java_values._parse_rare_whole.cache_info().misses == 1
+
+
 def test_long_chains_are_one_level() -> None:
-    text = " OR ".join(f"a = {number}" for number in range(1_500))
-    assert _value(text, a="1499") is True
-    text = " AND ".join(f"a <> {number}" for number in range(1_500))
-    assert _value(text, a="1500") is True
+    text = " OR ".join(f"a = {number}" for number in range(500))
+    assert _value(text, a="499") is True
+    text = " AND ".join(f"a <> {number}" for number in range(500))
+    assert _value(text, a="500") is True
 
 
 def test_parentheses_alone_do_not_nest() -> None:
-    assert _value("(" * 3_000 + "a = 5" + ")" * 3_000, a="5") is True
-    assert _value("+" * 6_000 + "a = 5", a="5") is True
+    assert _value("(" * 1_000 + "a = 5" + ")" * 1_000, a="5") is True
+    assert _value("+" * 1_000 + "a = 5", a="5") is True
+
+
+@pytest.mark.parametrize("opening", ["(", "+", "+(", "((("])
+def test_too_much_that_is_open_is_refused(opening: str) -> None:
+    with pytest.raises(Sql92Error, match="nests deeper than 1024 levels") as caught:
+        compile_sql92(opening * (60_000 // len(opening)))
+    assert caught.value.code == "sql92_too_deep"
+
+
+@pytest.mark.parametrize(
+    ("condition", "joint"),
+    [
+        ("a = 1", " OR "),
+        ("a CONTAINS 'x'", " OR "),
+        ("a IS NULL", " AND "),
+        ("a", " AND "),
+        ("a BETWEEN 1 AND 2", " OR "),
+        ("a > 1.5", " AND "),
+    ],
+)
+def test_too_many_conditions_are_refused(condition: str, joint: str) -> None:
+    few = joint.join([condition] * 512)
+    assert compile_sql92(few).text == few
+    with pytest.raises(Sql92Error, match="more than 2048 operators") as caught:
+        compile_sql92(joint.join([condition] * 2_050))
+    assert caught.value.code == "sql92_too_many_operators"
+    assert caught.value.hint
+
+
+def test_lists_may_be_long() -> None:
+    elements = ", ".join(f"'{number}'" for number in range(6_000))
+    assert _value(f"a IN ({elements})", a="5999") is True
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from roquet.format.index_file import entry_position, slot_position
 from roquet.runtime.clock import ManualClock
 from roquet.spark.jobs.audit import audit
 from roquet.spark.report import Report
+from roquet.storefiles.layout import MANIFEST_FILE, OUR_MARK
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.store.synthetic import NOW_MS, Placed, SyntheticStore
 
@@ -112,6 +114,11 @@ class Planter:
         last = self.store.placed[-1]
         self.log(0, bytes(last.size_bytes), last)
 
+    def vouch(self, contents: dict[str, object]) -> None:
+        """A manifest, as if Roquet had closed the store."""
+        (self.root / MANIFEST_FILE).write_text(json.dumps({"schema": 1, **contents}))
+        (self.root / "lock").write_bytes(OUR_MARK)
+
     def cut(self, path: Path, size_bytes: int) -> None:
         with path.open("r+b") as file:
             file.truncate(size_bytes)
@@ -164,7 +171,7 @@ FAULTS: dict[str, Fault] = {
         lambda p: p.cut(min(p.queue_directory().iterdir()), 100), {"bad-file", "entry-missing"}
     ),
     "an index entry has another hash": Fault(
-        lambda p: p.index_entry(5, 0, b"\0\0\0\7"), {"index-wrong", "index-missing", "index-chain"}
+        lambda p: p.index_entry(5, 0, b"\0\0\0\7"), {"index-wrong", "index-missing"}
     ),
     "an index entry leads into a record": Fault(
         lambda p: p.index_entry(5, 4, struct.pack(">q", p.store.placed[3].physical_offset + 1)),
@@ -207,10 +214,21 @@ FAULTS: dict[str, Fault] = {
         lambda p: patch(p.segments()[-1], p.store.log_end % SEGMENT_BYTES, b"garbage"),
         {"bad-tail"},
     ),
-    "the last record is gone": Fault(Planter.lose_last_record, {"record-lost", "index-wrong"}),
+    "the last record is gone": Fault(
+        Planter.lose_last_record, {"record-lost", "index-wrong", "vanished"}
+    ),
     "the checkpoint is cut": Fault(lambda p: p.cut(p.root / "checkpoint", 100), {"checkpoint"}),
     "the checkpoint is ahead of the clock": Fault(
         lambda p: patch(p.root / "checkpoint", 0, struct.pack(">q", NOW_MS + 1)), {"checkpoint"}
+    ),
+    "the log was longer": Fault(
+        lambda p: p.vouch({"logEnd": p.store.log_end + 1, "queues": {}}), {"vanished"}
+    ),
+    "a queue had more entries": Fault(
+        lambda p: p.vouch(
+            {"logEnd": p.store.log_end, "queues": {"Orders": {"0": [0, RECORDS]}}},
+        ),
+        {"vanished"},
     ),
     "a config file is no JSON": Fault(
         lambda p: (p.root / "config" / "topics.json").write_text("{"), {"config"}

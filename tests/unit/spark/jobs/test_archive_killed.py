@@ -17,7 +17,7 @@ from roquet.spark.jobs.lake import Lake, RunPlan
 from roquet.spark.jobs.verify import verify
 from tests.unit.spark.jobs.dying_lake import DyingFiles, Killed
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.test_archive import BROKER, lake_rows, log_rows, run
+from tests.unit.spark.jobs.lake_kit import BROKER, lake_rows, log_rows, run
 from tests.unit.spark.log.kit import mixed_messages, write_store
 
 RANGE_BYTES = 4 << 10

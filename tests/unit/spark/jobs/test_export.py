@@ -100,8 +100,8 @@ def test_hashes_join_and_paths_go_through_lists() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[rule]]\nfield='colour'", "no field"),
-        ("[[rule]]\nfield='body.'", "no field"),
+        ("[[rule]]\nfield='colour'", "not a field"),
+        ("[[rule]]\nfield='body.'", "not a field"),
         ("[[rule]]\nfield='keys'\naction='burn'", "burn"),
         ("[[rule]]\nfield='keys'\ntopic='a'", "topic"),
         ("[[rule]]\nfield='keys'\ntopics='('", "regular expression"),

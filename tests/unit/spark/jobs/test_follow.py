@@ -18,7 +18,7 @@ from roquet.spark.jobs.follow import archive_topics, follow, stream_options
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.lake import Lake
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.test_archive import BROKER, lake_rows, log_rows
+from tests.unit.spark.jobs.lake_kit import BROKER, lake_rows, log_rows
 from tests.unit.spark.log.kit import mixed_messages, write_store
 
 
@@ -142,6 +142,6 @@ def test_the_first_signal_asks_and_the_second_is_not_held(number: signal.Signals
     with stop_signals() as stopping:
         assert signal.getsignal(number) is not before
         os.kill(os.getpid(), number)
-        assert stopping.wait(10)
+        assert stopping.wait(60)
         assert signal.getsignal(number) is before
     assert signal.getsignal(number) is before

@@ -11,7 +11,7 @@ from roquet.runtime.clock import ManualClock
 from roquet.spark.jobs.audit import audit
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.rebuild import rebuild
-from roquet.spark.jobs.rebuild_survey import Life, Survey, plan_queues
+from roquet.spark.jobs.rebuild_survey import OffsetRun, SurveyTaskResult, plan_queues
 from tests.unit.spark.jobs.audit_faults import HURT, SEGMENT_BYTES, Planter, filled
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.rebuilt_files import SPLITS, index, queues
@@ -110,7 +110,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
 def test_a_leap_is_not_filled(tmp_path: Path) -> None:
     store, new = filled(tmp_path / "store"), tmp_path / "new"
     Planter(store).long(20, 1 << 50)
-    with pytest.raises(StoreDamaged, match="leap"):
+    with pytest.raises(StoreDamaged, match="jump too far"):
         rebuild(HERE, str(store.root), str(new))
     assert not new.exists()
 
@@ -135,7 +135,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def fail(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("roquet.spark.jobs.rebuild_write.ChainWorker.__call__", fail)
+    monkeypatch.setattr("roquet.spark.jobs.rebuild_write.IndexChainWorker.__call__", fail)
     store = filled(tmp_path / "store").root
     with pytest.raises(OSError, match="no space"):
         rebuild(HERE, str(store), str(tmp_path / "new"))
@@ -145,17 +145,17 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_lives_over_ranges() -> None:
     key = QueueKey("Orders", 0)
     surveys = [
-        Survey(queues={key: [Life(4, 7, 100)]}),
-        Survey(),
-        Survey(queues={key: [Life(7, 8, 200), Life(0, 2, 300)]}),
-        Survey(queues={key: [Life(2, 5, 400)]}),
+        SurveyTaskResult(queues={key: [OffsetRun(4, 7, 100)]}),
+        SurveyTaskResult(),
+        SurveyTaskResult(queues={key: [OffsetRun(7, 8, 200), OffsetRun(0, 2, 300)]}),
+        SurveyTaskResult(queues={key: [OffsetRun(2, 5, 400)]}),
     ]
     plan = plan_queues(surveys, {})
     assert plan.findings == []
     assert plan.restarts == {key: 300}
     assert plan.expected == [{}, {}, {}, {key: 2}]
     surveys[2].queues[key].pop()
-    surveys[3].queues[key] = [Life(9, 10, 400)]
+    surveys[3].queues[key] = [OffsetRun(9, 10, 400)]
     plan = plan_queues(surveys, {})
     assert plan.expected == [{}, {key: 7}, {key: 7}, {key: 8}]
     assert ([each.kind for each in plan.findings], plan.leap) == (["gap"], 1)

@@ -22,7 +22,7 @@ from roquet.runtime.files import Files
 from roquet.spark.jobs.audit import audit
 from roquet.spark.jobs.rebuild import rebuild
 from roquet.spark.jobs.rebuild_ext import sound_filters
-from roquet.spark.jobs.rebuild_survey import Life, Survey, UnitRun, plan_queues
+from roquet.spark.jobs.rebuild_survey import OffsetRun, SurveyTaskResult, UnitRun, plan_queues
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.rebuilt_files import GOLDEN, SPLITS, extensions, index, queues
 from tests.unit.store.kit import NOW_MS, config, message, opened, put
@@ -115,7 +115,7 @@ def test_what_is_chosen(tmp_path: Path) -> None:
 def test_a_running_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have filters that are in no file: a message would be lost for want of their bits."""
     store, new = written(tmp_path / "store"), tmp_path / "new"
-    monkeypatch.setattr("roquet.spark.jobs.audit_state.store_holder", lambda *_: 1)
+    monkeypatch.setattr("roquet.storefiles.view.store_holder", lambda *_: 1)
     with pytest.raises(SparkOptionError, match="open"):
         rebuild(HERE, str(store), str(new), ext="bitmaps")
     assert rebuild(HERE, str(store), str(new)).numbers["filters"] == 0
@@ -159,11 +159,15 @@ def test_units_over_ranges() -> None:
     """Units of a life that is over do not count, nor those of places that are taken."""
     key = QueueKey("T", 0)
     surveys = [
-        Survey(queues={key: [Life(4, 7, 100, [UnitRun(4, 7, 20)])]}),
-        Survey(queues={key: [Life(7, 8, 200, [UnitRun(7, 8, 20)]), Life(0, 2, 300)]}),
-        Survey(queues={key: [Life(2, 5, 400, [UnitRun(2, 4, 20), UnitRun(4, 5, 34)])]}),
-        Survey(queues={key: [Life(4, 6, 500, [UnitRun(4, 6, 34)])]}),
-        Survey(queues={key: [Life(6, 7, 600, [UnitRun(6, 7, 34)])]}),
+        SurveyTaskResult(queues={key: [OffsetRun(4, 7, 100, [UnitRun(4, 7, 20)])]}),
+        SurveyTaskResult(
+            queues={key: [OffsetRun(7, 8, 200, [UnitRun(7, 8, 20)]), OffsetRun(0, 2, 300)]}
+        ),
+        SurveyTaskResult(
+            queues={key: [OffsetRun(2, 5, 400, [UnitRun(2, 4, 20), UnitRun(4, 5, 34)])]}
+        ),
+        SurveyTaskResult(queues={key: [OffsetRun(4, 6, 500, [UnitRun(4, 6, 34)])]}),
+        SurveyTaskResult(queues={key: [OffsetRun(6, 7, 600, [UnitRun(6, 7, 34)])]}),
     ]
     surveys[1].queues[key][1].units = [UnitRun(0, 2, 34)]
     plan = plan_queues(surveys, {}, ext_file_bytes=1000)

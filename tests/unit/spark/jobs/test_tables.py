@@ -25,7 +25,7 @@ from roquet.spark.jobs.tier import tier
 from roquet.spark.jobs.verify import verify
 from roquet.spark.report import Report
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.test_archive import GOLDEN, log_rows
+from tests.unit.spark.jobs.lake_kit import GOLDEN, log_rows
 from tests.unit.spark.log.kit import mixed_messages, write_store
 
 BROKER = "broker-a"
@@ -244,10 +244,10 @@ def test_lakes_and_tables_stay_apart(lakes: dict[str, str], store: Path, tmp_pat
 def test_what_cannot_be_a_table(
     lakes: dict[str, str], store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SparkOptionError, match="no format"):
+    with pytest.raises(SparkOptionError, match="not a supported table format"):
         run(store, lakes["delta"], "hudi")
     for name in ("messages", "lakes.messages", "/data/messages", "s3://bucket/a.b.c"):
-        with pytest.raises(SparkOptionError, match="no name of an Iceberg table"):
+        with pytest.raises(SparkOptionError, match="not the name of an Iceberg table"):
             run(store, name, "iceberg")
     with pytest.raises(SparkOptionError, match="'nobody' is not known"):
         run(store, "nobody.shop.messages", "iceberg")

@@ -19,7 +19,7 @@ from roquet.spark.jobs.tier import choose_cut, covered_until, tier
 from roquet.spark.report import Report
 from roquet.store.drop import drop_segments
 from tests.unit.spark.jobs.kit import HERE
-from tests.unit.spark.jobs.test_archive import lake_rows, log_rows
+from tests.unit.spark.jobs.lake_kit import lake_rows, log_rows
 from tests.unit.spark.log.kit import mixed_messages, stored_rows, write_store
 from tests.unit.store.kit import NOW_MS, SEGMENT_BYTES, opened
 
@@ -154,7 +154,7 @@ def test_what_a_group_has_to_consume_stays(store: Path, lake: Path) -> None:
     (store / "config" / "consumerOffset.json").write_text(json.dumps(table))
     report = run(store, lake)
     assert report.numbers["segmentsToDrop"] == 0
-    assert kept_reasons(report)[0] == "a group has still to consume"
+    assert kept_reasons(report)[0] == "a group has yet to consume it"
     assert run(store, lake, is_unconsumed_kept=False).numbers["segmentsToDrop"]
 
 

@@ -80,7 +80,7 @@ def test_every_row_of_a_large_store_is_the_stores_own(store: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not decoder.is_compiled(), reason="the compiled lane is not used")
+@pytest.mark.skipif(not decoder.is_compiled(), reason="compiled code does not run")
 def test_a_reader_uses_its_memory_again(store: Path) -> None:
     options = read_log_options({"path": str(store)})
     reader = LogReader(arrow_schema(struct_type()), options.rules)

@@ -64,6 +64,7 @@ def test_small_buffers_and_windows_change_nothing(
 def test_a_queue_that_starts_late_has_fillers(tmp_path: Path) -> None:
     write_store(tmp_path, mixed_messages(200))
     min((tmp_path / "commitlog").iterdir()).unlink()
+    (tmp_path / "roquet-manifest.json").unlink()
     with opened(tmp_path) as running:
         put(running, *mixed_messages(20))
     scanned = rows(tmp_path, topics="T1")

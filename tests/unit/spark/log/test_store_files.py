@@ -146,7 +146,7 @@ def test_an_entry_that_points_behind_the_log_is_not_believed(store: Path) -> Non
         ("other", "has no commitlog", "the one with commitlog in it"),
         ("home", "has no commitlog", "Did you mean .*home/store"),
         ("home/store/config", "has no commitlog", "Did you mean .*home/store"),
-        ("text.txt", "no segment of a commit log", "20 digits"),
+        ("text.txt", "not a segment of a commit log", "20 digits"),
         ("strange", "has no segments", "20 digits"),
     ],
 )

@@ -18,7 +18,7 @@ final class Commands {
     private final Output output;
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
     private final Map<String, Load> loads = new ConcurrentHashMap<>();
-    private final Map<String, Runnable> consumers = new ConcurrentHashMap<>();
+    private final Map<String, AutoCloseable> consumers = new ConcurrentHashMap<>();
 
     Commands(Output output) {
         this.output = output;
@@ -65,7 +65,7 @@ final class Commands {
         configure(producer, parameters);
         // The load repeats a failed message itself, to know how often; a timeout is then a failure.
         producer.setRetryTimesWhenSendFailed((int) parameters.number("retries", 2));
-        producer.setSendMsgTimeout((int) parameters.number("timeoutMs", 5_000));
+        producer.setSendMsgTimeout((int) parameters.number("timeoutMs", 30_000));
         producer.start();
         return keep(parameters, producer);
     }
@@ -90,18 +90,18 @@ final class Commands {
         return Map.of();
     }
 
-    private Object keep(Parameters parameters, Runnable shutdown) {
-        consumers.put(parameters.text("handle"), shutdown);
+    private Object keep(Parameters parameters, AutoCloseable consumer) {
+        consumers.put(parameters.text("handle"), consumer);
         return Map.of();
     }
 
-    private Object stop(String handle) {
+    private Object stop(String handle) throws Exception {
         DefaultMQProducer producer = producers.remove(handle);
         if (producer != null) {
             producer.shutdown();
             return Map.of();
         }
-        consumers.remove(handle).run();
+        consumers.remove(handle).close();
         return Map.of();
     }
 }

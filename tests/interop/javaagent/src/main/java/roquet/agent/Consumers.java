@@ -3,6 +3,7 @@ package roquet.agent;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Predicate;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
@@ -24,6 +25,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Consumers {
     private static final int POLL_MS = 200;
     private static final int OFFSET_PERIOD_MS = 500;
+    private static final int LISTENERS_END_MS = 30_000;
 
     private Consumers() {
     }
@@ -34,12 +36,14 @@ final class Consumers {
      * tried again after the shortest delay, but not more often than {@code maxReconsumeTimes}. The
      * listener is called by so many {@code threads}. {@code allocate} is how the group shares queues.
      */
-    static Runnable push(Parameters parameters, Output output) throws Exception {
+    static AutoCloseable push(Parameters parameters, Output output) throws Exception {
         String handle = parameters.text("handle");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
             parameters.text("group"), parameters.flag("trace"), parameters.text("traceTopic", null));
         Commands.configure(consumer, parameters);
         consumer.setPersistConsumerOffsetInterval(OFFSET_PERIOD_MS);
+        // Otherwise a consumer that is shut down does not commit what its listener has just taken.
+        consumer.setAwaitTerminationMillisWhenShutdown(LISTENERS_END_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
             parameters.text("from", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET.name())));
         // The enum's package differs between 4.x and 5.x.
@@ -103,7 +107,7 @@ final class Consumers {
      * A lite pull consumer and its thread. With {@code seek}, a table of queue ids and offsets, it
      * assigns itself those queues of {@code broker}; without, it subscribes.
      */
-    static Runnable lite(Parameters parameters, Output output) throws Exception {
+    static AutoCloseable lite(Parameters parameters, Output output) throws Exception {
         String handle = parameters.text("handle");
         String topic = parameters.text("topic");
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(parameters.text("group"));
@@ -124,21 +128,26 @@ final class Consumers {
                 consumer.seek(queue, Long.parseLong(seek.get(Integer.toString(queue.getQueueId()))));
             }
         }
-        Thread thread = new Thread(() -> pollAll(consumer, handle, output), "lite-" + handle);
+        AtomicBoolean isStopping = new AtomicBoolean();
+        Thread thread = new Thread(() -> {
+            while (!isStopping.get()) {
+                pollOnce(consumer, handle, output);
+            }
+        }, "lite-" + handle);
         thread.start();
         return () -> {
-            thread.interrupt();
+            isStopping.set(true);
+            // What was printed is committed before the consumer is shut down.
+            thread.join();
             consumer.shutdown();
         };
     }
 
-    private static void pollAll(DefaultLitePullConsumer consumer, String handle, Output output) {
-        while (consumer.isRunning() && !Thread.currentThread().isInterrupted()) {
-            List<MessageExt> messages = consumer.poll(POLL_MS);
-            if (!messages.isEmpty()) {
-                output.printMessages(handle, messages);
-                consumer.commitSync();
-            }
+    private static void pollOnce(DefaultLitePullConsumer consumer, String handle, Output output) {
+        List<MessageExt> messages = consumer.poll(POLL_MS);
+        if (!messages.isEmpty()) {
+            output.printMessages(handle, messages);
+            consumer.commitSync();
         }
     }
 }

@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * Every acknowledgement is an event.
  */
 final class Load {
-    private static final long STOP_TIMEOUT_SECONDS = 40;
+    private static final long STOP_TIMEOUT_SECONDS = 60;
 
     private final DefaultMQProducer producer;
     private final Output output;

@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Questions about messages, queues and routes. */
 final class Lookups {
     private static final int QUERY_COUNT = 64;
-    private static final int TIMEOUT_MS = 5_000;
+    private static final int TIMEOUT_MS = 30_000;
 
     private Lookups() {
     }

@@ -18,7 +18,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * the order of the messages; a batch has one result, a one-way message none.
  */
 final class Sends {
-    private static final long ANSWER_TIMEOUT_SECONDS = 20;
+    private static final long ANSWER_TIMEOUT_SECONDS = 60;
 
     private Sends() {
     }

@@ -1,0 +1,1 @@
+"""Attacks on a broker or name server, and their effect on a healthy client."""

@@ -1,0 +1,14 @@
+"""C types of what ``rules.py`` keeps."""
+
+
+cdef class HotRules:
+    cdef public object _config
+    cdef public object _topics
+    cdef public object _groups
+    cdef public object _offsets
+    cdef public object _flow
+    cdef public object _sends
+    cdef public object _static_topics
+    cdef public object _responses
+    cdef public object _check
+    cdef public object _log_limiter

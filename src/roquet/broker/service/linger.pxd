@@ -1,0 +1,12 @@
+"""C types of what ``linger.py`` keeps."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class Linger:
+    cdef public object _clock
+    cdef public int64_t _window_ns
+    cdef public int64_t _last_burst_ns
+    cdef public int64_t _awake_until_ns
+    cdef public int64_t _turns_left
+    cdef public bint is_awake

@@ -1,0 +1,16 @@
+from typing import TypeAlias
+
+FIXED_NAMES: tuple[str, ...]
+VARYING_NAMES: tuple[str, ...]
+MAP_NAME: str
+
+_Varying: TypeAlias = tuple[int, int, int, int, int]
+
+class Block:
+    @property
+    def rows(self) -> int: ...
+    @property
+    def compressed(self) -> list[tuple[int, int]]: ...
+    def fixed(self, name: str) -> tuple[int, int, int, int]: ...
+    def varying(self, name: str) -> _Varying: ...
+    def entries(self) -> tuple[int, int, _Varying, _Varying]: ...

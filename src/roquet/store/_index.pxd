@@ -1,0 +1,119 @@
+"""Entries of the index for plain records, as ``index.py`` and ``index_file.py`` write them."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memchr
+
+from roquet.format._layout cimport *
+from roquet.format._record cimport Properties
+from roquet.model._bytes cimport (
+    roquet_get32, roquet_get64, roquet_prefetch, roquet_put32, roquet_put64,
+)
+from roquet.model._text cimport roquet_java_hash
+
+
+cdef enum:
+    KEYS_MAX = 32
+
+
+cdef struct Keys:
+    uint32_t count
+    uint32_t hashes[KEYS_MAX]
+
+
+cdef struct IndexTarget:
+    unsigned char *at
+    uint32_t slots
+    uint32_t entries
+
+
+cdef inline uint32_t key_hash(uint32_t topic_hash, const unsigned char *at, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t value = roquet_java_hash(topic_hash, at, size)
+    if value == 0x80000000u:
+        return 0
+    return 0u - value if value & 0x80000000u else value
+
+
+cdef inline bint put_key(IndexTarget *index, uint32_t hash_, int64_t physical_offset, int64_t now_ms) noexcept nogil:
+    """IndexFile.put_key; the caller has made sure that there is room."""
+    cdef unsigned char *head = index.at
+    cdef uint32_t number = roquet_get32(head + INDEX_HEADER_INDEX_COUNT_AT)
+    cdef unsigned char *slot = head + INDEX_HEADER_BYTES + <size_t>(hash_ % index.slots) * SLOT_BYTES
+    cdef unsigned char *entry
+    cdef int32_t previous = <int32_t>roquet_get32(slot)
+    cdef int64_t begin_ms = <int64_t>roquet_get64(head + INDEX_HEADER_BEGIN_TIMESTAMP_AT), seconds = 0
+    if number == 0:
+        number = 1
+    if previous <= 0 or previous > <int32_t>number:
+        previous = 0
+    if begin_ms > 0 and now_ms > begin_ms:
+        seconds = (now_ms - begin_ms) // 1000
+        if seconds > SECONDS_MAX:
+            seconds = SECONDS_MAX
+    entry = head + INDEX_HEADER_BYTES + (
+        <size_t>index.slots * SLOT_BYTES + <size_t>number * INDEX_ENTRY_BYTES
+    )
+    roquet_put32(entry + INDEX_ENTRY_KEY_HASH_AT, hash_)
+    roquet_put64(entry + INDEX_ENTRY_PHY_OFFSET_AT, <uint64_t>physical_offset)
+    roquet_put32(entry + INDEX_ENTRY_TIME_DIFF_AT, <uint32_t>seconds)
+    roquet_put32(entry + INDEX_ENTRY_PREV_INDEX_AT, <uint32_t>previous)
+    roquet_put32(slot, number)
+    if number == 1:
+        roquet_put64(head + INDEX_HEADER_BEGIN_TIMESTAMP_AT, <uint64_t>now_ms)
+        roquet_put64(head + INDEX_HEADER_BEGIN_PHY_OFFSET_AT, <uint64_t>physical_offset)
+    roquet_put64(head + INDEX_HEADER_END_TIMESTAMP_AT, <uint64_t>now_ms)
+    roquet_put64(head + INDEX_HEADER_END_PHY_OFFSET_AT, <uint64_t>physical_offset)
+    if previous == 0:
+        roquet_put32(head + INDEX_HEADER_HASH_SLOT_COUNT_AT,
+                     roquet_get32(head + INDEX_HEADER_HASH_SLOT_COUNT_AT) + 1)
+    roquet_put32(head + INDEX_HEADER_INDEX_COUNT_AT, number + 1)
+    return True
+
+
+cdef inline bint collect_keys(uint32_t topic_hash, const Properties *found, Keys *keys) noexcept nogil:
+    """Hashes of all keys of a record in the order of IndexService.build; false if too many."""
+    cdef const unsigned char *at = found.keys.at
+    cdef const unsigned char *end = at + found.keys.size
+    cdef const unsigned char *stop
+    keys.count = 0
+    if found.unique.size:
+        keys.hashes[keys.count] = key_hash(topic_hash, found.unique.at, found.unique.size)
+        keys.count += 1
+    while found.keys.size and at < end:
+        stop = <const unsigned char *>memchr(at, c" ", end - at)
+        if stop == NULL:
+            stop = end
+        if stop > at:
+            if keys.count == KEYS_MAX - 1:
+                return False
+            keys.hashes[keys.count] = key_hash(topic_hash, at, stop - at)
+            keys.count += 1
+        at = stop + 1
+    if found.tags.size:
+        topic_hash = roquet_java_hash(topic_hash, <const unsigned char *>b"T#", 2)
+        keys.hashes[keys.count] = key_hash(topic_hash, found.tags.at, found.tags.size)
+        keys.count += 1
+    return True
+
+
+cdef inline bint index_has_room(const IndexTarget *index, uint32_t count) noexcept nogil:
+    """Whether ``count`` keys fit."""
+    cdef uint32_t number = roquet_get32(index.at + INDEX_HEADER_INDEX_COUNT_AT)
+    return (number if number else 1) + count <= index.entries
+
+
+cdef inline void prefetch_slots(const IndexTarget *index, const Keys *keys) noexcept nogil:
+    """Fetch the keys' slots, which may be anywhere in the file, while the record is written."""
+    cdef uint32_t i
+    for i in range(keys.count):
+        roquet_prefetch(index.at + INDEX_HEADER_BYTES + <size_t>(keys.hashes[i] % index.slots) * SLOT_BYTES)
+
+
+cdef inline void index_record(
+    IndexTarget *index, const Keys *keys, int64_t offset, int64_t now_ms
+) noexcept nogil:
+    """IndexService.build for a plain record and a file with room."""
+    cdef uint32_t i
+    if <int64_t>roquet_get64(index.at + INDEX_HEADER_END_PHY_OFFSET_AT) > offset:
+        return
+    for i in range(keys.count):
+        put_key(index, keys.hashes[i], offset, now_ms)
