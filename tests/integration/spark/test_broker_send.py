@@ -44,8 +44,10 @@ def row(
     return OutgoingRow(message, queue_id, None)
 
 
-async def send_all(how: WriteOptions, rows: list[OutgoingRow]) -> send.Sent:
-    async with Producer(how.client, group=how.group, send_timeout_ms=TIMEOUT_MS) as producer:
+async def send_all(
+    how: WriteOptions, rows: list[OutgoingRow], *, send_timeout_ms: int = TIMEOUT_MS
+) -> send.Sent:
+    async with Producer(how.client, group=how.group, send_timeout_ms=send_timeout_ms) as producer:
         outbox = Outbox(how, producer)
         try:
             for each in rows:
@@ -108,10 +110,10 @@ async def test_a_restart_of_the_broker_is_waited_for(a_broker: RunningBroker) ->
     assert set(numbers(a_broker)) == set(range(200))
 
 
-async def test_a_broker_that_stays_away_is_an_error(a_broker: RunningBroker) -> None:
+async def test_a_broker_that_stays_unreachable_is_an_error(a_broker: RunningBroker) -> None:
     await a_broker.proxy.refuse()
     with pytest.raises(ConnectFailed):
-        await send_all(options(a_broker, retryTimeoutMs="1"), [row(1)])
+        await send_all(options(a_broker, retryTimeoutMs="1"), [row(1)], send_timeout_ms=1_000)
 
 
 async def test_a_topic_that_nobody_has_is_an_error(
