@@ -264,7 +264,7 @@ class Driver:
         self.note_safe()
 
     def put_burst(self, entries: Sequence[Sent]) -> None:
-        """One burst through the lane."""
+        """One burst through the hot path."""
         self.ledger.begin(entries)
         result = self.store.put_burst([entry.message() for entry in entries])
         self.ledger.refused([entries[number] for number in result.refused])

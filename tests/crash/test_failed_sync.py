@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
@@ -18,6 +19,7 @@ from roquet.store.running_flags import RunningFlag
 from roquet.testing.files import FaultyFiles
 from tests.crash import harness
 from tests.crash.harness import ASYNC, SYNC, Driver, small_config
+from tests.patience import NEVER_MS
 
 CONFIGS = {
     "sync": small_config(SYNC, segment_bytes=1 << 14),
@@ -83,7 +85,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged(name: str, what: str, tmp_p
     harness.recover(root, driver.config, driver.clock, driver.ledger)
 
 
-def test_those_who_wait_are_told(tmp_path: Path) -> None:
+def test_waiters_get_the_error(tmp_path: Path) -> None:
     """With threads: the sender gets an answer, and it is not that all is well."""
     fatal: list[OSError] = []
     is_told = threading.Event()
@@ -101,9 +103,8 @@ def test_those_who_wait_are_told(tmp_path: Path) -> None:
             super().data_sync(fd)
 
     files = Failing()
-    store = DefaultMessageStore(
-        tmp_path / "store", small_config(SYNC), files=files, on_fatal=on_fatal
-    )
+    config = structs.replace(small_config(SYNC), sync_flush_timeout_ms=NEVER_MS)
+    store = DefaultMessageStore(tmp_path / "store", config, files=files, on_fatal=on_fatal)
     store.load()
     store.start()
     ledger = harness.Ledger()

@@ -36,7 +36,7 @@ CONFIGS: dict[str, MessageStoreConfig] = {
 }
 
 
-RUNNING = {"put", "lane", "batch", "flush", "logics"}
+RUNNING = {"put", "burst", "batch", "flush", "logics"}
 
 
 class Life:
@@ -56,7 +56,7 @@ class Life:
         for _ in range(2):
             self.step("put", self.put)
             self.step("flush", self.flush)
-            self.step("lane", self.lane)
+            self.step("burst", self.burst)
             self.step("batch", self.batch)
             self.step("flush", self.flush)
             self.step("logics", self.logics)
@@ -80,7 +80,7 @@ class Life:
             self.errors.append(error)
         failed = self.files.failed
         if not has_failed and failed is not None and failed.name == "data_sync":
-            is_new_file = failed.subject.isdecimal() and name in {"put", "lane", "batch"}
+            is_new_file = failed.subject.isdecimal() and name in {"put", "burst", "batch"}
             assert self.driver.fatal or is_new_file or name not in RUNNING, f"{failed} in {name}"
         if self.driver.fatal and self.is_open:
             acked = sum(sent.acked for sent in self.driver.ledger.sent)
@@ -122,7 +122,7 @@ class Life:
         self.put_some()
         self.clock.advance(5)
 
-    def lane(self) -> None:
+    def burst(self) -> None:
         self.driver.put_burst([self.message() for _ in range(6)])
 
     def batch(self) -> None:

@@ -114,7 +114,7 @@ class Session:
         for _ in range(steps):
             step = self.rng.choices(
                 (
-                    self.send, self.batch, self.lane, self.flush, self.logics, self.pass_time,
+                    self.send, self.batch, self.burst, self.flush, self.logics, self.pass_time,
                     self.housekeeping, self.allocate_ahead, self.restart, self.kill,
                     self.power_cut, self.set_clock_back, self.truncate,
                 ),
@@ -159,7 +159,7 @@ class Session:
             entries.append(Sent(first.topic, first.queue_id, other.body, other.properties))
         self.driver.put_batch(entries)
 
-    def lane(self) -> None:
+    def burst(self) -> None:
         self.driver.put_burst(self.messages(self.rng.randrange(1, 12)))
 
     def flush(self) -> None:

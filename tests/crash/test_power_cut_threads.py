@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
@@ -20,6 +21,7 @@ from roquet.store.default_message_store import DefaultMessageStore
 from roquet.testing.files import QuickFiles, RecordingFiles
 from tests.crash import harness
 from tests.crash.harness import SYNC, small_config
+from tests.patience import NEVER_MS
 
 SENDERS = 4
 SENDS = 150
@@ -85,7 +87,9 @@ def check_image(
 
 @pytest.mark.parametrize("segment_bytes", [1 << 14, 1 << 16])
 def test_what_was_acknowledged_before_the_cut_is_there(segment_bytes: int, tmp_path: Path) -> None:
+    # Images take their time, and whoever waits for a sync waits for them too.
     config = small_config(SYNC, segment_bytes=segment_bytes)
+    config = structs.replace(config, sync_flush_timeout_ms=NEVER_MS)
     root = tmp_path / "store"
     files = RecordingFiles(root)
     store = DefaultMessageStore(root, config, files=files)

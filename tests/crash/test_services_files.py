@@ -91,7 +91,7 @@ def test_a_file_of_a_longer_queue_loses_nothing_that_comes(
         made.timers.advance(1_000)
         assert delivered(made) == ["a", "b", "d"]
         assert made.delays.table == {1: 4}
-    assert "delay level 1 goes on at 3: 77 is not between 0 and 3" in caplog.text
+    assert "delay level 1 continues at 3: 77 is not between 0 and 3" in caplog.text
 
 
 def test_a_missing_file_has_all_messages_delivered_again(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class Producer:
         self.answered(values, self.store.put_message(BatchMessage(TOPIC, queue, data)))
 
     def burst(self) -> None:
-        """A burst by the lane; its sends overlap, so they go to different queues."""
+        """A burst through the hot path; its sends overlap, so they go to different queues."""
         queues = range(QUEUES)
         values = [self.value(queue) for queue in queues]
         messages = [self.message(queue, value) for queue, value in zip(queues, values, strict=True)]

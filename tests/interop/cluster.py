@@ -324,6 +324,19 @@ class Cluster:
         wait_until(is_created, lambda: self.broker.error(f"{topic} was not made"))
         return topic
 
+    def wait_stored(self, topic: str, count: int) -> None:
+        """Waits until the queues of a topic have so many messages, or more.
+
+        A Java broker acknowledges messages before they are in their queues.
+        """
+
+        def is_stored() -> bool:
+            answer = _ask(self.broker, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
+            queues = decode_body(TopicStatsTable, answer.body).offset_table.values()
+            return sum(each.max_offset - each.min_offset for each in queues) >= count
+
+        wait_until(is_stored, lambda: self.broker.error(f"{topic} has not {count} messages"))
+
     def wait_taken(self, group: str, topic: str) -> None:
         """Waits until the clients of a group count all messages of a topic as consumed.
 

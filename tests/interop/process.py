@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Protocol, Self
 
 LOG_TAIL_LINES = 40
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 120
 
 # Below the kernel's ephemeral range, so that no outgoing connection takes a port meanwhile. Each
 # test process has a share, so that no other one takes the port of a server which restarts.

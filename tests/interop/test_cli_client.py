@@ -127,20 +127,24 @@ def test_offsets_and_messages(servers: Cluster) -> None:
     listed = done(servers, "message", "ls", topic, "--json").splitlines()
     assert len(listed) == 8
     wanted = json.loads(listed[0])
-    for key in (("--topic", topic, wanted["messageId"]), (wanted["offsetMessageId"],)):
-        shown = of_json(servers, "message", "show", *key)
-        assert shown["message"] == wanted
-        assert [each["type"] for each in shown["tracks"]] == ["NOT_ONLINE"]
 
     def by_key() -> int:
         return len(done(servers, "message", "query", topic, "--key", "17", "--json").splitlines())
 
     wait_until(lambda: by_key() == 8, lambda: AssertionError("the index lacks messages"))
+    for key in (("--topic", topic, wanted["messageId"]), (wanted["offsetMessageId"],)):
+        shown = of_json(servers, "message", "show", *key)
+        assert shown["message"] == wanted
+        assert [each["type"] for each in shown["tracks"]] == ["NOT_ONLINE"]
 
 
 def test_brokers(servers: Cluster) -> None:
     [found] = of_json(servers, "cluster", "ls")
     assert found["brokers"] == [servers.broker_name]
+    wait_until(
+        lambda: of_json(servers, "broker", "ls")[0]["error"] is None,
+        lambda: AssertionError("the broker has no figures"),
+    )
     [state] = of_json(servers, "broker", "ls")
     assert (state["brokerName"], state["version"]) == (servers.broker_name, "V5_4_0")
     show = ("broker", "show", servers.broker_name, "--config", "--grep", "fileReservedTime")

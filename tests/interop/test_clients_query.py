@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.interop.agent import AgentError, Outgoing
+from tests.interop.agent import AgentError, Outgoing, wait_until
 from tests.interop.agents import JAVA_KINDS, AgentPool
 from tests.interop.cluster import Cluster
 
@@ -30,6 +30,15 @@ def test_messages_are_found(cluster: Cluster, agents: AgentPool, kind: str) -> N
         for i in range(COUNT)
     ]
     results = producer.send(topic, messages, "queue")
+
+    def is_indexed() -> bool:
+        # A Java broker acknowledges a message before it is in its index.
+        try:
+            return bool(producer.query(topic, f"key-{COUNT - 1}"))
+        except AgentError:
+            return False
+
+    wait_until(is_indexed, lambda: cluster.broker.error("not all messages are in the index"))
     for i in (0, 7, COUNT - 1):
         (found,) = producer.query(topic, f"key-{i}")
         assert found.body == messages[i].body
@@ -57,6 +66,7 @@ def test_offsets_are_told(cluster: Cluster, agents: AgentPool, kind: str) -> Non
     messages = [Outgoing(f"{i}", queue=(cluster.broker_name, 1)) for i in range(COUNT)]
     producer.send(topic, messages, "queue")
     after_ms = int(time.time() * 1000) + 1
+    cluster.wait_stored(topic, COUNT)
 
     told = producer.offsets(topic, cluster.broker_name, 1, before_ms)
     assert (told["minOffset"], told["maxOffset"], told["searchOffset"]) == (0, COUNT, 0)

@@ -41,6 +41,7 @@ def test_topics_and_clusters(cluster: Cluster, agents: AgentPool, admin: JavaCli
         for i in range(6)
     ]
     results = producer.send(topic, messages, "queue")
+    cluster.wait_stored(topic, len(messages))
     status = rows(admin.mqadmin("topicStatus", "-t", topic), cluster.broker_name)
     assert sorted(row[1:4] for row in status) == [[str(i), "0", "3"] for i in range(QUEUES)]
     found = admin.mqadmin("queryMsgByKey", "-t", topic, "-k", "admin-5")

@@ -77,6 +77,7 @@ def outcomes(twins: Sequence[Side]) -> Outcomes:
         messages = [Outgoing("x", queue=(BROKER_NAME, i % QUEUES)) for i in range(MESSAGES)]
         producer.send(TOPIC, messages, "queue")
         producer.stop()
+        side.cluster.wait_stored(TOPIC, MESSAGES)
         for name, outcome in asyncio.run(ask_all(side.values["broker"])).items():
             found[name][side.kind] = outcome
     return found

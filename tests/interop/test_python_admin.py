@@ -277,7 +277,9 @@ async def test_clients_that_run(servers: Cluster, admin: Admin, topic: str, grou
 
 async def test_producers_and_counters(servers: Cluster, admin: Admin, topic: str) -> None:
     name = servers.broker_name
-    async with Producer(options_of(servers), group="python_admin_shop") as producer:
+    async with Producer(
+        options_of(servers), group="python_admin_shop", send_timeout_ms=TIMEOUT_MS
+    ) as producer:
         await producer.send(Message(topic, b"1"))
 
         async def is_seen() -> bool:

@@ -42,6 +42,7 @@ from tests.interop.python_client import (
     send,
     wait_committed,
     wait_committed_by,
+    wait_stored,
 )
 from tests.unit.client.client_kit import until
 from tests.unit.client.handler_kit import Seen
@@ -119,7 +120,7 @@ async def test_a_killed_broker_loses_nothing_and_queues_keep_their_order(
     topic = queues[0].topic
     in_order, in_any_order = Seen(), Seen()
     async with (
-        producer_of(servers, send_timeout_ms=1_000, retry_times=0) as producer,
+        producer_of(servers, retry_times=0) as producer,
         push_of(servers, topic, in_order, orderly=True),
         push_of(servers, topic, in_any_order, group=f"{topic}_any"),
     ):
@@ -172,6 +173,7 @@ async def test_where_a_new_group_begins(usual_servers: Cluster) -> None:
         await until(lambda: clock.now_ms() > before.store_timestamp_ms)
         middle_ms = clock.now_ms()
         await send(producer, [queue], [b"after"])
+        await wait_stored(servers, queue, 3)
         async with AsyncExitStack() as stack:
             for where, seen in found.items():
                 consumer = push_of(

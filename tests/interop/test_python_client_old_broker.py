@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +21,7 @@ from roquet.client import (
 from tests.interop import javabuild
 from tests.interop.cluster import APACHE_4, HASTY_CONFIG, Cluster
 from tests.interop.python_client import (
+    TIMEOUT_MS,
     committed,
     eventually,
     group_of,
@@ -129,6 +129,7 @@ async def test_transactions_and_requests(old_servers: Cluster) -> None:
         options_of(old_servers),
         group=f"{topic}_producers",
         check=check,
+        send_timeout_ms=TIMEOUT_MS,
     ) as producer:
 
         async def answer(message: ReceivedMessage) -> ConsumeResult | None:
@@ -143,7 +144,7 @@ async def test_transactions_and_requests(old_servers: Cluster) -> None:
                 b"found bad": TransactionState.UNKNOWN,
             }.items():
                 await producer.send_in_transaction(Message(topic, body), lambda *_, s=state: s)
-            answered = await asyncio.wait_for(producer.request(Message(asking.topic, b"ping")), 30)
+            answered = await producer.request(Message(asking.topic, b"ping"))
             await seen.wait_for(b"good", b"found good")
     assert answered.body == b"ping pong"
     assert set(seen.bodies) == {b"good", b"found good"}

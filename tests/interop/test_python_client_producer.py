@@ -38,7 +38,9 @@ def java(agents: AgentPool) -> Agent:
 
 
 def python(servers: Cluster, **settings: object) -> Producer:
-    options = ClientOptions(namesrv=servers.namesrv, client_ip="127.0.0.1")
+    options = ClientOptions(
+        namesrv=servers.namesrv, client_ip="127.0.0.1", request_timeout_ms=TIMEOUT_MS
+    )
     return Producer(options, group="python", send_timeout_ms=TIMEOUT_MS, **settings)  # type: ignore[arg-type]
 
 
@@ -54,7 +56,9 @@ async def test_java_reads_all_kinds(
 ) -> None:
     topic = servers.create_topic(java, "PythonSends", queues=2)
     consumer = java.push(servers.namesrv, topic, f"{topic}_group")
-    options = ClientOptions(namesrv=servers.namesrv, serialize=serialize)
+    options = ClientOptions(
+        namesrv=servers.namesrv, serialize=serialize, request_timeout_ms=TIMEOUT_MS
+    )
     sent: dict[str, SendResult] = {}
     async with Producer(options, group="python", send_timeout_ms=TIMEOUT_MS) as producer:
         plain = Message(topic, "plain ü".encode(), tags="T", keys=["k1", "k2"])

@@ -82,6 +82,7 @@ async def test_clients_share_queues_and_seek(servers: Cluster) -> None:
         await one.subscribe(queues[0].topic)
         async with LitePullConsumer(options_of(servers), group="python-share", **FIRST) as other:
             await other.subscribe(queues[0].topic)
+            await until(lambda: {len(one.assignment), len(other.assignment)} == {1, 2})
             await until(lambda: sorted(one.assignment + other.assignment) == queues)
             assert {len(one.assignment), len(other.assignment)} == {1, 2}
         await until(lambda: one.assignment == queues)

@@ -330,6 +330,7 @@ async def test_a_consumer_that_stops_finishes_and_commits(servers: Cluster) -> N
     assert await committed(servers, [queue]) == [2]
     async with push_of(servers, queue.topic, rest):
         await rest.wait(3)
+        await wait_committed(servers, [queue], 5)
     assert sorted(rest.bodies) == numbered(5)[2:]
     assert await committed(servers, [queue]) == [5]
 
@@ -435,14 +436,15 @@ async def test_nothing_is_consumed_in_order_while_another_client_has_the_lock(
     seen, witness = Seen(), Seen()
     watching = push_of(servers, queue.topic, witness, group=f"{queue.topic}_witness")
 
-    async def lock(client_id: str, *, is_wanted: bool = True) -> None:
+    async def lock(client_id: str, *, is_wanted: bool = True) -> bool:
         kind = LockBatchRequestBody if is_wanted else UnlockBatchRequestBody
         group = group_of(queue.topic)
         body = encode_body(kind(client_id=client_id, consumer_group=group, queues=[queue]))
         code = RequestCode.LOCK_BATCH_MQ if is_wanted else RequestCode.UNLOCK_BATCH_MQ
         answer = await client.ask(servers.broker.address, code, body=body)
-        if is_wanted:
-            assert decode_body(LockBatchResponseBody, answer.body).locked_queues == [queue]
+        if not is_wanted:
+            return False
+        return decode_body(LockBatchResponseBody, answer.body).locked_queues == [queue]
 
     async with (
         opened(servers) as client,
@@ -452,11 +454,21 @@ async def test_nothing_is_consumed_in_order_while_another_client_has_the_lock(
     ):
         await send(producer, [queue], [b"mine"])
         await seen.wait_for(b"mine")
-        await lock(consumer.client.client_id, is_wanted=False)
-        await lock("thief")
+
+        async def is_stolen() -> bool:
+            # The consumer may renew its lock in between, as it does a second after its start.
+            await lock(consumer.client.client_id, is_wanted=False)
+            return await lock("thief")
+
+        await eventually(is_stolen)
         locks = consumer._started.rebalancer
-        await locks.lock_all()  # which happens every 20 seconds
-        assert not locks.queues[queue].is_locked
+
+        async def is_lost() -> bool:
+            # It happens every 20 seconds; a broker that is too slow to answer is asked again.
+            await locks.lock_all()
+            return not locks.queues[queue].is_locked
+
+        await eventually(is_lost)
         await send(producer, [queue], [b"not mine"])
         await witness.wait_for(b"not mine")
         assert seen.bodies == [b"mine"]

@@ -70,6 +70,7 @@ def test_what_java_sends_is_read(spark: SparkSession, apache: Cluster, agent: Ag
     producer = agent.producer(apache.namesrv)
     sent = producer.send(topic, numbered(0, COUNT), "sync")
     producer.stop()
+    apache.wait_stored(topic, COUNT)
     rows = {int(bytes(row.body)): row for row in load(spark, apache, topic).collect()}
     assert sorted(rows) == list(range(COUNT))
     for number, result in enumerate(sent):
@@ -122,6 +123,7 @@ def test_a_java_consumer_receives_what_spark_writes(
 def test_how_far_groups_are(spark: SparkSession, apache: Cluster, agent: Agent) -> None:
     topic = apache.create_topic(agent, "SparkLag", queues=2)
     send_numbers(apache, topic, 0, 20)
+    apache.wait_stored(topic, 20)
     check_live(spark, apache, apache.broker_name, topic)
 
 
@@ -157,6 +159,7 @@ def test_a_stream_goes_on_over_a_restart_of_the_broker(
     target = apache.create_topic(agent, "SparkTarget", queues=QUEUES)
     producer = agent.producer(apache.namesrv)
     producer.send(topic, numbered(0, 20), "sync")
+    apache.wait_stored(topic, 20)
     query = (
         load_stream(
             spark,
@@ -176,10 +179,12 @@ def test_a_stream_goes_on_over_a_restart_of_the_broker(
         apache.start_broker()
         apache.wait_registered()
         producer.send(topic, numbered(20, 40), "sync")
+        apache.wait_stored(topic, 40)
         query.processAllAvailable()
     finally:
         query.stop()
         producer.stop()
+    apache.wait_stored(target, 40)
     sink = Collected()
     run_available(load_stream(spark, apache, target), sink, tmp_path / "b")
     assert set(sink.numbers) == set(range(40))

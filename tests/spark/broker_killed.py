@@ -30,6 +30,7 @@ from roquet.spark.broker.sink import BrokerStreamWriter
 from roquet.spark.broker.source import RocketMQSource
 from roquet.spark.broker.stream import BrokerStreamReader
 from roquet.spark.broker.write_options import write_options
+from tests.patience import TIMEOUT_MS
 from tests.spark.stages import Stages
 
 BEFORE_PLAN, PLANNED, READING = "before plan", "planned", "reading"
@@ -124,8 +125,9 @@ def copy_options(namesrv: str, source: str, target: str) -> tuple[dict[str, str]
         "maxOffsetsPerTrigger": str(BATCH_ROWS),
         "columns": "body",
     }
+    writing = {"namesrv": namesrv, "topic": target, "sendTimeoutMs": str(TIMEOUT_MS)}
     # One row a request and one request at a time, so that half of the rows is half of the rows.
-    return reading, {"namesrv": namesrv, "topic": target, "batchBytes": "1", "maxInFlight": "1"}
+    return reading, {**writing, "batchBytes": "1", "maxInFlight": "1"}
 
 
 def quick_session() -> SparkSession:

@@ -29,6 +29,7 @@ from roquet.spark.jobs.lake import read_lake
 from roquet.spark.jobs.rebuild import rebuild
 from roquet.spark.session import open_session
 from roquet.spark.tasks import run_tasks
+from tests.patience import TIMEOUT_MS
 from tests.spark import broker_side, log_side
 from tests.spark.conftest import QUICK_START
 from tests.unit.spark.jobs.audit_faults import FAULTS, SPLIT_BYTES, Planter, filled, kinds_of
@@ -141,7 +142,8 @@ def read_and_write_topics(job: Job) -> list[tuple[int, int, int]]:
     columns = ("queueId", "queueOffset", "body")
     frame = broker_side.load(job.spark, job, TOPIC_IN, columns=",".join(columns))
     rows = [(row.queueId, row.queueOffset, int(bytes(row.body))) for row in frame.collect()]
-    given = {"namesrv": job.namesrv}
+    # A row that is answered late would be sent twice.
+    given = {"namesrv": job.namesrv, "sendTimeoutMs": str(TIMEOUT_MS)}
     doubled = (sf.col("body").cast("string").cast("int") * 2).cast("string").alias("body")
     batch = frame.select(doubled).write.format("rocketmq").mode("append")
     batch.options(**given, topic=TOPIC_BATCH).save()

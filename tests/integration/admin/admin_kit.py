@@ -60,7 +60,12 @@ async def consuming(
     server: RunningBroker, consumer: Consumer, *, name: str = "blue"
 ) -> AsyncIterator[ClientInstance]:
     """A client with a consumer, which the brokers of its topics know."""
-    options = ClientOptions(namesrv=server.namesrv, client_ip="10.0.0.7", instance_name=name)
+    options = ClientOptions(
+        namesrv=server.namesrv,
+        client_ip="10.0.0.7",
+        instance_name=name,
+        request_timeout_ms=TIMEOUT_MS,
+    )
     async with await ClientInstance.open(options) as client:
         for topic in consumer.topics:
             await client.routes.route(topic)
@@ -72,7 +77,12 @@ async def consuming(
 @asynccontextmanager
 async def producing(server: RunningBroker, group: str, *topics: str) -> AsyncIterator[None]:
     """A client with a producer, which the brokers of its topics know."""
-    options = ClientOptions(namesrv=server.namesrv, client_ip="10.0.0.8", instance_name="red")
+    options = ClientOptions(
+        namesrv=server.namesrv,
+        client_ip="10.0.0.8",
+        instance_name="red",
+        request_timeout_ms=TIMEOUT_MS,
+    )
     async with await ClientInstance.open(options) as client:
         for topic in topics:
             await client.routes.route(topic)

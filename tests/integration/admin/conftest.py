@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from roquet.admin import Admin
+from roquet.client import ClientOptions
 from roquet.testing.broker import RunningBroker, broker
+from tests.patience import TIMEOUT_MS
 
 
 @pytest.fixture
@@ -18,7 +20,8 @@ async def server() -> AsyncIterator[RunningBroker]:
 
 @pytest.fixture
 async def admin(server: RunningBroker) -> AsyncIterator[Admin]:
-    async with Admin(server.namesrv) as running:
+    options = ClientOptions(namesrv=server.namesrv, request_timeout_ms=TIMEOUT_MS)
+    async with Admin(options) as running:
         yield running
 
 

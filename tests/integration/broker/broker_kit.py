@@ -28,6 +28,7 @@ def store_config(flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH) -> MessageSto
         index_slots=1000,
         index_entries=4000,
         flush_disk_type=flush,
+        sync_flush_timeout_ms=NEVER_MS,
         os_page_cache_busy_timeout_ms=NEVER_MS,
     )
 

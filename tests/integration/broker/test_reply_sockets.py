@@ -60,7 +60,9 @@ async def _broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 async def greet(client: RemotingClient, broker: Broker) -> None:
     data = HeartbeatData(client_id=ASKER, producer_data_set=[ProducerData(group_name="asking")])
     body = encode_body(data)
-    answer = await client.invoke(broker.address, RequestCode.HEART_BEAT, body=body)
+    answer = await client.invoke(
+        broker.address, RequestCode.HEART_BEAT, body=body, timeout_ms=TIMEOUT_MS
+    )
     assert answer.code == ResponseCode.SUCCESS
 
 

@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from roquet.cli import completion
 from roquet.cli.main import COMMANDS, roquet
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.integration.cli.client_kit import done
 from tests.integration.cli.server_kit import END_TIMEOUT_S, MAIN
+from tests.patience import TIMEOUT_MS
+
+PATIENTLY = f"from roquet.cli import completion; completion.TIMEOUT_MS = {TIMEOUT_MS}"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,12 @@ def running() -> Iterator[BackgroundBroker]:
         found.create_topic("Ordinary")
         done(found, "group", "create", "billing")
         yield found
+
+
+@pytest.fixture(autouse=True)
+def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are waited for longer than whoever types would."""
+    monkeypatch.setattr(completion, "TIMEOUT_MS", TIMEOUT_MS)
 
 
 def completed(*words: str) -> list[str]:
@@ -97,7 +107,7 @@ def by_a_shell(namesrv: str, home: Path) -> subprocess.CompletedProcess[str]:
         "_ROQUET_COMPLETE": "bash_complete",
     }
     return subprocess.run(
-        [sys.executable, "-c", MAIN],
+        [sys.executable, "-c", f"{PATIENTLY}\n{MAIN}"],
         capture_output=True,
         text=True,
         env=environment,

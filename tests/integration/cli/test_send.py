@@ -15,7 +15,10 @@ from roquet.client.pace import Pace
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.integration.cli.client_kit import call, done
 from tests.integration.cli.server_kit import END_TIMEOUT_S, MAIN, clean_environment
+from tests.patience import TIMEOUT_MS
 from tests.unit.cli.output_kit import error_of, lines
+
+PATIENTLY = ("--timeout", f"{TIMEOUT_MS}ms")
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +233,7 @@ def test_what_is_typed_is_sent_at_once_and_an_interrupt_ends_it(
     running: BackgroundBroker, topic: str, tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "send", topic, "--json", "-n", running.namesrv],
+        [sys.executable, "-c", MAIN, "send", topic, "--json", *PATIENTLY, "-n", running.namesrv],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -259,7 +262,7 @@ def test_an_output_that_cannot_be_written_is_told_in_words(
 ) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-c", MAIN, "send", topic, "x", "-n", running.namesrv],
+            [sys.executable, "-c", MAIN, "send", topic, "x", *PATIENTLY, "-n", running.namesrv],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -275,7 +278,7 @@ def test_an_output_that_cannot_be_written_is_told_in_words(
 
 def test_all_is_sent_even_if_nobody_reads_about_it(running: BackgroundBroker, topic: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "send", topic, "--json", "-n", running.namesrv],
+        [sys.executable, "-c", MAIN, "send", topic, "--json", *PATIENTLY, "-n", running.namesrv],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -19,7 +19,8 @@ NEVER_MS = 3_600_000
 
 
 def options_of(running: RunningBroker, **changes: object) -> ClientOptions:
-    settings: dict[str, object] = {"client_ip": "127.0.0.1"} | changes
+    patient = {"client_ip": "127.0.0.1", "request_timeout_ms": TIMEOUT_MS}
+    settings: dict[str, object] = patient | changes
     return ClientOptions(namesrv=running.namesrv, **settings)  # type: ignore[arg-type]
 
 

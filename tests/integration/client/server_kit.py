@@ -27,10 +27,10 @@ STORE = MessageStoreConfig(
 
 
 @asynccontextmanager
-async def name_server(folder: Path, *, port: int = 0) -> AsyncIterator[Namesrv]:
+async def name_server(folder: Path) -> AsyncIterator[Namesrv]:
     settings = NamesrvConfig(
         bind_address=LOOPBACK,
-        listen_port=port,
+        listen_port=0,
         kv_config_path=str(folder / "kvConfig.json"),
         config_store_path=str(folder / "namesrv.properties"),
     )
@@ -39,13 +39,11 @@ async def name_server(folder: Path, *, port: int = 0) -> AsyncIterator[Namesrv]:
 
 
 @asynccontextmanager
-async def broker(
-    folder: Path, namesrv: str, *, name: str = "broker-a", port: int = 0
-) -> AsyncIterator[Broker]:
+async def broker(folder: Path, namesrv: str, *, name: str = "broker-a") -> AsyncIterator[Broker]:
     settings = BrokerConfig(
         broker_name=name,
         bind_address=LOOPBACK,
-        listen_port=port,
+        listen_port=0,
         store_root=str(folder / name),
         namesrv_address=namesrv,
         fast_failure=False,

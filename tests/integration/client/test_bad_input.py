@@ -38,6 +38,7 @@ from roquet.errors import (
 )
 from roquet.model import sys_flag as flags
 from roquet.remoting.codes import ResponseCode
+from roquet.runtime.network import reserve_port
 from roquet.testing.broker import RunningBroker, broker
 from tests.integration.client.pull_kit import opened, store
 from tests.unit.client.client_kit import until
@@ -136,11 +137,12 @@ def test_what_is_no_address(address: str) -> None:
 
 @pytest.mark.parametrize("use", USES)
 async def test_nobody_is_at_the_address(
-    use: Callable[[str], Awaitable[object]], unused_tcp_port: int
+    use: Callable[[str], Awaitable[object]],
 ) -> None:
-    address = f"127.0.0.1:{unused_tcp_port}"
-    with pytest.raises(ConnectFailed) as caught:
-        await use(address)
+    with reserve_port("127.0.0.1") as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(ConnectFailed) as caught:
+            await use(address)
     is_told(caught.value, address)
     assert caught.value.retriable
 

@@ -13,6 +13,7 @@ from roquet.remoting.bodies.client import GetConsumerListByGroupResponseBody
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers.client import GetConsumerListByGroupRequestHeader
+from roquet.testing.broker import broker as restartable_broker
 from tests.integration.client.server_kit import broker, name_server
 from tests.unit.client.client_kit import Consumer, opened, until
 
@@ -61,23 +62,23 @@ async def test_a_broker_knows_its_consumers_until_they_leave(
         assert await members(one, running.address) == [one.client_id]
 
 
-async def test_a_restarted_broker_knows_us_again(tmp_path: Path) -> None:
-    async with name_server(tmp_path) as namesrv:
-        address = f"127.0.0.1:{namesrv.port}"
-        async with opened(address, heartbeat_ms=NEVER_MS) as client:
-            async with broker(tmp_path, address) as first:
-                await client.routes.route(TOPIC)
-                client.register_consumer(GROUP, Consumer(GROUP, TOPIC))
-                await client.heartbeat()
-                port = first.port
-            await until(
-                lambda: all(
-                    not each.remote_address.endswith(f":{port}")
-                    for each in client.remoting.connections
-                )
+async def test_a_restarted_broker_knows_us_again() -> None:
+    async with (
+        restartable_broker() as running,
+        opened(running.namesrv, heartbeat_ms=NEVER_MS) as client,
+    ):
+        await client.routes.route(TOPIC)
+        client.register_consumer(GROUP, Consumer(GROUP, TOPIC))
+        await client.heartbeat()
+        await running.stop_broker()
+        port = running.address.rpartition(":")[2]
+        await until(
+            lambda: all(
+                not each.remote_address.endswith(f":{port}") for each in client.remoting.connections
             )
-            async with broker(tmp_path, address, port=port) as second:
-                found: list[str] = []
-                while not found:
-                    found = await members(client, second.address)
-                assert found == [client.client_id]
+        )
+        await running.start_broker()
+        found: list[str] = []
+        while not found:
+            found = await members(client, running.address)
+        assert found == [client.client_id]

@@ -32,6 +32,7 @@ from roquet.errors import BrokerRefused, ConfigError
 from roquet.remoting.codes import ResponseCode
 from roquet.testing.broker import RunningBroker, broker
 from tests.integration.client.server_kit import stored
+from tests.patience import TIMEOUT_MS
 from tests.unit.client.client_kit import until
 from tests.unit.client.fake_cluster import fake_cluster
 
@@ -186,7 +187,9 @@ async def test_a_context_that_is_there_stays(running: RunningBroker, spans: Span
 async def test_a_failed_attempt_is_a_span_with_an_error(spans: Spans) -> None:
     async with fake_cluster() as cluster:
         cluster[0].code = ResponseCode.SYSTEM_ERROR
-        async with Producer(cluster.namesrv, group="shop", hooks=[spans.send_hook]) as producer:
+        async with Producer(
+            cluster.namesrv, group="shop", hooks=[spans.send_hook], send_timeout_ms=TIMEOUT_MS
+        ) as producer:
             with pytest.raises(BrokerRefused):
                 await producer.send(Message("T", b"x"))
     found = spans.all("send T")

@@ -21,7 +21,7 @@ from tests.patience import TIMEOUT_MS
 from tests.unit.client.fake_cluster import fake_cluster
 
 pytestmark = [
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(180),
     pytest.mark.skipif(
         not compiled.is_used("roquet.client._send"), reason="compiled code does not run"
     ),

@@ -40,7 +40,7 @@ from tests.unit.client.waits_kit import Waits
 
 @pytest.fixture
 async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
-    async with Producer(a_broker.namesrv, group="billing") as running:
+    async with Producer(a_broker.namesrv, group="billing", send_timeout_ms=TIMEOUT_MS) as running:
         yield running
 
 

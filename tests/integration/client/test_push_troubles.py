@@ -35,7 +35,7 @@ from tests.integration.client.push_kit import GROUP, TOPIC, committed, consumer_
 from tests.unit.client.client_kit import until
 from tests.unit.client.handler_kit import Seen
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 async def test_a_handler_that_hangs_is_given_up_and_its_message_comes_again(

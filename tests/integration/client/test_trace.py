@@ -32,7 +32,7 @@ from roquet.model.properties import encode_properties
 from roquet.remoting.codes import ResponseCode
 from roquet.testing.broker import RunningBroker, broker
 from tests.integration.client.server_kit import stored, stored_soon
-from tests.patience import NEVER_MS
+from tests.patience import NEVER_MS, TIMEOUT_MS
 from tests.unit.client.client_kit import until
 from tests.unit.client.fake_cluster import fake_cluster
 
@@ -247,7 +247,9 @@ async def test_hooks_see_every_attempt() -> None:
     hook = Remember()
     async with fake_cluster("a", "b") as cluster:
         cluster[0].code = cluster[1].code = ResponseCode.SYSTEM_BUSY
-        async with Producer(cluster.namesrv, group="g", hooks=[hook]) as producer:
+        async with Producer(
+            cluster.namesrv, group="g", hooks=[hook], send_timeout_ms=TIMEOUT_MS
+        ) as producer:
             with pytest.raises(BrokerRefused):
                 await producer.send(Message(TOPIC, b"x"))
     assert [type(error).__name__ for _, error in hook.ended] == ["BrokerBusy"] * 3

@@ -415,7 +415,7 @@ def test_rebuild_of_a_bad_log_into_another_place(store: SyntheticStore, tmp_path
     flip_bit(store.root / "commitlog" / f"{0:020d}", store.placed[4].physical_offset + 90, 0)
     result = run("rebuild", store.root, "--into", tmp_path / "new")
     assert result.exit_code == 1
-    assert "Warning: left out: commitlog/" in result.stderr
+    assert "Warning: skipped: commitlog/" in result.stderr
     assert "from 29 records" in result.stdout
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from roquet.broker.config import BrokerConfig, replace
@@ -31,6 +31,7 @@ from roquet.remoting.processor import (
 from roquet.remoting.server import RemotingServer
 from roquet.runtime.clock import SystemClock
 from roquet.runtime.files import Files
+from roquet.runtime.network import reserve_port
 from tests.patience import PATIENT, TIMEOUT_MS
 from tests.table_changes import put_topics
 
@@ -203,13 +204,11 @@ async def odd_namesrv() -> AsyncIterator[OddNamesrv]:
         await server.stop()
 
 
-async def unused_address() -> str:
-    """An address at which nobody listens."""
-    server = await asyncio.start_server(lambda *_: None, LOOPBACK, 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    return f"{LOOPBACK}:{port}"
+@contextmanager
+def unused_address() -> Iterator[str]:
+    """An address at which nobody listens within the block."""
+    with reserve_port(LOOPBACK) as held:
+        yield f"{LOOPBACK}:{held.getsockname()[1]}"
 
 
 @asynccontextmanager

@@ -193,7 +193,8 @@ async def test_bad_answers_leave_the_list_as_it_is(data: bytes) -> None:
 
 
 async def test_an_address_server_that_is_down() -> None:
-    assert await found_at(await unused_address(), "old:1") == ["old:1"]
+    with unused_address() as address:
+        assert await found_at(address, "old:1") == ["old:1"]
 
 
 async def test_an_address_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,11 @@ from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers import namesrv as headers
 from roquet.runtime.clock import SystemClock
+from roquet.runtime.network import reserve_port
 from tests.integration.broker.service.namesrv_kit import (
     BROKER_ADDRESS,
     BROKER_PORT,
+    LOOPBACK,
     add_topic,
     address_of,
     knows,
@@ -90,9 +92,12 @@ async def test_several_name_servers(tmp_path: Path) -> None:
 
 
 async def test_a_name_server_that_comes_back_is_told_again(tmp_path: Path) -> None:
-    async with real_namesrv(tmp_path) as namesrv:
-        port = namesrv.port
-        async with registering(tmp_path, address_of(namesrv)) as (at, topics):
+    with reserve_port(LOOPBACK) as held:
+        port = held.getsockname()[1]
+        async with (
+            real_namesrv(tmp_path, port) as namesrv,
+            registering(tmp_path, address_of(namesrv)) as (at, topics),
+        ):
             await at.wait_registered(timeout_ms=TIMEOUT_MS)
             await namesrv.stop()
             await until(lambda: registered_at(at) == [])

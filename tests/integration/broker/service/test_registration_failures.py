@@ -40,16 +40,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_one_that_is_down_keeps_nobody_waiting(tmp_path: Path) -> None:
-    down = await unused_address()
-    async with real_namesrv(tmp_path) as namesrv:
-        async with registering(tmp_path, down, address_of(namesrv)) as (at, topics):
-            await at.wait_registered(timeout_ms=TIMEOUT_MS)
-            assert registered_at(at) == [address_of(namesrv)]
-            assert at.addresses == [down, address_of(namesrv)]
-            add_topic(topics, "T")
-            await at.wait_registered(timeout_ms=TIMEOUT_MS)
-            assert knows(namesrv, "T")
-        assert namesrv.routes.all_topics().topic_list == []
+    with unused_address() as down:
+        async with real_namesrv(tmp_path) as namesrv:
+            async with registering(tmp_path, down, address_of(namesrv)) as (at, topics):
+                await at.wait_registered(timeout_ms=TIMEOUT_MS)
+                assert registered_at(at) == [address_of(namesrv)]
+                assert at.addresses == [down, address_of(namesrv)]
+                add_topic(topics, "T")
+                await at.wait_registered(timeout_ms=TIMEOUT_MS)
+                assert knows(namesrv, "T")
+            assert namesrv.routes.all_topics().topic_list == []
 
 
 async def test_one_that_hangs_keeps_nobody_waiting_twice(tmp_path: Path) -> None:
