@@ -15,6 +15,8 @@ from pathlib import Path
 from roquet.errors import StoreDamaged
 
 FILE_NAME_DIGITS = 20
+LOST_AND_FOUND = "lost+found"
+"""What ext4 itself keeps at the top of a disk; a directory of the store may be one."""
 
 
 def file_name(start_offset: int) -> str:

@@ -98,7 +98,8 @@ cdef inline bint collect_keys(uint32_t topic_hash, const Properties *found, Keys
 cdef inline bint index_has_room(const IndexTarget *index, uint32_t count) noexcept nogil:
     """Whether ``count`` keys fit."""
     cdef uint32_t number = roquet_get32(index.at + INDEX_HEADER_INDEX_COUNT_AT)
-    return (number if number else 1) + count <= index.entries
+    # A damaged count may be huge, and the sum would overflow.
+    return number <= index.entries and (number if number else 1) + count <= index.entries
 
 
 cdef inline void prefetch_slots(const IndexTarget *index, const Keys *keys) noexcept nogil:

@@ -198,7 +198,7 @@ SMALL_SEGMENTS = MessageStoreConfig(
     index_slots=100_000,
     index_entries=400_000,
 )
-"""For first steps and tests: two segments (one ahead) are 64 MiB, an index file is 8.4 MB."""
+"""For first steps and tests: segments of 32 MiB, and index files of 8.4 MB."""
 
 
 def replace(config: MessageStoreConfig, **changes: object) -> MessageStoreConfig:

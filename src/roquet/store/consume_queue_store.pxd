@@ -17,6 +17,7 @@ cdef class ConsumeQueueStore:
     cdef public object is_batch_topic
     cdef public list touched
     cdef public list _touched_batches
+    cdef public list _grown
     cdef public object write_plain
     cdef public object before_removal
     cdef public int64_t synced_offset

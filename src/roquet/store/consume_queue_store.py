@@ -17,6 +17,7 @@ from pathlib import Path
 
 from roquet.errors import StoreDamaged
 from roquet.format.commit_log import DispatchRequest
+from roquet.format.segment_files import LOST_AND_FOUND
 from roquet.model import sys_flag as flags
 from roquet.model.topic import SCHEDULE_TOPIC
 from roquet.runtime.failpoint import failpoint
@@ -32,6 +33,8 @@ CONSUME_QUEUE_DIR = "consumequeue"
 CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
 BATCH_CONSUME_QUEUE_DIR = "batchconsumequeue"
 
+QueueName = tuple[str, int]
+"""Topic and number."""
 WritePlain = Callable[[list[ConsumeQueue], list[ConsumeQueue]], None]
 
 
@@ -59,6 +62,7 @@ class ConsumeQueueStore:
         self.is_batch_topic: Callable[[str], bool] = _has_simple_queues
         self.touched: list[ConsumeQueue] = []
         self._touched_batches: list[BatchConsumeQueue] = []
+        self._grown: list[ConsumeQueue] = []
         self.write_plain: WritePlain | None = None
         self.before_removal: Callable[[Sequence[ConsumeQueue]], None] | None = None
         self.synced_offset = 0
@@ -207,10 +211,25 @@ class ConsumeQueueStore:
     def write_pending(self) -> list[ConsumeQueue]:
         """Write the burst's entries, one write per queue; returns the queues that grew.
 
-        On ``OSError``, the entries that were not written are kept for the next attempt.
+        On ``OSError``, the entries that were not written are kept for the next attempt, which also
+        returns the queues that grew in this one.
         """
-        grown: list[ConsumeQueue] = []
+        grown = self._grown
         failpoint("dispatch.before")
+        try:
+            self._write_touched(grown)
+        finally:
+            # Also after an error: what was written has to be synced before a mark covers it.
+            if grown:
+                with self._dirty_lock:
+                    for queue in grown:
+                        self._dirty[queue] = None
+        failpoint("dispatch.after")
+        self._grown = []
+        return grown
+
+    def _write_touched(self, grown: list[ConsumeQueue]) -> None:
+        """Write the entries of every touched queue, and add the queue to ``grown``."""
         while self.touched:
             if self.write_plain is not None:
                 self.write_plain(self.touched, grown)
@@ -227,11 +246,6 @@ class ConsumeQueueStore:
                 batch_queue.write_pending()
                 grown.append(batch_queue)
             self._touched_batches.pop()
-        failpoint("dispatch.after")
-        if grown:
-            with self._dirty_lock:
-                self._dirty.update(dict.fromkeys(grown))
-        return grown
 
     # -- files ------------------------------------------------------------------------------
 
@@ -241,14 +255,32 @@ class ConsumeQueueStore:
         if self._config.consume_queue_ext:
             # A crash may have left units of a queue that has no entries: they must be removed.
             found |= self._queues_below(self._ext_root)
-        for topic, queue_id in sorted(self._queues_below(self._batch_root)):
-            self._check_one_type(topic, {name for name, _ in found})
+        batches = self._queues_below(self._batch_root)
+        for topic in {topic for topic, _ in found} & {topic for topic, _ in batches}:
+            # It was deleted and re-created with the other type. A directory whose removal was not
+            # synced may be back after a power cut.
+            found = self._without_empty(found, topic, self._root, self._ext_root)
+            batches = self._without_empty(batches, topic, self._batch_root)
+            self._check_one_type(topic, found, batches)
+        for topic, queue_id in sorted(batches):
             self._create_batch_queue(topic, queue_id).load(is_torn=is_torn)
         for topic, queue_id in sorted(found):
             self.find_or_create(topic, queue_id).load(is_torn=is_torn)
 
-    def _check_one_type(self, topic: str, simple: set[str]) -> None:
-        if topic not in simple:
+    def _without_empty(self, queues: set[QueueName], topic: str, *roots: Path) -> set[QueueName]:
+        """The queues without those of one topic that have no file below any of the roots."""
+        return {
+            (name, queue_id)
+            for name, queue_id in queues
+            if name != topic
+            or any(
+                self._files.list_dir(self._files.inside(root, name, str(queue_id)))
+                for root in roots
+            )
+        }
+
+    def _check_one_type(self, topic: str, *types: set[QueueName]) -> None:
+        if not all(topic in {name for name, _ in queues} for queues in types):
             return
         raise StoreDamaged(
             f"{topic} has queues of both types",
@@ -256,10 +288,10 @@ class ConsumeQueueStore:
             hint="move the ones that do not match the queue.type of the topic out of the store",
         )
 
-    def _queues_below(self, root: Path) -> set[tuple[str, int]]:
-        """Topic and number of every queue that has a directory."""
-        found: set[tuple[str, int]] = set()
-        for topic in self._files.list_dir(root):
+    def _queues_below(self, root: Path) -> set[QueueName]:
+        """Every queue that has a directory."""
+        found: set[QueueName] = set()
+        for topic in self._topics_below(root):
             topic_root = self._files.inside(root, topic)
             for name in self._files.list_dir(topic_root):
                 if not name.isdecimal():
@@ -271,6 +303,9 @@ class ConsumeQueueStore:
                 found.add((topic, int(name)))
         return found
 
+    def _topics_below(self, root: Path) -> list[str]:
+        return [name for name in self._files.list_dir(root) if name != LOST_AND_FOUND]
+
     def recover(self, log_end: int, *, erase: bool, fits: Fits | None = None) -> None:
         """Drop every entry whose record does not end at or before ``log_end`` or does not fit."""
         for queue in self:
@@ -278,6 +313,7 @@ class ConsumeQueueStore:
                 self._dirty[queue] = None
         self.touched.clear()
         self._touched_batches.clear()
+        self._grown.clear()
 
     def go_on_at(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Give a queue's next message at least this offset, although those before it are lost."""
@@ -301,7 +337,7 @@ class ConsumeQueueStore:
         for root in (self._root, self._ext_root, self._batch_root):
             if not self._files.is_dir(root):
                 continue
-            for topic in self._files.list_dir(root):
+            for topic in self._topics_below(root):
                 topic_root = self._files.inside(root, topic)
                 for name in self._files.list_dir(topic_root):
                     self._files.sync_dir(self._files.inside(topic_root, name))

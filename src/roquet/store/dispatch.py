@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 _STEP_BYTES = 32 << 20
 
+# A member of an enumeration takes a function call to find, and every burst needs this one.
+_LOGICS_QUEUE_ERROR = RunningFlag.LOGICS_QUEUE_ERROR
+
 CommitLogDispatcher = Callable[[DispatchRequest], None]
 ArrivingListener = Callable[[ConsumeQueue], None]
 Redispatch = Callable[[memoryview, int, int, int], int]
@@ -94,10 +97,19 @@ class Dispatcher:
         return True
 
     def run(self, confirm_offset: int) -> None:
-        """Dispatch everything up to a confirmed offset from the log, then finish."""
+        """Dispatch everything up to a confirmed offset from the log, then finish.
+
+        If queue entries cannot be written, it ends early: memory must not hold those of the rest.
+        """
+        written = self.dispatched_offset
         while self.dispatched_offset < confirm_offset:
             if not (self._run_plain(confirm_offset) or self._run_one(confirm_offset)):
                 break
+            if self.dispatched_offset - written >= _STEP_BYTES // 2:
+                self.finish()
+                if self._queues.has_pending:
+                    return
+                written = self.dispatched_offset
         self.finish()
 
     def finish(self) -> None:
@@ -107,7 +119,7 @@ class Dispatcher:
         except OSError as error:
             self._refuse_writes(RunningFlag.LOGICS_QUEUE_ERROR, "writing consume queues", error)
             return
-        self._flags.clear(RunningFlag.LOGICS_QUEUE_ERROR)
+        self._flags.clear(_LOGICS_QUEUE_ERROR)
         self.written_timestamp_ms = self.store_timestamp_ms
         self.written_offset = self.dispatched_offset
         for queue in grown:
@@ -188,8 +200,6 @@ class Dispatcher:
         if self.dispatched_offset == began:
             return False
         self._flags.clear(RunningFlag.INDEX_FILE_ERROR)
-        if self.dispatched_offset - began >= _STEP_BYTES // 2:
-            self.finish()
         return True
 
     def _run_one(self, confirm_offset: int) -> bool:

@@ -256,13 +256,13 @@ class IndexService:
 
     def last_writable(self) -> IndexFile:
         """The file for the next entry; created if there is none or the newest is full."""
-        if not self._index_files or self._index_files[-1].is_full:
-            file = self._directory.create(self._index_files[-1] if self._index_files else None)
+        file = self._index_files[-1] if self._index_files else None
+        if file is None or file.is_full:
+            file = self._directory.create(file)
             with self._lock:
                 self._index_files.append(file)
-            return file
-        file = self._index_files[-1]
-        self._directory.reserve(file)
+        elif not file.has_blocks:
+            self._directory.reserve(file)
         return file
 
     def query(

@@ -12,6 +12,7 @@ from pathlib import Path
 from roquet.errors import ConfigError, StoreDamaged
 from roquet.format import index_file as layout
 from roquet.format.index_file import IndexHeader, name_after
+from roquet.format.segment_files import LOST_AND_FOUND
 from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
 from roquet.store.index_file import IndexFile
@@ -36,7 +37,7 @@ class IndexDirectory:
 
     def names(self) -> list[str]:
         """Names of the files on disk, oldest first; nothing is opened."""
-        return self._files.list_dir(self._root)
+        return [name for name in self._files.list_dir(self._root) if name != LOST_AND_FOUND]
 
     def path(self, name: str) -> Path:
         """Where a file is."""
@@ -48,9 +49,8 @@ class IndexDirectory:
 
     def reserve(self, file: IndexFile) -> None:
         """Reserve the blocks of a file before it is written to."""
-        if not file.has_blocks:
-            self._files.allocate(file.fd, self.file_bytes)
-            file.has_blocks = True
+        self._files.allocate(file.fd, self.file_bytes)
+        file.has_blocks = True
 
     def peek_header(self, name: str) -> IndexHeader | None:
         """The header of a file that need not be open, ``None`` if it is too short for one."""

@@ -81,7 +81,7 @@ class LostQueues:
         self._kept = {(queue.topic, queue.queue_id) for queue in self._queues}
 
     def remove_deleted(self, log_start: int, *, clean_exit: bool) -> None:
-        """After dispatch from the log's start: remove the queues of topics deleted long ago.
+        """After dispatch: remove the queues of topics deleted before the store was closed.
 
         The log still has their records, so they came back. Neither the files nor the manifest had
         them, and a queue created after the manifest has records after the end it names. If the

@@ -1,5 +1,6 @@
 """C types of what ``mapped_file_queue.py`` keeps."""
 
+cimport cython
 from libc.stdint cimport int64_t
 
 from roquet.store.mapped_file cimport MappedFile
@@ -13,4 +14,5 @@ cdef class MappedFileQueue:
     cdef public bint has_buffers
     cdef list _unused
 
+    @cython.locals(first=MappedFile, index=int64_t)
     cpdef MappedFile find(self, int64_t physical_offset)

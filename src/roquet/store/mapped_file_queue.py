@@ -12,11 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roquet.errors import StoreDamaged
-from roquet.format.segment_files import FILE_NAME_DIGITS, file_name
+from roquet.format.segment_files import FILE_NAME_DIGITS, LOST_AND_FOUND, file_name
 from roquet.runtime.files import Files
 from roquet.store.mapped_file import MappedFile
 
 _LOOK_BYTES = 1 << 20
+
+
+def _names_in(files: Files, root: Path) -> list[str]:
+    """Names in a directory of segments, sorted, without what a file system keeps there."""
+    return [name for name in files.list_dir(root) if name != LOST_AND_FOUND]
 
 
 def segment_starts(files: Files, root: Path, *, size_bytes: int) -> list[int]:
@@ -26,7 +31,7 @@ def segment_starts(files: Files, root: Path, *, size_bytes: int) -> list[int]:
     or were allocated ahead before their predecessor: they do not count, and the next creation of
     that name replaces them.
     """
-    names = files.list_dir(root)
+    names = _names_in(files, root)
     good, fault = _good_files(files, root, names, size_bytes)
     if fault is not None and not all(
         _is_unused(files, root / other, size_bytes) for other in names[good:]
@@ -43,7 +48,7 @@ def torn_starts(files: Files, root: Path, *, size_bytes: int) -> tuple[list[int]
         was never synced, so neither were its entries nor those after them: all of these files
         have to be deleted.
     """
-    names = files.list_dir(root)
+    names = _names_in(files, root)
     good, fault = _good_files(files, root, names, size_bytes)
     if fault is not None and (
         not all(_is_name(other) for other in names)
@@ -138,7 +143,7 @@ class MappedFileQueue:
         """Open existing segments; nothing is changed on disk."""
         opened: list[MappedFile] = []
         starts = segment_starts(self._files, self.root, size_bytes=self.size_bytes)
-        names = self._files.list_dir(self.root)[len(starts) :]
+        names = _names_in(self._files, self.root)[len(starts) :]
         self._unused = [self._files.inside(self.root, name) for name in names]
         try:
             for start in starts:
@@ -190,9 +195,12 @@ class MappedFileQueue:
     def find(self, physical_offset: int) -> MappedFile | None:
         """The segment that holds an offset."""
         segments = self.segments
-        if not segments or physical_offset < segments[0].start_offset:
+        if not segments:
             return None
-        index = (physical_offset - segments[0].start_offset) // self.size_bytes
+        first = segments[0]
+        if physical_offset < first.start_offset:
+            return None
+        index = (physical_offset - first.start_offset) // self.size_bytes
         return segments[index] if index < len(segments) else None
 
     def add(self, segment: MappedFile) -> None:

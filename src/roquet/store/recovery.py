@@ -125,8 +125,9 @@ class Recovery:
             limit = min(queues_start, end.offset)
             self._queues.recover(limit, erase=True, fits=partial(self._fits, limit))
         start = self._recover_index(start, end.offset, clean_exit=clean_exit, is_anew=lacks_index)
-        if is_whole:
+        if is_whole or is_behind:
             self._lost.drop()
+        if is_whole:
             start = self._log.min_offset
         self._dispatch(start, end.offset)
         read_bytes = max(read_bytes, end.offset - start)
@@ -138,7 +139,7 @@ class Recovery:
                 detail=f"dispatch stopped at {self._dispatcher.dispatched_offset} of {end.offset}",
                 hint="free space on the disk; the next start retries",
             )
-        if is_whole or is_resumed:
+        if is_whole or is_behind or is_resumed:
             self._lost.remove_deleted(self._log.min_offset, clean_exit=clean_exit)
         self._lost.settle(clean_exit=clean_exit)
         if not clean_exit:
@@ -170,6 +171,8 @@ class Recovery:
             self._progress.begin("filling queues and index", start, end)
             for offset in range(start + _DISPATCH_STEP_BYTES, end, _DISPATCH_STEP_BYTES):
                 self._dispatcher.run(offset)
+                if self._queues.has_pending:
+                    return  # they cannot be written; memory must not hold those of the whole log
                 self._progress.reached(offset)
         self._dispatcher.run(end)
 

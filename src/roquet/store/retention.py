@@ -18,6 +18,7 @@ import logging
 from pathlib import Path
 from threading import Event, RLock
 
+from roquet.errors import StoreError
 from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files
 from roquet.store.commit_log import CommitLog
@@ -88,7 +89,7 @@ class Retention:
         try:
             deleted = self._clean_commit_log()
             self._clean_derived()
-        except OSError:
+        except (OSError, StoreError):
             log.exception("cleaning was interrupted; the next round continues")
         return deleted
 
@@ -170,7 +171,11 @@ class Retention:
             return False
         if forced:
             return True
-        age_ms = max(self._clock.now_ms() - self._files.modified_ms(segment.path), 0)
+        try:
+            modified_ms = self._files.modified_ms(segment.path)
+        except FileNotFoundError:
+            return True  # deleted by hand; otherwise nothing after it would ever be deleted
+        age_ms = max(self._clock.now_ms() - modified_ms, 0)
         is_archived = segment.end_offset <= self._archived_offset
         if is_archived and age_ms >= self._config.archived_reserved_hours * _HOUR_MS:
             return True

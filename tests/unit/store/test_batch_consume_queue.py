@@ -39,7 +39,16 @@ from tests.unit.store.batch_kit import (
     places,
     queue_of,
 )
-from tests.unit.store.kit import CONFIG, NOW_MS, SEGMENT_BYTES, answer, message, put, refusal
+from tests.unit.store.kit import (
+    CONFIG,
+    NOW_MS,
+    SEGMENT_BYTES,
+    answer,
+    bodies,
+    message,
+    put,
+    refusal,
+)
 from tests.unit.store.kit import config as changed
 
 BASES = (0, 3, 4, 6, 10, 15, 17, 18, 25)
@@ -366,9 +375,29 @@ def test_an_inner_batch_tells_the_type_where_nobody_knows_it(tmp_path: Path) -> 
 
 def test_a_topic_with_queues_of_both_types_is_refused(tmp_path: Path) -> None:
     fill(tmp_path)
-    (tmp_path / "consumequeue" / "B" / "0").mkdir(parents=True)
+    for queue_id in ("0", "1"):
+        (tmp_path / "consumequeue" / "B" / queue_id).mkdir(parents=True)
+    (tmp_path / "consumequeue" / "B" / "0" / f"{0:020d}").write_bytes(bytes(200))
     with pytest.raises(StoreDamaged, match="queues of both types"):
         open_batches(tmp_path)
+
+
+@pytest.mark.parametrize("is_crashed", [False, True])
+def test_empty_directories_of_the_other_type_are_passed_over(
+    tmp_path: Path, *, is_crashed: bool
+) -> None:
+    fill(tmp_path)
+    store = open_batches(tmp_path)
+    put(store, message(b"simple", topic="S"))
+    store.shutdown()
+    (tmp_path / "consumequeue" / "B" / "0").mkdir(parents=True)
+    (tmp_path / "batchconsumequeue" / "S" / "0").mkdir(parents=True)
+    if is_crashed:
+        (tmp_path / "abort").write_bytes(b"1")
+    store = open_batches(tmp_path)
+    assert places(store) == list(zip(BASES, SIZES, strict=True))
+    assert bodies(store, "S") == [b"simple"]
+    store.shutdown()
 
 
 def test_files_hold_whole_entries() -> None:

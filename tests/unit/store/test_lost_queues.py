@@ -265,6 +265,27 @@ def test_deleted_topics_are_not_missed(root: Path) -> None:
         assert store.queues.find("T", 0) is None
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_deleted_topic_with_the_newest_records_does_not_come_back(
+    root: Path, others: int
+) -> None:
+    make(root)
+    with opened(root, clock=LATER) as store:
+        for _ in range(others):
+            put(store, message(b"u", topic="U"))
+        put(store, message(b"newest"))
+        store.delete_topics(["T"])
+    for _ in range(2):
+        with opened(root, clock=LATER) as store:
+            assert store.queues.find("T", 0) is None
+            assert bodies(store, "U") == [b"u"] * others
+    assert not (root / "consumequeue" / "T").exists()
+    with opened(root, clock=LATER) as store:
+        put(store, message(b"second life"))
+        assert bodies(store) == [b"second life"]
+        assert store.max_offset_in_queue("T", 0) == 1
+
+
 def test_deleted_topics_do_not_come_back_with_a_lost_queue(root: Path) -> None:
     make(root)
     delete_topic_t(root)

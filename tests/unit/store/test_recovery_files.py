@@ -158,3 +158,17 @@ class TestExits:
             put(store, message(b"0002", KEYS="k"))
             assert numbers(store) == [0, 1, 2]
             assert len(store.query_message("T", "k", 5, 0, FOREVER_MS).records) == 2
+
+
+@pytest.mark.parametrize("is_crashed", [False, True])
+def test_what_a_file_system_keeps_at_the_top_of_a_disk_is_passed_over(
+    tmp_path: Path, *, is_crashed: bool
+) -> None:
+    root = tmp_path / "store"
+    make(root, 40)
+    for name in ("commitlog", "consumequeue", "index"):
+        (root / name / "lost+found").mkdir()
+    if is_crashed:
+        crash(root)
+    assert recover(root)[1] == list(range(40))
+    assert (root / "commitlog" / "lost+found").is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -353,6 +354,40 @@ class TestWhatFollows:
         assert bodies(again) == [b"3" * 10_000]
         assert again.min_offset_in_queue("T", 0) == 3
         again.shutdown()
+
+
+def test_a_segment_removed_by_hand_does_not_keep_those_after_it(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "store", file_reserved_hours=0)
+    kept.fill(4)
+    min((tmp_path / "store" / "commitlog").iterdir()).unlink()
+    kept.at_hour(4)
+    assert kept.store.retention.run_once() == 3
+    assert bodies(kept.store) == [b"3" * 10_000]
+    kept.store.shutdown()
+    again = open_store(tmp_path / "store", clock=kept.clock)
+    assert bodies(again) == [b"3" * 10_000]
+    again.shutdown()
+
+
+def test_a_shortage_amid_a_round_only_delays_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path / "store", consume_queue_ext=True, consume_queue_file_bytes=20)
+    kept.fill(4)
+    kept.disk.used_percent = 86
+    folder = tmp_path / "store" / "consumequeue" / "T" / "0"
+    open_file = kept.disk.open
+
+    def open_or_fail(path: Path, *, write: bool = False, create: bool = False) -> int:
+        if path.parent == folder and len(list(folder.iterdir())) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(path, write=write, create=create)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept.disk, "open", open_or_fail)
+        assert kept.store.retention.run_once() == 3
+    assert "the next round continues" in caplog.text
+    kept.store.shutdown()
 
 
 def test_stopping_ends_a_round_that_waits(tmp_path: Path) -> None:
