@@ -7,13 +7,13 @@ each module that uses them compiles its own.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from roquet.format._crc32 cimport roquet_crc32
 from roquet.format._layout cimport *
 from roquet.model._bytes cimport roquet_get32, roquet_get64, roquet_put32, roquet_put64
 from roquet.model._constants cimport *
-from roquet.model._text cimport Text, is_ascii, roquet_java_hash
+from roquet.model._text cimport Text, has_byte, is_ascii, roquet_find, roquet_java_hash
 
 
 cdef enum:  # why a reader of records stops, as in roquet.spark.log.row_decoder
@@ -91,9 +91,7 @@ cdef inline void read_properties(const unsigned char *at, Py_ssize_t size, Prope
     found.tags.size = found.keys.size = found.unique.size = found.delay.size = 0
     found.is_plain = True
     while at < end:
-        pair_end = <const unsigned char *>memchr(at, 2, end - at)
-        if pair_end == NULL:
-            pair_end = end
+        pair_end = roquet_find(at, end, 2)
         size = pair_end - at
         if size > 5 and at[4] == 1:
             if memcmp(at, b"TAGS", 4) == 0:
@@ -208,7 +206,7 @@ cdef inline bint read_record(
         return False
     if not is_plain_topic(&parts.topic):
         return False
-    if memchr(parts.properties.at, 0, parts.properties.size) != NULL:
+    if has_byte(&parts.properties, 0):
         return False
     if check_crc and not fits_crc(at, &parts.body):
         return False
@@ -226,7 +224,7 @@ cdef inline bint read_record(
 
 
 cdef inline bint is_plain_topic(const Text *topic) noexcept nogil:
-    return topic.size > 0 and memchr(topic.at, 0, topic.size) == NULL and is_ascii(topic)
+    return topic.size > 0 and not has_byte(topic, 0) and is_ascii(topic)
 
 
 cdef inline bint fits_crc(const unsigned char *at, const Text *body) noexcept nogil:

@@ -67,6 +67,22 @@ static inline size_t roquet_json_run(const unsigned char *at, size_t size, int *
     return done;
 }
 
+/* The first byte of this value, or the end. Texts are short: calling memchr would cost more. */
+static inline const unsigned char *roquet_find(const unsigned char *at, const unsigned char *end,
+                                               unsigned char byte) {
+#ifdef __SSE2__
+    const __m128i wanted = _mm_set1_epi8((char)byte);
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        unsigned found = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, wanted));
+        if (found) return at + __builtin_ctz(found);
+    }
+#endif
+    while (end - at >= 8 && !roquet_has(roquet_word(at), byte)) at += 8;
+    while (at < end && *at != byte) at++;
+    return at;
+}
+
 /* How many leading bytes, in steps of eight, are ASCII and not NUL. */
 static inline size_t roquet_ascii_run(const unsigned char *at, size_t size) {
     size_t done = 0;
@@ -76,6 +92,14 @@ static inline size_t roquet_ascii_run(const unsigned char *at, size_t size) {
         done += 8;
     }
     return done;
+}
+
+/* Whether all bytes are ASCII. */
+static inline int roquet_is_ascii(const unsigned char *at, size_t size) {
+    uint64_t seen = 0;
+    for (; size >= 8; at += 8, size -= 8) seen |= roquet_word(at);
+    while (size--) seen |= *at++;
+    return !(seen & ROQUET_HIGHS);
 }
 
 /* Continues Java's hash over ASCII text; four steps at once do not wait for each other. */

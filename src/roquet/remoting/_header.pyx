@@ -7,10 +7,10 @@ before it is used.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memcpy
 
 from roquet.model._bytes cimport roquet_get32
-from roquet.model._text cimport is_text, roquet_json_run
+from roquet.model._text cimport has_byte, is_text, roquet_json_run
 
 
 cdef enum:
@@ -93,7 +93,7 @@ cdef bint is_simple(const Text *text) noexcept nogil:
     cdef int beyond = False
     if <Py_ssize_t>roquet_json_run(text.at, text.size, &beyond) != text.size or beyond:
         return False
-    return text.size == 0 or memchr(text.at, 0x7F, text.size) == NULL
+    return not has_byte(text, 0x7F)
 
 
 cdef bint read_string(Cursor *cursor, Text *out) noexcept nogil:

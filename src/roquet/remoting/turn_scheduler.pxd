@@ -17,3 +17,7 @@ cdef class TurnScheduler:
     cdef public bint _is_running
     cdef public bint _is_scheduled
     cdef public bint _is_watching
+
+    cpdef spend(self, int64_t output_bytes)
+    cpdef _begin_pass(self, int64_t now_ns)
+    cpdef _spend(self, int64_t time_ns)

@@ -16,10 +16,10 @@ class AppendTiming:
         began_ns: When the current append began, 0 if there is none.
     """
 
-    __slots__ = ("_clock", "_config", "_ended_ns", "_took_ns", "began_ns")
+    __slots__ = ("_config", "_ended_ns", "_monotonic_ns", "_took_ns", "began_ns")
 
     def __init__(self, clock: Clock, config: MessageStoreConfig) -> None:
-        self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
         self._config = config
         self._ended_ns = 0
         self._took_ns = 0
@@ -27,21 +27,21 @@ class AppendTiming:
 
     def begin(self) -> int:
         """Note that an append begins; return the time."""
-        self.began_ns = self._clock.monotonic_ns()
+        self.began_ns = self._monotonic_ns()
         return self.began_ns
 
-    def end(self, began_ns: int, *, is_append: bool = True) -> int:
-        """Note the end of an append and return how long it took; a refusal does not count."""
-        ended_ns = self._clock.monotonic_ns()
+    def end(self, began_ns: int, size_bytes: int) -> int:
+        """Note the end of an append and return how long it took; one of 0 bytes was refused."""
+        ended_ns = self._monotonic_ns()
         self.began_ns = 0
-        if is_append:
+        if size_bytes:
             self._ended_ns, self._took_ns = ended_ns, ended_ns - began_ns
         return ended_ns - began_ns
 
     def lock_time_ms(self) -> int:
         """How long the current append has taken, 0 if there is none."""
         began_ns = self.began_ns
-        return (self._clock.monotonic_ns() - began_ns) // 1_000_000 if began_ns else 0
+        return (self._monotonic_ns() - began_ns) // 1_000_000 if began_ns else 0
 
     def is_os_page_cache_busy(self) -> bool:
         """Whether appends take longer than ``osPageCacheBusyTimeOutMills``.
@@ -54,7 +54,7 @@ class AppendTiming:
         began_ns = self.began_ns
         if not began_ns and self._took_ns <= limit_ns:
             return False
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._monotonic_ns()
         if began_ns and (now_ns - began_ns) // 1_000_000 > limit_ms:
             return True
         return self._took_ns > limit_ns and now_ns - self._ended_ns < limit_ns

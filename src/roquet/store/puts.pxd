@@ -1,5 +1,7 @@
 """C types of what ``puts.py`` keeps."""
 
+from libc.stdint cimport int64_t
+
 from roquet.store.append cimport Appender
 from roquet.store.append_timing cimport AppendTiming
 from roquet.store.commit_log cimport CommitLog
@@ -15,7 +17,6 @@ cdef class Puts:
     cdef public object _flusher
     cdef public object _acks
     cdef public Appender _appender
-    cdef public object _config
     cdef public Dispatcher _dispatcher
     cdef public RunningFlags _flags
     cdef public object _hooks
@@ -28,5 +29,6 @@ cdef class Puts:
     cdef public bint is_open
 
     cpdef begin_plain_puts(self)
+    cpdef finish_plain_puts(self, puts, int64_t messages, done=*)
     cpdef bint _allows_plain_puts(self)
     cpdef _dispatch_burst(self)

@@ -23,6 +23,13 @@ from roquet.store.results import (
 )
 from roquet.store.store_components import StoreComponents
 
+_NOBODY_WAITS: tuple[PutMessageResult, PutDone | None, bool] = (
+    PutMessageResult(PutMessageStatus.PUT_OK),
+    None,
+    False,
+)
+"""What a burst holds for messages whose responses were already made."""
+
 
 class Puts:
     """Puts into one store.
@@ -37,7 +44,6 @@ class Puts:
         self._flusher = flusher
         self._acks = components.acks
         self._appender = components.appender
-        self._config = components.config
         self._dispatcher = components.dispatcher
         self._flags = components.flags
         self._hooks = components.put_hooks
@@ -66,20 +72,15 @@ class Puts:
             try:
                 result = self._append(message)
             finally:
-                is_append = self._segments.max_wrote_offset > began_offset
-                took_ns = self._timing.end(began_ns, is_append=is_append)
+                size_bytes = self._segments.max_wrote_offset - began_offset
+                took_ns = self._timing.end(began_ns, size_bytes)
             appended = result.append
             if appended is None:
                 self._stats.put_failed += 1
                 if done is not None:
                     done(result)
                 return
-            self._stats.count_put(
-                is_ok=True,
-                messages=appended.message_count,
-                size_bytes=appended.wrote_bytes,
-                took_ns=took_ns,
-            )
+            self._stats.count_put(appended.message_count, appended.wrote_bytes, took_ns)
             self._burst.append((result, done, message.wait_store_ok))
 
     def finish_burst(self) -> None:
@@ -99,7 +100,7 @@ class Puts:
                     self._wait(result, done)
                 else:
                     done(result)
-            if self._config.is_sync_flush:
+            if self._components.is_sync_flush:
                 self._flusher.request()
 
     def put_burst(self, messages: Sequence[BrokerMessage]) -> BurstResult:
@@ -115,15 +116,10 @@ class Puts:
                 self._dispatch_burst()
             finally:
                 size_bytes = self._segments.max_wrote_offset - began_offset
-                took_ns = self._timing.end(began_ns, is_append=size_bytes > 0)
+                took_ns = self._timing.end(began_ns, size_bytes)
             self._stats.put_failed += len(result.refused)
-            self._stats.count_put(
-                is_ok=True,
-                messages=len(messages) - len(result.refused),
-                size_bytes=size_bytes,
-                took_ns=took_ns,
-            )
-            if self._config.is_sync_flush:
+            self._stats.count_put(len(messages) - len(result.refused), size_bytes, took_ns)
+            if self._components.is_sync_flush:
                 self._flusher.request()
             return result
 
@@ -135,7 +131,7 @@ class Puts:
         while number < len(messages):
             if is_allowed:
                 number = self._appender.append_plain(
-                    messages, number, result, is_confirmed=self._components.is_confirmed_at_once
+                    messages, number, result, is_confirmed=self._components.confirms_at_once()
                 )
             if number < len(messages):
                 result.note(number, self._append(messages[number]))
@@ -153,7 +149,7 @@ class Puts:
             if not self._allows_plain_puts():
                 return NO_PLAIN_PUTS
             began_offset = self._segments.max_wrote_offset
-            is_confirmed = self._components.is_confirmed_at_once
+            is_confirmed = self._components.confirms_at_once()
             dispatch = self._appender.dispatches_at(began_offset, is_confirmed=is_confirmed)
             now_ms = self._log.next_store_timestamp()
             began_ns = self._timing.begin()
@@ -173,14 +169,15 @@ class Puts:
             if not puts.is_allowed:
                 return
             size_bytes = self._segments.max_wrote_offset - puts.began_offset
-            took_ns = self._timing.end(puts.began_ns, is_append=size_bytes > 0)
+            took_ns = self._timing.end(puts.began_ns, size_bytes)
             if size_bytes:
-                self._stats.count_put(
-                    is_ok=True, messages=messages, size_bytes=size_bytes, took_ns=took_ns
-                )
-                appended = AppendResult(puts.began_offset, size_bytes, puts.now_ms, 0, ())
-                result = PutMessageResult(PutMessageStatus.PUT_OK, appended)
-                self._burst.append((result, done, True))
+                self._stats.count_put(messages, size_bytes, took_ns)
+                if done is None:
+                    self._burst.append(_NOBODY_WAITS)
+                else:
+                    appended = AppendResult(puts.began_offset, size_bytes, puts.now_ms, 0, ())
+                    result = PutMessageResult(PutMessageStatus.PUT_OK, appended)
+                    self._burst.append((result, done, True))
         finally:
             self._lock.release()
 
@@ -231,7 +228,7 @@ class Puts:
             refused = hook(message)
             if refused is not None:
                 return refused
-        return self._appender.append(message, is_confirmed=self._components.is_confirmed_at_once)
+        return self._appender.append(message, is_confirmed=self._components.confirms_at_once())
 
     def _wait(self, result: PutMessageResult, done: PutDone) -> None:
         """Call ``done`` when the disk or a slave has a message."""

@@ -15,7 +15,9 @@ cdef class StoreStatsService:
     cdef public int64_t get_messages
     cdef public int64_t put_latency_max_ns
     cdef public int64_t get_latency_max_ns
-    cdef public object _latencies
+    cdef public list _latencies
     cdef public object _last_latencies
     cdef public int64_t _rotated_ns
     cdef public object _snapshots
+
+    cpdef count_put(self, int64_t messages, int64_t size_bytes, int64_t took_ns)

@@ -11,6 +11,7 @@ from roquet.store.stats cimport StoreStatsService
 cdef class StoreComponents:
     cdef public object root
     cdef public object config
+    cdef public bint is_sync_flush
     cdef public object files
     cdef public object clock
     cdef public object _post
@@ -32,3 +33,5 @@ cdef class StoreComponents:
     cdef public object acks
     cdef public list put_hooks
     cdef public object confirm_limit
+
+    cpdef bint confirms_at_once(self)

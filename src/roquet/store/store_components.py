@@ -49,6 +49,7 @@ class StoreComponents:
     Attributes:
         lock: Held while appending, dispatching, or changing lists of files.
         logics_lock: Held while queues, index and checkpoint are synced or truncated.
+        is_sync_flush: Whether responses wait for the disk.
         confirm_limit: Readers see nothing from this physical offset on.
     """
 
@@ -58,6 +59,7 @@ class StoreComponents:
         """Create the components of a store in ``root``; no file is touched."""
         self.root = root
         self.config = config
+        self.is_sync_flush = config.is_sync_flush
         self.files = files
         self.clock = clock
         self._post = post
@@ -114,18 +116,15 @@ class StoreComponents:
         Never beyond ``confirm_limit``.
         """
         end = self.commit_log.max_offset
-        if self.config.is_sync_flush:
+        if self.is_sync_flush:
             end = min(end, self.commit_log.flushed_offset)
         limit = self.confirm_limit
         return end if limit is None else min(end, limit)
 
-    @property
-    def is_confirmed_at_once(self) -> bool:
+    def confirms_at_once(self) -> bool:
         """Whether an append is confirmed as soon as it is made."""
         return (
-            not self.config.is_sync_flush
-            and self.commit_log.pool is None
-            and self.confirm_limit is None
+            not self.is_sync_flush and self.commit_log.pool is None and self.confirm_limit is None
         )
 
     def check_readable(self) -> None:

@@ -19,9 +19,7 @@ def stats(clock: ManualClock) -> StoreStatsService:
 
 
 def put(stats: StoreStatsService, took_ms: float = 0.0, *, messages: int = 1) -> None:
-    stats.count_put(
-        is_ok=True, messages=messages, size_bytes=100 * messages, took_ns=round(took_ms * MS)
-    )
+    stats.count_put(messages, 100 * messages, round(took_ms * MS))
 
 
 def pass_seconds(stats: StoreStatsService, clock: ManualClock, seconds: int) -> None:
@@ -33,7 +31,7 @@ def pass_seconds(stats: StoreStatsService, clock: ManualClock, seconds: int) -> 
 def test_totals(stats: StoreStatsService) -> None:
     put(stats, messages=3)
     put(stats, 7.9)
-    stats.count_put(is_ok=False, messages=0, size_bytes=0, took_ns=MS)
+    stats.put_failed += 1
     info = stats.runtime_info()
     assert info["putMessageTimesTotal"] == "4"
     assert info["putMessageSizeTotal"] == "400"

@@ -8,7 +8,7 @@ reference path, ``processor/send_message.py``.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from roquet.format._layout cimport (
     BATCH_ENTRY_BODY_LENGTH_AT, BATCH_ENTRY_BYTES, BATCH_ENTRY_BYTES_MIN, BATCH_ENTRY_FLAG_AT,
@@ -17,7 +17,7 @@ from roquet.format._layout cimport (
 from roquet.format._record cimport Properties
 from roquet.model._bytes cimport roquet_get32, roquet_put32, roquet_put64
 from roquet.model._constants cimport IPV4_HOST_BYTES, PLAIN_SYS_FLAGS
-from roquet.model._text cimport is_text, roquet_is_utf8
+from roquet.model._text cimport has_byte, is_text, roquet_find, roquet_is_utf8
 from roquet.remoting._codes cimport ONEWAY_FLAG, SEND_BATCH_MESSAGE
 from roquet.remoting._frame cimport (
     DIGITS_MAX, FRAME_HEAD, SLOT_END, SLOT_MAX_OFFSET, SLOT_MESSAGE_ID, SLOT_MIN_OFFSET,
@@ -50,20 +50,20 @@ cdef bint read_plain_properties(const Text *text, Properties *found) noexcept no
     cdef Py_ssize_t count = 0, other
     found.tags.size = found.keys.size = found.unique.size = 0
     found.is_plain = True
-    if text.size and (memchr(at, 0, text.size) != NULL or not roquet_is_utf8(at, text.size)):
+    if text.size and (has_byte(text, 0) or not roquet_is_utf8(at, text.size)):
         return False
     while at < end:
-        stop = <const unsigned char *>memchr(at, 1, end - at)
-        if stop == NULL or stop == at or count == PAIRS_MAX:
+        stop = roquet_find(at, end, 1)
+        if stop == end or stop == at or count == PAIRS_MAX:
             return False
         name.at, name.size = at, stop - at
         at = stop + 1
-        stop = <const unsigned char *>memchr(at, 2, end - at)
-        if stop == NULL or stop == at:
+        stop = roquet_find(at, end, 2)
+        if stop == end or stop == at:
             return False
         value.at, value.size = at, stop - at
         at = stop + 1
-        if memchr(name.at, 2, name.size) != NULL or memchr(value.at, 1, value.size) != NULL:
+        if has_byte(&name, 2) or has_byte(&value, 1):
             return False
         for other in range(count):
             if names[other].size == name.size and memcmp(names[other].at, name.at, name.size) == 0:

@@ -25,6 +25,8 @@ cdef class HotPath:
     cdef public object _answers
     cdef public PlainRequests requests
 
+    cpdef count(self, int64_t requests)
+
 
 cdef class HotReader:
     cdef public HotPath path

@@ -17,3 +17,5 @@ cdef class FlowControl:
     cdef public bint _burst_found_busy
     cdef public int64_t _slow_burst_ended_ns
     cdef public object _queues
+
+    cpdef refusal_of_send(self)

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 
 cdef class Linger:
-    cdef public object _clock
+    cdef public object _monotonic_ns
     cdef public int64_t _window_ns
     cdef public int64_t _last_burst_ns
     cdef public int64_t _awake_until_ns

@@ -42,7 +42,7 @@ class Linger:
     def __init__(self, clock: Clock, *, window_ns: int | None = None) -> None:
         if window_ns is None:
             window_ns = WINDOW_NS if usable_processors() > 1 else 0
-        self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
         self._window_ns = window_ns
         self._last_burst_ns = -window_ns
         self._awake_until_ns = 0
@@ -51,7 +51,7 @@ class Linger:
 
     def burst_ended(self) -> None:
         """Record the end of a burst; call it on the loop."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._monotonic_ns()
         is_near = now_ns - self._last_burst_ns < self._window_ns
         self._last_burst_ns = now_ns
         if not is_near:
@@ -66,7 +66,7 @@ class Linger:
     def _stay(self, loop: asyncio.AbstractEventLoop) -> None:
         """Reschedule itself: a callback that is always ready keeps the loop from sleeping."""
         self._turns_left -= 1
-        if self._turns_left and self._clock.monotonic_ns() < self._awake_until_ns:
+        if self._turns_left and self._monotonic_ns() < self._awake_until_ns:
             loop.call_soon(self._stay, loop)
         else:
             self.is_awake = False
