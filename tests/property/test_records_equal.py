@@ -45,18 +45,21 @@ RECORDS = st.builds(
 ).map(bytes)
 
 
-def decoded(data: bytes, *, is_compiled: bool) -> tuple[list[ReceivedMessage], bool] | None:
+def decoded(
+    data: bytes, offset_delta: int, *, is_compiled: bool
+) -> tuple[list[ReceivedMessage], bool] | None:
     """What a body holds; ``None`` if it begins with something else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROQUET_PURE", "0" if is_compiled else "1")
         try:
-            return decode_messages(data, QUEUE, offset_delta=5)
+            return decode_messages(data, QUEUE, offset_delta=offset_delta)
         except ProtocolError:
             return None
 
 
-def check(data: bytes) -> None:
-    one, other = decoded(data, is_compiled=True), decoded(data, is_compiled=False)
+def check(data: bytes, offset_delta: int = 5) -> None:
+    one = decoded(data, offset_delta, is_compiled=True)
+    other = decoded(data, offset_delta, is_compiled=False)
     assert (one is None) == (other is None)
     if one is None or other is None:
         return
@@ -67,6 +70,29 @@ def check(data: bytes) -> None:
 @given(records=st.lists(RECORDS, max_size=4), tail=st.binary(max_size=100))
 def test_both_ways_read_the_same(records: list[bytes], tail: bytes) -> None:
     check(b"".join(records) + tail)
+
+
+@pytest.mark.parametrize("offset_delta", [0, -1, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("queue_offset", [0, 7, 2**63 - 1])
+def test_both_ways_add_the_same_to_offsets(queue_offset: int, offset_delta: int) -> None:
+    host = Host(bytes(4), 0).pack()
+    record = encode_record(
+        topic=b"Orders",
+        body=b"body",
+        properties=b"",
+        queue_id=0,
+        flag=0,
+        queue_offset=queue_offset,
+        physical_offset=0,
+        sys_flag=0,
+        born_timestamp_ms=0,
+        born_host=host,
+        store_timestamp_ms=0,
+        store_host=host,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+    )
+    check(bytes(record), offset_delta)
 
 
 @given(

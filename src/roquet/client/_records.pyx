@@ -128,7 +128,7 @@ cdef object message(
     object queue_id, int64_t offset_delta, object born_host, object store_host,
 ):
     cdef object body = PyBytes_FromStringAndSize(<const char *>record.body.at, record.body.size)
-    cdef object queue_offset = <int64_t>roquet_get64(at + RECORD_QUEUE_OFFSET_AT) + offset_delta
+    cdef object queue_offset = <int64_t>roquet_get64(at + RECORD_QUEUE_OFFSET_AT)
     cdef object physical_offset = <int64_t>roquet_get64(at + RECORD_PHYSICAL_OFFSET_AT)
     cdef object store_size = record.size
     cdef object data = PyBytes_FromStringAndSize(
@@ -143,6 +143,9 @@ cdef object message(
     cdef object prepared = <int64_t>roquet_get64(at + RECORD_PREPARED_TRANSACTION_OFFSET_AT)
     cdef PyObject *arguments[FIELDS]
     cdef PyObject *made
+    if offset_delta:
+        # As objects: both come from the broker, and their sum may need more than 64 bits.
+        queue_offset = queue_offset + <object>offset_delta
     arguments[0] = <PyObject *>topic
     arguments[1] = <PyObject *>body
     arguments[2] = <PyObject *>broker_name

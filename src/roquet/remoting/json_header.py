@@ -35,7 +35,7 @@ MAX_EXT_FIELDS = 1024
 
 INT_MIN = -(2**31)
 INT_MAX = 2**31 - 1
-DIALECT_HEADER_BYTES_MAX = 1 << 16
+DIALECT_HEADER_BYTES_MAX = 1 << 14
 """Longer headers must be standard JSON: reading the dialect costs about a microsecond a byte."""
 
 _Int = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]

@@ -4,7 +4,8 @@ Owns the matching of responses to requests by their opaque, the timeouts, and th
 requests.
 
 A connection has one timer, for the request that is due first; when it fires, all are checked. Most
-responses arrive long before they are due, so a timer for each request would be a waste.
+responses arrive long before they are due, so a timer for each request would be a waste. Many
+pending requests are checked less often.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from roquet.remoting.command import RemotingCommand
 __all__ = ["OutgoingRequests", "RequestSlots", "request_timeout"]
 
 _OPAQUE_MASK = 0x7FFFFFFF
+
+_PAUSE_S_A_REQUEST = 5e-6
+"""How much later overdue requests may be noticed, for each that is pending.
+
+Checking one takes about a twentieth of this, so that checks never take all the time, however many
+requests a peer that hangs leaves pending.
+"""
 
 Due = tuple[float, int, str, int]
 """The deadline of a request on the loop's clock, its code, its peer, its timeout."""
@@ -162,7 +170,8 @@ class OutgoingRequests:
                 if future is not None:
                     _fail(future, partial(request_timeout, peer, code, timeout_ms))
         if self.due:
-            self.set_timer(min(due[0] for due in self.due.values()))
+            next_s = min(due[0] for due in self.due.values())
+            self.set_timer(max(next_s, now_s + len(self.due) * _PAUSE_S_A_REQUEST))
 
     def answered(self, response: RemotingCommand) -> bool:
         """Deliver a response to its waiter; ``False`` if there is none."""

@@ -43,3 +43,20 @@ async def test_what_was_given_up_is_forgotten() -> None:
     assert len(waiting) == 0
     assert not waiting.answered(RemotingCommand(code=0, opaque=1))
     waiting.fail(lambda: SendFailed("gone"))
+
+
+async def test_many_pending_requests_are_checked_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    waiting = OutgoingRequests(loop)
+    now_s = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    pending = [waiting.expect(each, 10, "peer", timeout_ms=each) for each in range(1, 10_002)]
+    now_s += 0.001
+    waiting._look()
+    assert isinstance(pending[0].exception(), RequestTimeout)
+    assert not pending[1].done()
+    assert waiting.timer_s == pytest.approx(now_s + 0.05), "not at once for the next one"
+    waiting.fail(lambda: SendFailed("gone"))
+    assert all(isinstance(each.exception(), SendFailed) for each in pending[1:])

@@ -72,6 +72,7 @@ cdef class Pulls:
     cdef Part _part
     cdef Py_ssize_t gets
     cdef Py_ssize_t got_messages
+    cdef Py_ssize_t effort
 
     cdef void begin(self, int64_t now_ms) noexcept
     cdef bint take(

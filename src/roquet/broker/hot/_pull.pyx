@@ -49,6 +49,7 @@ cdef enum:
     PAGES_A_LOOK = 64
     PLANS_MAX = 4096
     PLAN_TEXT_MAX = 1024
+    PLAN_EFFORT = 1024  # a plan takes as long as this many calls of a filter
 
 
 cdef enum:
@@ -146,7 +147,7 @@ cdef class Pulls:
 
     cdef void begin(self, int64_t now_ms) noexcept:
         """Start a burst."""
-        self.gets = self.got_messages = 0
+        self.gets = self.got_messages = self.effort = 0
         self._now_ms = now_ms
 
     cdef Plan _plan(self, const Request *request, Fields *fields, int32_t sys_flag,
@@ -173,6 +174,7 @@ cdef class Pulls:
         if key not in self._plans:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
+            self.effort += PLAN_EFFORT
             self._plans[key] = self._rules.plan((<const char *>frame)[:size], connection)
         return self._plans.get(key)
 
@@ -261,9 +263,10 @@ cdef class Pulls:
             if pulled.count and pulled.count == max_messages:
                 break
             physical = <int64_t>roquet_get64(unit + UNIT_PHYSICAL_OFFSET_AT)
-            is_wanted = plan._is_wanted is None or plan._is_wanted(
-                <int64_t>roquet_get64(unit + UNIT_TAGS_CODE_AT), None
-            )
+            is_wanted = True
+            if plan._is_wanted is not None:
+                self.effort += 1
+                is_wanted = plan._is_wanted(<int64_t>roquet_get64(unit + UNIT_TAGS_CODE_AT), None)
             found = self._find(physical, size, &record) if is_wanted else IN_MEMORY
             if found == MISSING:
                 return False

@@ -29,6 +29,9 @@ from roquet.store._append cimport PlainAppender
 
 cdef enum:
     FRAME_MAX = 1 << 24
+    # How much work beside the copying of records the pulls of a burst may ask for, in calls of a
+    # filter. Their responses may be short, so that no limit on output stops them.
+    EFFORT_MAX = 2048
 
 
 cdef class PlainRequests:
@@ -101,7 +104,9 @@ cdef class PlainRequests:
             dispatch: Whether appended records are dispatched at once.
             waits: Whether the responses to sends are held back.
             pulls: Whether pulls are served on this port.
-            max_output: No further frame is taken once the responses reach this length.
+            max_output: No further frame is taken once the responses reach this length, or once
+                pulls have made many plans or checked many entries: the reference path, whose turns
+                have a limit in time, handles the next one.
 
         Returns:
             The position of the first frame that was left, how many frames were taken, the
@@ -116,7 +121,11 @@ cdef class PlainRequests:
         self.sends.begin(now_ms, appends, dispatch, waits)
         self.pulls.begin(now_ms)
         try:
-            while 0 <= position <= size - FRAME_HEAD and self._out.used < max_output:
+            while (
+                0 <= position <= size - FRAME_HEAD
+                and self._out.used < max_output
+                and self.pulls.effort < EFFORT_MAX
+            ):
                 frame = &data[position]
                 length = <int32_t>roquet_get32(frame)
                 header_bytes = frame[5] << 16 | frame[6] << 8 | frame[7]

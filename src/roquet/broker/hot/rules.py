@@ -72,6 +72,8 @@ class HotRules:
             header = decode_header(PullMessageRequestHeader, request.ext_fields)
         except RoquetError:
             return None
+        # The plan serves all queues, so that a pull of one that does not exist must not decide it.
+        header.queue_id = 0
         if header.topic in self._static_topics:
             return None
         context = RequestContext(connection, request, _MAY_PULL)

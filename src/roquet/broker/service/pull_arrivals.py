@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 _CHECKED_ENTRIES_MAX = 1_024
 """Entries of one burst whose tags are checked; a longer burst wakes all held pulls."""
 
+_CODE_CHECKS_MAX = 16 * _CHECKED_ENTRIES_MAX
+"""Limit on tag checks per burst, some milliseconds of them; the remaining pulls are woken."""
+
 _JUDGED_READS_MAX = 4
 """Limit on expression checks per burst, in units of one pull's read; the remaining pulls are woken.
 """
@@ -40,7 +43,15 @@ class ArrivedMessages:
         record_at: Returns a record by physical offset and size.
     """
 
-    __slots__ = ("_codes", "_entries", "_queue", "_reads_left", "_record_at", "_units")
+    __slots__ = (
+        "_checks_left",
+        "_codes",
+        "_entries",
+        "_queue",
+        "_reads_left",
+        "_record_at",
+        "_units",
+    )
 
     def __init__(
         self, queue: ConsumeQueue, units: bytes, record_at: Callable[[int, int], Bytes | None]
@@ -50,6 +61,7 @@ class ArrivedMessages:
         self._record_at = record_at
         self._codes: set[int] | None = None
         self._entries: list[_Entry] | None = None
+        self._checks_left = _CODE_CHECKS_MAX
         self._reads_left = float(_JUDGED_READS_MAX)
 
     def has(self, wanted: MessageFilter) -> bool:
@@ -69,6 +81,9 @@ class ArrivedMessages:
                 self._codes = {tags_code for _, _, tags_code in UNIT.iter_unpack(self._units)}
             else:
                 self._codes = {tags_code for _, _, tags_code, _ in self._all_entries()}
+        if len(self._codes) > self._checks_left:
+            return True
+        self._checks_left -= len(self._codes)
         return any(is_ext_address(code) or by_queue(code, None) for code in self._codes)
 
     def _has_record(self, wanted: MessageFilter, by_record: RecordFilter) -> bool:

@@ -251,7 +251,7 @@ class ScheduleMessageService:
             # A level that was never used starts at 0, wherever its queue starts.
             if level.next_offset:
                 log.error(
-                    "delay level %d goes on at %d: %d is not between %d and %d",
+                    "delay level %d continues at %d: %d is not between %d and %d",
                     level.level,
                     corrected,
                     level.next_offset,

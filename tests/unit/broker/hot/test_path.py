@@ -179,6 +179,59 @@ async def test_long_subscriptions_are_not_remembered(made: Callable[..., Side]) 
         assert await taken(side, frame) == requests
 
 
+async def test_a_pull_of_no_queue_does_not_decide_for_the_others(made: Callable[..., Side]) -> None:
+    """The plan is that of the group: one peer must not drive the others off the hot path."""
+    side = made()
+    await side.feed(PRELUDE)
+    for queue_id, requests in (("9", 0), ("-1", 0), ("0", 1)):
+        pull = [(name, {"queueId": queue_id}.get(name, value)) for name, value in PULL]
+        frame = json_frame(RequestCode.PULL_MESSAGE, 99, 0, pull, b"")
+        assert await taken(side, frame) == requests
+
+
+async def test_pulls_that_need_new_plans_end_a_burst(made: Callable[..., Side]) -> None:
+    """A plan takes a hundred times as long as a pull, and what it returns may be short."""
+    side = made()
+    await ready(side)
+    assert side.hot_path is not None
+    reader = side.hot_path.open(side.connect())
+    assert reader is not None
+    frames = [
+        json_frame(
+            RequestCode.PULL_MESSAGE,
+            number,
+            0,
+            [(name, {"subVersion": f"-{number}"}.get(name, value)) for name, value in PULL],
+            b"",
+        )
+        for number in range(1, 31)
+    ]
+    position, requests, _ = reader.take(b"".join(frames), 0)
+    assert (position, requests) == (len(b"".join(frames[:2])), 2)
+    assert await taken(side, b"".join(frames)) < len(frames)
+    assert len(side.answers()[-1]) == len(frames)
+
+
+async def test_pulls_that_check_many_entries_end_a_burst(made: Callable[..., Side]) -> None:
+    side = made()
+    await ready(side)
+    assert side.hot_path is not None
+    reader = side.hot_path.open(side.connect())
+    assert reader is not None
+    unwanted = [(name, {"i": "UNIQ_KEY\x01u\x02"}.get(name, value)) for name, value in SEND]
+    sends = [json_frame(RequestCode.SEND_MESSAGE_V2, 1, 0, unwanted, b"b")] * 700
+    assert await taken(side, b"".join(sends)) == len(sends)
+    wanted = json_frame(RequestCode.SEND_MESSAGE_V2, 1, 0, SEND, b"b", style=1)
+    assert await taken(side, wanted) == 1
+    far = [(name, {"queueOffset": "10"}.get(name, value)) for name, value in PULL]
+    pulls = [json_frame(RequestCode.PULL_MESSAGE, number, 0, far, b"") for number in range(31)]
+    _, requests, responses = reader.take(b"".join(pulls), 0)
+    assert requests == 3
+    assert len(responses) < 10_000
+    assert await taken(side, b"".join(pulls)) < len(pulls)
+    assert len(side.answers()[-1]) == len(pulls)
+
+
 async def test_pulls_have_no_place_on_the_fast_port(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)

@@ -87,6 +87,22 @@ def test_how_many_records_of_a_burst_are_judged_is_bounded() -> None:
     assert room.woken == pulls[4:]
 
 
+def test_how_many_tags_of_a_burst_are_checked_is_bounded() -> None:
+    """A peer holds thousands of pulls, and sends as many tags in one write."""
+    room = Room()
+    checked = 0
+
+    def is_wanted(_code: int, _ext: CqExtUnit | None) -> bool:
+        nonlocal checked
+        checked += 1
+        return False
+
+    pulls = [room.hold(wanted=MessageFilter(is_wanted)) for _ in range(20)]
+    room.arrive(*range(1024))
+    assert checked == 16 * 1024
+    assert room.woken == pulls[16:]
+
+
 def test_a_lost_ext_unit_leaves_the_verdict_to_the_record() -> None:
     room = Room()
     room.queue().ext = FakeExt()
