@@ -128,6 +128,6 @@ bench: setup
 
 clean:
 	rm -rf build dist src/*.egg-info $(STAMP)
-	find src/roquet \( -name '_*.c' -o -name '*.so' \) -delete
+	find src/roquet \( -name '*.c' -o -name '*.so' \) -delete
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests $(wildcard benchmarks fuzz) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -456,5 +456,5 @@ def _timestamp_of(to: ResetTarget) -> int:
             return to
     raise ConfigError(
         f"Cannot reset to {to!r}",
-        hint='Give milliseconds since the epoch, "earliest" or "latest".',
+        hint='Pass milliseconds since the epoch, "earliest" or "latest".',
     )

@@ -99,7 +99,7 @@ def _settings(answer: RemotingCommand) -> dict[str, str]:
 
 def _text(settings: Mapping[str, str]) -> bytes:
     if not settings:
-        raise ConfigError("No setting is given", hint="Give at least one key and its value.")
+        raise ConfigError("No setting is given", hint="Pass at least one key and its value.")
     for key, value in settings.items():
         if not key.strip() or any(mark in key for mark in "=:\\\r\n \t") or "\n" in value:
             raise ConfigError(

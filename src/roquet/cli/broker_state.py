@@ -107,7 +107,7 @@ def print_states(title: str, states: Sequence[BrokerState]) -> None:
                 str(each.broker_id),
                 each.role,
                 each.address,
-                each.version or (f"no answer: {each.error}" if each.error else "-"),
+                each.version or (f"no response: {each.error}" if each.error else "-"),
                 _shown(each.put_tps),
                 _shown(each.get_tps),
                 "-" if each.disk_ratio is None else f"{each.disk_ratio:.0%}",

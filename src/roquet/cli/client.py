@@ -8,9 +8,9 @@ code meaning
 0    done
 1    failed, for example because a broker refused
 2    bad flag, name, expression or message
-3    a server cannot be reached or did not answer, or no broker has the topic
+3    a server is unreachable or did not respond, or no broker has the topic
 4    the permission is missing
-130  interrupted by SIGINT before all was done
+130  interrupted by SIGINT
 ==== =======================================================================================
 """
 

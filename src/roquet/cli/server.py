@@ -71,7 +71,7 @@ config_option = click.option(
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File of settings, as Apache RocketMQ has them: key=value a line.",
+    help="Configuration file in Apache RocketMQ's format: key=value, one per line.",
 )
 
 
@@ -82,7 +82,7 @@ def log_level_option(default: str) -> Callable[[Callable[P, T]], Callable[P, T]]
         type=click.Choice(LOG_LEVELS),
         default=default,
         show_default=True,
-        help="What is worth a line on standard error.",
+        help="The lowest level to log on standard error.",
     )
 
 
@@ -91,7 +91,7 @@ def endpoint_options(command: Callable[P, T]) -> Callable[P, T]:
     host = click.option(
         "--host",
         metavar="ADDRESS",
-        help="Address of this machine to listen on (bindAddress); loopback if nothing is said.",
+        help="Address of this machine to listen on (bindAddress); loopback by default.",
     )
     port = click.option(
         "--port",

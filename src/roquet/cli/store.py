@@ -388,11 +388,11 @@ def rebuild(
     """Rebuild ConsumeQueue and index from the log, in place or into another directory.
 
     In place the broker must be stopped and the log sound. The new directories are complete on disk
-    before they change places with the old ones, so an interruption leaves either.
+    before they are swapped with the old ones, so an interruption leaves one or the other.
 
     A log whose end or beginning is missing is refused, here and by the broker. With --accept-loss
-    the store goes on with what is left: checkpoint and manifest are lowered to it, and queues go on
-    behind the offsets they had.
+    the store continues with what is left: checkpoint and manifest are lowered to it, and queues
+    continue after the offsets they had.
     """
     if accept_loss and into is not None:
         raise click.UsageError("--accept-loss is for a rebuild in place, not for --into.")
@@ -459,4 +459,4 @@ def _print_rebuilt(result: RebuildResult) -> None:
     for fault in result.faults:
         where = f"{fault.where}: " if fault.where else ""
         text = printable(f"{fault.file}: {where}{fault.field}: {fault.detail}")
-        click.echo(f"Warning: left out: {text}", err=True)
+        click.echo(f"Warning: skipped: {text}", err=True)

@@ -86,7 +86,7 @@ def expression_of(text: str) -> Expression:
     "--format",
     "format_text",
     metavar="FORMAT",
-    help=f"How a message is written: {DEFAULT_FORMAT!r} unless said.",
+    help=f"How to print a message; the default is {DEFAULT_FORMAT!r}.",
 )
 @json_option
 @click.pass_context

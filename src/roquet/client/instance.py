@@ -168,7 +168,7 @@ class ClientInstance:
             raise ConfigError(
                 f"The client {found.client_id} runs with other settings",
                 detail=f"{found.options!r}, not {options!r}",
-                hint="Give each of them an instance_name of its own, or the same settings.",
+                hint="Give each of them its own instance_name, or the same settings.",
             )
         if found is None:
             found = cls(options, clock=clock, randomness=randomness)

@@ -194,7 +194,7 @@ class LitePullConsumer(Running[RunningLitePull]):
         if self._expressions and self._assigned is None:
             raise _either_or()
         if not queues:
-            raise ConfigError("No queues are given", hint="Give the queues to read.")
+            raise ConfigError("No queues are given", hint="Pass the queues to read.")
         topics = {queue.topic for queue in queues}
         for topic in topics:
             check_topic(topic)

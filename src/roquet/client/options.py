@@ -152,7 +152,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{name} is {getattr(self, name)}", hint="It must be 1 or more.")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError(
-                "An access key and a secret key go together", hint="Give both, or none."
+                "An access key and a secret key go together", hint="Set both or neither."
             )
         if "@" in self.instance_name:
             raise ConfigError(

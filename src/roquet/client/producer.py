@@ -284,7 +284,7 @@ class Producer(Running[RunningProducer]):
             raise BadMessage(
                 "The messages of a batch must have the same sharding key",
                 detail=", ".join(sorted(str(key) for key in keys)),
-                hint="Send one batch for each key, or give the queue.",
+                hint="Send one batch for each key, or pass the queue.",
             )
         messages = [running.into_batch(message) for message in messages]
         for message in messages:

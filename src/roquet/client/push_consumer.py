@@ -91,7 +91,7 @@ class PushConsumer(Running[RunningPushConsumer]):
         if (handler is None) == (batch_handler is None):
             raise ConfigError(
                 "A push consumer needs exactly one handler",
-                hint="Give a handler for single messages, or a batch_handler for several at once.",
+                hint="Pass a handler for single messages, or a batch_handler for several at once.",
             )
         self.group = group
         self.options = PushOptions(**settings)

@@ -180,12 +180,12 @@ class Transactions:
             raise ConfigError(
                 "This producer has no transaction check",
                 detail="a broker calls it for every transaction whose end was lost",
-                hint="Give Producer(check=...), or use a TransactionProducer.",
+                hint="Pass Producer(check=...), or use a TransactionProducer.",
             )
         if is_delayed(message):
             raise BadMessage(
                 "A transactional message cannot be delayed",
-                hint="Leave out delay_level, delay_ms and deliver_at_ms.",
+                hint="Omit delay_level, delay_ms and deliver_at_ms.",
             )
         system = dict(message.system_properties or {})
         system[prop.TRANSACTION_PREPARED] = "true"

@@ -6,7 +6,7 @@ Owns the reader and the writer. The form, as far as it is read:
 
     key=value  key:value  key value    white space around the separator does not count
     # or !                             a comment, to the end of its line
-    \ at the end of a line             the next line goes on, without its leading white space
+    \ at the end of a line             continues on the next line, without its leading white space
     \t \n \r \f \uXXXX                 as in Java; any other character after \ stands for itself
 
 If a key occurs twice, the last value counts. Text is UTF-8, where Java takes each byte as a

@@ -62,7 +62,7 @@ class TlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 TLS_WITHOUT_EFFECT = (
     IgnoredKeys(
-        "certificates are never made up, and one that is asked for is always verified",
+        "certificates are never generated, and a required client certificate is always verified",
         frozenset({"tls.server.authClient", "tls.test.mode.enable"}),
     ),
     IgnoredKeys(

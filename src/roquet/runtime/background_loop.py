@@ -158,7 +158,7 @@ class BackgroundLoop:
             raise WrongThread(
                 "A blocking call on the event loop's own thread would deadlock",
                 detail=f"the thread {self._thread.name}",
-                hint="Give an ordinary function as handler, which runs in a thread of its own; in "
+                hint="Pass an ordinary function as handler, which runs in its own thread; in "
                 "a coroutine use roquet.client and await.",
             )
 

@@ -77,7 +77,7 @@ class Options:
                 raise SparkOptionError(
                     f"The options {self._given_as[target]!r} and {spelling[key]!r} of"
                     f" {source} mean the same.",
-                    hint="Give one of them.",
+                    hint="Set only one of them.",
                 )
             self._values[target] = value
             self._given_as[target] = spelling[key]

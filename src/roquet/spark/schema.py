@@ -149,7 +149,7 @@ def asked_columns(
         if found != CORRUPT_COLUMNS[field.name]:
             raise SparkSchemaError(
                 f"The column {field.name!r} is of type {CORRUPT_COLUMNS[field.name]}, not {found}.",
-                hint="Give the type that it has, and cast it in the query.",
+                hint="Use the type that it has, and cast it in the query.",
             )
     return tuple(field.name for field in schema.fields)
 

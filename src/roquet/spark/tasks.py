@@ -33,7 +33,7 @@ def driver_context(spark: SparkSession) -> SparkContext:
         raise SparkError(
             "This does not work over Spark Connect.",
             detail="The driver has to be this process.",
-            hint="Give --master, or a session that was made without remote().",
+            hint="Use --master, or a session that was created without remote().",
         ) from error
 
 

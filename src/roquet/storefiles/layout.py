@@ -36,16 +36,16 @@ def locate(files: Files, path: Path) -> Path:
     if not files.exists(root):
         raise NotAStore(
             f"{path} does not exist",
-            hint="give the store directory of a broker, the one with commitlog in it",
+            hint="pass the store directory of a broker, the one with commitlog in it",
         )
     if not files.is_dir(root):
         raise NotAStore(
             f"{path} is not a directory",
-            hint="give the store directory of a broker, the one with commitlog in it",
+            hint="pass the store directory of a broker, the one with commitlog in it",
         )
     if files.is_dir((root / COMMIT_LOG).resolve()) or _has_lost_its_log(files, root):
         return root
-    hint = "give the store directory of a broker, the one with commitlog in it"
+    hint = "pass the store directory of a broker, the one with commitlog in it"
     if root.name == COMMIT_LOG:
         hint = f"give the directory above it: {path.parent}"
     elif files.is_dir(root / "store" / COMMIT_LOG):

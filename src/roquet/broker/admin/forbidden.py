@@ -54,7 +54,7 @@ class ForbiddenAdmin:
         """Return whether a group may read a topic, after setting that if requested."""
         group, topic = header.group, header.topic
         if header.readable is not None:
-            # Names are kept for ever, so only valid names of groups and topics are accepted.
+            # Names are kept forever, so only valid names of groups and topics are accepted.
             fault = group_fault(group) or topic_fault(topic)
             if fault is not None:
                 raise RequestRefused(fault, response_code=ResponseCode.INVALID_PARAMETER)

@@ -32,7 +32,7 @@ REASONS = {
     "cold": "control of cold data is not built",
     "container": "there are no broker containers",
     "controller": "there is no controller yet",
-    "monitor": "there is no monitor; ask consumerProgress at intervals",
+    "monitor": "there is no monitor; call consumerProgress at intervals instead",
     "rocksdb": "nothing is kept in RocksDB",
 }
 """Why a command is refused."""

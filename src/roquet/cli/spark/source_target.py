@@ -78,7 +78,7 @@ def check_one_source(store: str | None) -> None:
     """
     named = settings_of_flags(click.get_current_context()).namesrv
     if store is not None and named is not None:
-        raise click.UsageError("Give STORE or --namesrv, not both.")
+        raise click.UsageError("Pass STORE or --namesrv, not both.")
 
 
 def source_of(store: str | None, connection: Connection) -> Source:

@@ -85,7 +85,7 @@ def from_json(value: object) -> QueueOffsets:
     except ValueError as error:
         raise SparkOptionError(
             f"The offsets in the checkpoint cannot be used: they are {error}.",
-            hint="Is it the checkpoint of another query? Give this one a folder of its own.",
+            hint="Is it the checkpoint of another query? Use a separate folder for this one.",
         ) from None
 
 

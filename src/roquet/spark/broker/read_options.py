@@ -276,7 +276,7 @@ def _expression(options: Options) -> Expression:
     if kind == "SQL92" and "subExpression" not in options:
         raise SparkOptionError(
             f"The option 'subExpressionType' of {SOURCE} is SQL92, but there is no expression.",
-            hint="Give it as subExpression, such as price > 10.",
+            hint="Set it as subExpression, such as price > 10.",
         )
     found: Expression = Sql(text) if kind == "SQL92" else text
     try:

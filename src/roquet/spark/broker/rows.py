@@ -124,7 +124,7 @@ class RowMaker:
                 f"A body of {queue_text(self._queue)} cannot be decompressed",
                 code="bad_body_bytes",
                 detail=error.detail or error.message,
-                hint="Read it as it is: set decompress to false.",
+                hint="To read it as stored, set decompress to false.",
             ) from error
 
     # -------------------------------------------------------------------------------- one by one

@@ -136,7 +136,7 @@ def archive(
     if place.has(DELTA_LOG):
         raise SparkOptionError(
             f"{lake} is a Delta table, to which plain files must not be added.",
-            hint="Add --format delta, or take another lake.",
+            hint="Add --format delta, or use another lake.",
         )
     check_rules(place.rules(broker_name), rules, broker_name)
     log = open_log(Files(), [store])

@@ -108,16 +108,16 @@ def _check(
     if (out is None) == (to_topic is None):
         raise SparkOptionError(
             "The values go to Parquet files or to a topic.",
-            hint="Give one of --out and --to-topic.",
+            hint="Set either --out or --to-topic.",
         )
     if to_topic is not None and to is None:
         raise SparkOptionError(
-            "It is unclear which cluster has the topic.", hint="Give --to-namesrv."
+            "It is unclear which cluster has the topic.", hint="Set --to-namesrv."
         )
     (topic,) = wanted.topics
     if to_topic == topic and isinstance(source, ClientOptions):
         raise SparkOptionError(
-            f"The values of {topic} would be sent to itself.", hint="Give another topic."
+            f"The values of {topic} would be sent to itself.", hint="Choose another topic."
         )
     return topic
 

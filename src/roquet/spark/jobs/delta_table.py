@@ -53,7 +53,7 @@ class DeltaLakeTable(LakeTable):
         if self.place.has(MANIFEST) or self.place.has(STREAM_METADATA):
             raise SparkOptionError(
                 f"{address} is a lake of Parquet files, and no Delta table.",
-                hint="Take another address for the table, or leave out the format.",
+                hint="Use another address for the table, or omit the format.",
             )
 
     def exists(self) -> bool:

@@ -301,7 +301,7 @@ def replay_letters(
     check_rate(rate)
     if to_group and to_topic is not None:
         raise SparkOptionError(
-            "Letters go to a topic or to their group, not to both.", hint="Give one of them."
+            "Letters go to a topic or to their group, not to both.", hint="Set only one of them."
         )
     report = Report(job="dlq replay", source=source_name(source), is_dry_run=is_dry_run)
     chosen = in_groups(source, wanted, groups)

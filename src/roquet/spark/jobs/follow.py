@@ -136,7 +136,7 @@ def _is_table_behind(lake: str, broker_name: str, store: str, *, lake_format: st
 def _check_endless(wanted: Wanted) -> None:
     if wanted.to_ms is not None:
         raise SparkOptionError(
-            "A followed source has no end.", hint="Leave out --to, or run archive without --follow."
+            "A followed source has no end.", hint="Omit --to, or run archive without --follow."
         )
 
 

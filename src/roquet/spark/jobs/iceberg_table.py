@@ -118,7 +118,7 @@ class IcebergTable(LakeTable):
             if task.delete_files or not path.startswith(location):
                 raise SparkError(
                     f"The files of {self.address} alone do not determine its rows.",
-                    detail=f"{posixpath.basename(path)} has deleted rows or lies elsewhere",
+                    detail=f"{posixpath.basename(path)} has deleted rows or is elsewhere",
                     hint="Rewrite its files: rewrite_data_files of Iceberg does that.",
                 )
             found.append(TableFile(path.removeprefix(location), None, None))

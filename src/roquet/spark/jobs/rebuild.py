@@ -176,7 +176,7 @@ def rebuild(
     if queues.leap > LEAP_MAX:
         raise StoreDamaged(
             "Queue offsets of the log jump too far, so nothing was built.",
-            detail=f"{queues.leap} are left out at once",
+            detail=f"{queues.leap} are skipped at once",
             hint="Run 'roquet spark audit' to see where; repair the log from a replica.",
         )
     _tell(report, surveys, queues)
@@ -274,7 +274,7 @@ def _ext_rules(log: LogFiles, view: StoreView, kind: ExtKind) -> ExtRules | None
         if kind == "bitmaps":
             raise SparkOptionError(
                 "Bit maps cannot be rebuilt while a broker has the store open.",
-                hint="Stop the broker, or take --ext units.",
+                hint="Stop the broker, or use --ext units.",
             )
         return ExtRules(file_bytes)
     filters = () if kind == "units" else sound_filters(consumer_filters(view))
@@ -305,8 +305,8 @@ def _check_delays(surveys: Sequence[SurveyTaskResult]) -> None:
         raise StoreError(
             "The broker seems to use other delay levels.",
             detail=f"{differing} of {differing + agreeing} delayed messages are due at another"
-            " time than these levels give",
-            hint="Give the broker's messageDelayLevel as --delay-levels.",
+            " time than these levels imply",
+            hint="Pass the broker's messageDelayLevel as --delay-levels.",
         )
 
 

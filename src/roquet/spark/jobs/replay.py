@@ -113,7 +113,7 @@ def _check_topics(source: Source, to: ClientOptions, wanted: Wanted, to_topic: s
     if is_same_cluster and (to_topic is None or to_topic in wanted.topics):
         raise SparkOptionError(
             "Messages would be sent to their own topic.",
-            hint="Give another topic (--to-topic), or another cluster (--to-namesrv).",
+            hint="Choose another topic (--to-topic), or another cluster (--to-namesrv).",
         )
 
 

@@ -260,7 +260,7 @@ def check_rate(rate: float | None) -> None:
     """
     if rate is not None and not rate > 0:
         raise SparkOptionError(
-            f"A rate of {rate} messages a second sends nothing.", hint="Give more than 0."
+            f"A rate of {rate} messages a second sends nothing.", hint="Use a rate above 0."
         )
 
 

@@ -86,12 +86,12 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
         raise SparkOptionError(
             f"{options.given_as('topics')!r} and 'subscribePattern' of {FORMAT} exclude each"
             " other.",
-            hint="Give one of them.",
+            hint="Set only one of them.",
         )
     if is_stream and ("endingOffsets" in options or "endingTimestamp" in options):
         raise SparkOptionError(
             f"A stream of {FORMAT} has no end.",
-            hint="Leave out endingOffsets and endingTimestamp, or use spark.read.",
+            hint="Omit endingOffsets and endingTimestamp, or use spark.read.",
         )
     pattern = options.pattern("subscribePattern")
     use_queues = options.boolean("useQueues", default=False)

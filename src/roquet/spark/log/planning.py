@@ -95,5 +95,5 @@ def place(log: LogFiles, offset: int, name: str) -> int:
     raise SparkOptionError(
         f"The option {name!r} of {FORMAT} is {offset}, where no record starts.",
         detail=f"the log goes from {log.start_offset} to {end}",
-        hint="Give a physicalOffset that a row of this log has.",
+        hint="Use the physicalOffset of a row of this log.",
     )

@@ -170,7 +170,7 @@ class LogReader:
                 raise CorruptRecord(
                     "A body of the log cannot be decompressed.",
                     detail=error.detail,
-                    hint="Read it as it is stored with the option decompress=false.",
+                    hint="To read it as stored, set decompress=false.",
                 ) from None
             return data if self._is_told else None, f"body: {error.detail}"
 

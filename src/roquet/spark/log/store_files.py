@@ -217,7 +217,7 @@ def _local(text: str) -> Path:
     elif separator and "/" not in scheme and rest.startswith("//"):
         raise NotAStore(
             f"{text} is not a path of this machine.",
-            hint="Every executor reads the files of a store itself: mount them, and give the path.",
+            hint="Every executor reads the files of a store itself: mount them, and pass the path.",
         )
     return Path(text).resolve()
 
@@ -263,10 +263,10 @@ def _single(files: Files, path: Path) -> Segment:
     if files.is_dir(path):
         raise NotAStore(
             f"{path} is a directory among several paths.",
-            hint="Give one store, or segment files only.",
+            hint="Pass one store, or segment files only.",
         )
     if not files.exists(path):
-        raise NotAStore(f"{path} does not exist.", hint="Give the path of a store directory.")
+        raise NotAStore(f"{path} does not exist.", hint="Pass the path of a store directory.")
     size_bytes = files.size_bytes(path)
     if is_file_name(path.name):
         return Segment(path, int(path.name), size_bytes)
