@@ -28,6 +28,8 @@ from tests.property.wire_requests import (
 )
 from tests.property.wire_sides import CONFIG, SYNC, Side, on_both_sides
 
+pytest.importorskip("roquet.broker.hot._requests", reason="the hot path is not built")
+
 pytestmark = pytest.mark.usefixtures("compiled_on", "unsynced_disk")
 
 Figures = dict[tuple[str, str], tuple[int, int]]
