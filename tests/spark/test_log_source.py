@@ -61,7 +61,7 @@ def test_a_session_knows_the_sources_without_registration(spark: SparkSession) -
     ("read", "sentence"),
     [
         (lambda s, p: load(s, p, topicks="a"), "rocketmq-log has no option 'topicks'.\nHINT: Did"),
-        (lambda s, p: load(s, p / "none").collect(), "none does not exist.\nHINT: Give"),
+        (lambda s, p: load(s, p / "none").collect(), "none does not exist.\nHINT: Pass"),
         (lambda s, p: load(s, p.parent).collect(), "it has no commitlog.\nHINT: Give"),
         (
             lambda s, p: (
