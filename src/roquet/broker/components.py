@@ -208,8 +208,12 @@ def make_components(
         flow=FlowControl(
             config,
             clock,
-            is_page_cache_busy=log_store.is_os_page_cache_busy,
-            is_transient_pool_deficient=log_store.is_transient_store_pool_deficient,
+            is_page_cache_busy=log_store.components.timing.is_os_page_cache_busy,
+            is_transient_pool_deficient=(
+                log_store.is_transient_store_pool_deficient
+                if log_store.config.uses_transient_pool
+                else None
+            ),
         ),
         hold=PullRequestHoldService(
             clock,

@@ -11,6 +11,7 @@ cdef class Endpoint:
     cdef public object limits
     cdef public object hooks
     cdef public object clock
+    cdef public object now_ns
     cdef public object language
     cdef public object serialize_type
     cdef public object reads_while_unwritten

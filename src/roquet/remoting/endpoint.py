@@ -211,6 +211,7 @@ class Endpoint:
         self.limits = limits
         self.hooks = list(hooks)
         self.clock = clock
+        self.now_ns = clock.monotonic_ns
         self.language = language
         self.serialize_type = serialize_type
         self.reads_while_unwritten = reads_while_unwritten

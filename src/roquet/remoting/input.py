@@ -113,7 +113,7 @@ class Input:
         """Set the transport to read from."""
         self._transport = transport
         self._is_tls = is_tls
-        self.activity_ns = self._endpoint.clock.monotonic_ns()
+        self.activity_ns = self._endpoint.now_ns()
 
     def clear(self) -> None:
         """Drop all bytes and the hot reader, because the connection is closed."""
@@ -165,7 +165,7 @@ class Input:
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: a read brought bytes."""
         endpoint, decoder = self._endpoint, self._decoder
-        began_ns = self.activity_ns = endpoint.clock.monotonic_ns()
+        began_ns = self.activity_ns = endpoint.now_ns()
         if self._transport is None or self._transport.is_closing():
             return
         self._last_read_bytes = nbytes
@@ -251,7 +251,7 @@ class Input:
         timers and other connections waiting.
         """
         transport = self._transport
-        if self._endpoint.clock.monotonic_ns() - began_ns < LONG_READ_NS:
+        if self._endpoint.now_ns() - began_ns < LONG_READ_NS:
             self._turn_began_ns = began_ns
             return
         self._turn_began_ns = 0

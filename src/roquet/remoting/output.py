@@ -179,7 +179,7 @@ class Output:
         self._written_bytes += len(data)
         unwritten = transport.get_write_buffer_size()
         if not unwritten:
-            self.activity_ns = self._endpoint.clock.monotonic_ns()
+            self.activity_ns = self._endpoint.now_ns()
         elif unwritten > self._limits.write_max_bytes:
             self._connection.cut_off("it does not read its responses", unwritten)
         else:
@@ -205,7 +205,7 @@ class Output:
             return False
         if not blocked.done():
             blocked.set_result(None)
-        self.activity_ns = self._endpoint.clock.monotonic_ns()
+        self.activity_ns = self._endpoint.now_ns()
         return True
 
     async def wait_writable(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_time_ns = time.time_ns
+
 
 class Clock(Protocol):
     """The clock of the store."""
@@ -43,7 +45,8 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+        now_ns = _time_ns()
+        return now_ns // 1_000_000
 
     def local_hour(self) -> int:
         """Hour of the day in the machine's zone."""

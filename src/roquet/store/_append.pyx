@@ -122,13 +122,24 @@ cdef class PlainAppender:
         """Whether the newest index file has room for ``count`` keys; creates the first file."""
         if count == 0:
             return True
+        cdef list files
+        cdef object newest
         if index.at == NULL:
-            file = self._index.last_writable()
-            self._index_view = file.mapping
-            index.at = &self._index_view[0]
-            index.slots = file.slots
-            index.entries = file.entries
+            files = self._index.open_files
+            newest = files[len(files) - 1] if files else None
+            if newest is not None and newest.has_blocks:
+                self._open_index(index, newest)
+            if index.at == NULL or not index_has_room(index, 1):
+                self._open_index(index, self._index.last_writable())
         return index_has_room(index, count)
+
+    cdef int _open_index(self, IndexTarget *index, object file) except -1:
+        """Write to an index file."""
+        self._index_view = file.mapping
+        index.at = &self._index_view[0]
+        index.slots = file.slots
+        index.entries = file.entries
+        return 0
 
     cdef _Topic topic(self, object name):
         """The cached topic if it is plain, not delayed, and has queues; otherwise ``None``."""

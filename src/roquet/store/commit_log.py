@@ -118,7 +118,7 @@ class CommitLog:
     @property
     def wrote_offset(self) -> int:
         """Offset after the last appended record."""
-        return self.queue.max_wrote_offset
+        return self.queue.max_wrote_offset()
 
     @property
     def max_offset(self) -> int:

@@ -69,7 +69,8 @@ class IndexService:
         self._entries = entries
         self._mark = mark
         self._rewound: tuple[IndexFile, int] | None = None
-        self._index_files: list[IndexFile] = []
+        # Read by compiled code, too; changed under the lock.
+        self.open_files: list[IndexFile] = []
         self._lock = threading.Lock()
         self._syncing: list[IndexFile] = []
         self._retired: list[IndexFile] = []
@@ -77,17 +78,17 @@ class IndexService:
     @property
     def index_files(self) -> tuple[IndexFile, ...]:
         """The files, oldest first."""
-        return tuple(self._index_files)
+        return tuple(self.open_files)
 
     @property
     def file_count(self) -> int:
         """How many files there are."""
-        return len(self._index_files)
+        return len(self.open_files)
 
     @property
     def total_bytes(self) -> int:
         """Length of all files together."""
-        return self._directory.file_bytes * len(self._index_files)
+        return self._directory.file_bytes * len(self.open_files)
 
     @property
     def durable_timestamp_ms(self) -> int:
@@ -129,12 +130,12 @@ class IndexService:
                 if file is None:
                     unfinished.append(path)
                 else:
-                    self._index_files.append(file)
-            kept = len(self._index_files)
+                    self.open_files.append(file)
+            kept = len(self.open_files)
             if not last_exit_ok:
                 kept = self._count_trusted(index_msg_timestamp_ms)
                 kept += self._rewind_marked(kept)
-            for file in self._index_files[:kept]:
+            for file in self.open_files[:kept]:
                 file.is_durable = file.is_full
             for path in unfinished:
                 self._files.unlink(path)
@@ -165,9 +166,9 @@ class IndexService:
     def _rewind_marked(self, number: int) -> int:
         """Rewind the file with this number to its mark; return how many files are then kept."""
         mark = self._mark.read() if self._mark is not None else None
-        if mark is None or number >= len(self._index_files):
+        if mark is None or number >= len(self.open_files):
             return 0
-        file = self._index_files[number]
+        file = self.open_files[number]
         if not mark.fits(file.path.name, file.header):
             return 0
         rewind(self._files, file, mark.header)
@@ -181,7 +182,7 @@ class IndexService:
         if self._rewound is not None:
             file, end_offset = self._rewound
             self._rewound = None
-            if file in self._index_files and file.header.end_physical_offset == end_offset + 1:
+            if file in self.open_files and file.header.end_physical_offset == end_offset + 1:
                 self._set_end(file, end_offset)
 
     @staticmethod
@@ -191,9 +192,9 @@ class IndexService:
 
     def newest_header(self) -> tuple[IndexFile, IndexHeader] | None:
         """The newest file and its header; not while a record is being put."""
-        if not self._index_files:
+        if not self.open_files:
             return None
-        file = self._index_files[-1]
+        file = self.open_files[-1]
         return file, file.header
 
     def keep_mark(self, file: IndexFile, header: IndexHeader) -> None:
@@ -223,7 +224,7 @@ class IndexService:
             The physical offset from which records must be put again, ``None`` if nothing was
             removed.
         """
-        for kept, file in enumerate(self._index_files):
+        for kept, file in enumerate(self.open_files):
             if file.header.end_physical_offset >= log_end:
                 return min(self._remove_from(kept), log_end)
         return None
@@ -252,15 +253,15 @@ class IndexService:
     @property
     def end_physical_offset(self) -> int:
         """Physical offset of the newest record in the index, -1 if there is none."""
-        return self._index_files[-1].header.end_physical_offset if self._index_files else -1
+        return self.open_files[-1].header.end_physical_offset if self.open_files else -1
 
     def last_writable(self) -> IndexFile:
         """The file for the next entry; created if there is none or the newest is full."""
-        file = self._index_files[-1] if self._index_files else None
+        file = self.open_files[-1] if self.open_files else None
         if file is None or file.is_full:
             file = self._directory.create(file)
             with self._lock:
-                self._index_files.append(file)
+                self.open_files.append(file)
         elif not file.has_blocks:
             self._directory.reserve(file)
         return file
@@ -294,9 +295,9 @@ class IndexService:
         """
         removed = 0
         try:
-            while len(self._index_files) > 1:
-                file = self._index_files[0]
-                following = self._index_files[1]
+            while len(self.open_files) > 1:
+                file = self.open_files[0]
+                following = self.open_files[1]
                 if file.header.end_physical_offset >= min_physical_offset or (
                     file.header.end_timestamp_ms == following.header.end_timestamp_ms
                     and not following.is_durable
@@ -319,7 +320,7 @@ class IndexService:
             :attr:`durable_timestamp_ms`, the checkpoint's new indexMsgTimestamp.
         """
         with self._lock:
-            batch = [f for f in self._index_files if not f.is_durable and (thorough or f.is_full)]
+            batch = [f for f in self.open_files if not f.is_durable and (thorough or f.is_full)]
             self._syncing = batch
         try:
             for file in batch:
@@ -336,7 +337,7 @@ class IndexService:
 
     def sync_names(self) -> None:
         """Make the names of all files durable."""
-        if self._index_files:
+        if self.open_files:
             self._directory.sync()
 
     def close(self) -> None:
@@ -352,14 +353,14 @@ class IndexService:
 
     def _count_trusted(self, index_msg_timestamp_ms: int) -> int:
         """How many files, from the oldest, were surely on disk before an unclean exit."""
-        for number, file in enumerate(self._index_files):
+        for number, file in enumerate(self.open_files):
             header = file.header
             if not self._is_trusted(header, index_msg_timestamp_ms):
                 return number
             if header.end_timestamp_ms == index_msg_timestamp_ms:
                 # A later file may have filled up within the same millisecond, after the mark.
                 return number + 1
-        return len(self._index_files)
+        return len(self.open_files)
 
     def _is_trusted(self, header: IndexHeader, index_msg_timestamp_ms: int) -> bool:
         """Whether a file was full, and so synced, before the checkpoint's mark was written."""
@@ -372,16 +373,16 @@ class IndexService:
         """Remove all but the first ``kept`` files durably; returns where records must resume."""
         resume_offset = 0
         if kept:
-            resume_offset = self._index_files[kept - 1].header.end_physical_offset
-        elif self._index_files:
-            resume_offset = self._index_files[0].header.begin_physical_offset
-        if self._mark is not None and len(self._index_files) > kept:
+            resume_offset = self.open_files[kept - 1].header.end_physical_offset
+        elif self.open_files:
+            resume_offset = self.open_files[0].header.begin_physical_offset
+        if self._mark is not None and len(self.open_files) > kept:
             # The next file may get the name of one that is removed now.
             mark = self._mark.read()
-            if mark and mark.name in {file.path.name for file in self._index_files[kept:]}:
+            if mark and mark.name in {file.path.name for file in self.open_files[kept:]}:
                 self._mark.remove()
         # Newest first: a crash in between leaves a shorter index, never one with a hole.
-        for file in reversed(self._index_files[kept:]):
+        for file in reversed(self.open_files[kept:]):
             self._files.unlink(file.path)
             self._retire(file)
             self._directory.sync()
@@ -390,16 +391,16 @@ class IndexService:
     def _retire(self, file: IndexFile) -> None:
         """Remove a file from the list and close its descriptor, unless a running flush does."""
         with self._lock:
-            self._index_files.remove(file)
+            self.open_files.remove(file)
             if file in self._syncing:
                 self._retired.append(file)
                 return
         self._files.close(file.fd)
 
     def _release_all(self) -> None:
-        while self._index_files:
+        while self.open_files:
             with suppress(OSError):
-                self._retire(self._index_files[-1])
+                self._retire(self.open_files[-1])
 
     def _put(self, request: DispatchRequest, key: str) -> None:
         key_hash = index_key_hash(request.topic, key)

@@ -14,5 +14,7 @@ cdef class MappedFileQueue:
     cdef public bint has_buffers
     cdef list _unused
 
+    @cython.locals(last=MappedFile)
+    cpdef int64_t max_wrote_offset(self)
     @cython.locals(first=MappedFile, index=int64_t)
     cpdef MappedFile find(self, int64_t physical_offset)

@@ -184,9 +184,8 @@ class MappedFileQueue:
                     return segment.start_offset + segment.read_limit
         return segments[-1].start_offset + segments[-1].read_limit if segments else 0
 
-    @property
     def max_wrote_offset(self) -> int:
-        """Physical offset after the last appended byte."""
+        """Physical offset after the last appended byte; a method, which compiled code calls."""
         if not self.segments:
             return 0
         last = self.segments[-1]

@@ -12,6 +12,14 @@ from roquet.store.stats cimport StoreStatsService
 from roquet.store.store_components cimport StoreComponents
 
 
+cdef class PlainPuts:
+    cdef public bint is_allowed
+    cdef public int64_t now_ms
+    cdef public bint dispatch
+    cdef public int64_t began_ns
+    cdef public int64_t began_offset
+
+
 cdef class Puts:
     cdef public StoreComponents _components
     cdef public object _flusher
@@ -28,7 +36,7 @@ cdef class Puts:
     cdef public list _burst
     cdef public bint is_open
 
-    cpdef begin_plain_puts(self)
-    cpdef finish_plain_puts(self, puts, int64_t messages, done=*)
+    cpdef PlainPuts begin_plain_puts(self)
+    cpdef finish_plain_puts(self, PlainPuts puts, int64_t messages, done=*)
     cpdef bint _allows_plain_puts(self)
     cpdef _dispatch_burst(self)

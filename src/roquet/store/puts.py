@@ -14,10 +14,8 @@ from roquet.model.message import BatchMessage, BrokerMessage
 from roquet.store.flush import FlushCommitLog
 from roquet.store.message_store import PutDone
 from roquet.store.results import (
-    NO_PLAIN_PUTS,
     AppendResult,
     BurstResult,
-    PlainPuts,
     PutMessageResult,
     PutMessageStatus,
 )
@@ -29,6 +27,32 @@ _NOBODY_WAITS: tuple[PutMessageResult, PutDone | None, bool] = (
     False,
 )
 """What a burst holds for messages whose responses were already made."""
+
+
+class PlainPuts:
+    """What the hot path may append in one burst, and under which conditions.
+
+    Attributes:
+        is_allowed: Whether anything may be appended.
+        now_ms: The store timestamp of what is appended; -1 if nothing may be appended.
+        dispatch: Whether queues and index are fed at once.
+        began_ns: When the burst began, by the monotonic clock.
+        began_offset: Where the log ended then.
+    """
+
+    __slots__ = ("began_ns", "began_offset", "dispatch", "is_allowed", "now_ms")
+
+    def __init__(
+        self, now_ms: int, began_ns: int = 0, began_offset: int = 0, *, dispatch: bool = False
+    ) -> None:
+        self.is_allowed = now_ms >= 0
+        self.now_ms = now_ms
+        self.dispatch = dispatch
+        self.began_ns = began_ns
+        self.began_offset = began_offset
+
+
+_NO_PLAIN_PUTS = PlainPuts(-1)
 
 
 class Puts:
@@ -68,11 +92,11 @@ class Puts:
         """
         with self._lock:
             began_ns = self._timing.begin()
-            began_offset = self._segments.max_wrote_offset
+            began_offset = self._segments.max_wrote_offset()
             try:
                 result = self._append(message)
             finally:
-                size_bytes = self._segments.max_wrote_offset - began_offset
+                size_bytes = self._segments.max_wrote_offset() - began_offset
                 took_ns = self._timing.end(began_ns, size_bytes)
             appended = result.append
             if appended is None:
@@ -110,12 +134,12 @@ class Puts:
         """
         with self._lock:
             began_ns = self._timing.begin()
-            began_offset = self._segments.max_wrote_offset
+            began_offset = self._segments.max_wrote_offset()
             try:
                 result = self._append_all(list(messages))
                 self._dispatch_burst()
             finally:
-                size_bytes = self._segments.max_wrote_offset - began_offset
+                size_bytes = self._segments.max_wrote_offset() - began_offset
                 took_ns = self._timing.end(began_ns, size_bytes)
             self._stats.put_failed += len(result.refused)
             self._stats.count_put(len(messages) - len(result.refused), size_bytes, took_ns)
@@ -136,7 +160,7 @@ class Puts:
             if number < len(messages):
                 result.note(number, self._append(messages[number]))
                 number += 1
-        result.end_offset = self._segments.max_wrote_offset
+        result.end_offset = self._segments.max_wrote_offset()
         return result
 
     def begin_plain_puts(self) -> PlainPuts:
@@ -147,13 +171,13 @@ class Puts:
         self._lock.acquire()
         try:
             if not self._allows_plain_puts():
-                return NO_PLAIN_PUTS
-            began_offset = self._segments.max_wrote_offset
+                return _NO_PLAIN_PUTS
+            began_offset = self._segments.max_wrote_offset()
             is_confirmed = self._components.confirms_at_once()
             dispatch = self._appender.dispatches_at(began_offset, is_confirmed=is_confirmed)
             now_ms = self._log.next_store_timestamp()
             began_ns = self._timing.begin()
-            return PlainPuts(True, now_ms, dispatch, began_ns, began_offset)  # noqa: FBT003
+            return PlainPuts(now_ms, began_ns, began_offset, dispatch=dispatch)
         except BaseException:
             self._lock.release()
             raise
@@ -168,7 +192,7 @@ class Puts:
         try:
             if not puts.is_allowed:
                 return
-            size_bytes = self._segments.max_wrote_offset - puts.began_offset
+            size_bytes = self._segments.max_wrote_offset() - puts.began_offset
             took_ns = self._timing.end(puts.began_ns, size_bytes)
             if size_bytes:
                 self._stats.count_put(messages, size_bytes, took_ns)
@@ -199,7 +223,7 @@ class Puts:
         if segment is not None and segment.write_buffer is None:
             self._log.allocator.populate_ahead(segment)
         dispatcher = self._dispatcher
-        if dispatcher.dispatched_offset == self._segments.max_wrote_offset:
+        if dispatcher.dispatched_offset == self._segments.max_wrote_offset():
             dispatcher.finish()  # the usual case: the append has dispatched, and all is confirmed
         else:
             dispatcher.run(self._components.confirm_offset)

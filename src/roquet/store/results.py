@@ -110,27 +110,6 @@ class BurstResult:
             self.physical_offsets[number] = result.append.wrote_offset
 
 
-class PlainPuts(Struct, frozen=True, gc=False):
-    """What the hot path may append in one burst, and under which conditions.
-
-    Attributes:
-        is_allowed: Whether anything may be appended.
-        now_ms: The store timestamp of what is appended; -1 if nothing may be appended.
-        dispatch: Whether queues and index are fed at once.
-        began_ns: When the burst began, by the monotonic clock.
-        began_offset: Where the log ended then.
-    """
-
-    is_allowed: bool
-    now_ms: int
-    dispatch: bool
-    began_ns: int
-    began_offset: int
-
-
-NO_PLAIN_PUTS = PlainPuts(is_allowed=False, now_ms=-1, dispatch=False, began_ns=0, began_offset=0)
-
-
 class GetMessageStatus(Enum):
     """The outcome of a get."""
 

@@ -32,3 +32,6 @@ cdef class HotReader:
     cdef public HotPath path
     cdef public Peer _peer
     cdef public bint _may_pull
+
+    cpdef tuple take(self, data, int64_t position)
+    cpdef tuple _read(self, data, int64_t position)

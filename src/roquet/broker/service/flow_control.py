@@ -119,7 +119,7 @@ class FlowControl:
         config: The limits.
         clock: The time.
         is_page_cache_busy: Whether appends take too long.
-        is_transient_pool_deficient: Whether no transient buffer is free.
+        is_transient_pool_deficient: Whether no transient buffer is free; ``None`` if none are used.
         executor: The threads; ``None`` for those of the event loop.
         workers: How many threads a class may use at a time.
     """
@@ -130,7 +130,7 @@ class FlowControl:
         clock: Clock,
         *,
         is_page_cache_busy: Callable[[], bool],
-        is_transient_pool_deficient: Callable[[], bool] = lambda: False,
+        is_transient_pool_deficient: Callable[[], bool] | None = None,
         executor: Executor | None = None,
         workers: int = 8,
     ) -> None:
@@ -167,8 +167,9 @@ class FlowControl:
         now_ns = self._monotonic_ns()
         if self._burst_began_ns == _NO_BURST:
             self._burst_began_ns = now_ns
-            self._burst_found_busy = (
-                self._is_page_cache_busy() or self._is_transient_pool_deficient()
+            self._burst_found_busy = self._is_page_cache_busy() or (
+                self._is_transient_pool_deficient is not None
+                and self._is_transient_pool_deficient()
             )
         if self._burst_found_busy:
             return REJECT_REQUEST

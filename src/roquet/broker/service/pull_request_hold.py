@@ -222,6 +222,8 @@ class PullRequestHoldService:
 
     def notify_arriving(self, queue: ConsumeQueue) -> None:
         """Wake pulls whose messages a burst brought into a queue."""
+        if not self._queues:
+            return
         key = (queue.topic, queue.queue_id)
         waiting = self._queues.get(key)
         if waiting is None or waiting.is_scanned:
