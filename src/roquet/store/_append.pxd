@@ -79,7 +79,6 @@ cdef class PlainAppender:
     cdef int _begin(self) except -1
     cdef int _end(self) except -1
     cdef bint _index_takes(self, IndexTarget *index, uint32_t count) except -1
-    cdef int _open_index(self, IndexTarget *index, object file) except -1
     cdef _Topic _any_topic(self, object name)
     cdef _Topic _fresh_topic(self, object topic, _Topic known)
     cdef BurstQueue _queue(self, _Topic topic, int32_t queue_id, bint dispatch)

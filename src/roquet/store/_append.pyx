@@ -22,7 +22,9 @@ from roquet.format._record cimport (
 from roquet.model._bytes cimport roquet_publish
 from roquet.model._constants cimport *
 from roquet.model._text cimport Text, roquet_java_hash
-from roquet.store._index cimport collect_keys, index_has_room, index_record, prefetch_slots
+from roquet.store._index cimport (
+    collect_keys, index_has_room, index_record, open_index, prefetch_slots,
+)
 
 
 cdef extern from "Python.h":
@@ -120,26 +122,16 @@ cdef class PlainAppender:
 
     cdef bint _index_takes(self, IndexTarget *index, uint32_t count) except -1:
         """Whether the newest index file has room for ``count`` keys; creates the first file."""
+        cdef list files
         if count == 0:
             return True
-        cdef list files
-        cdef object newest
         if index.at == NULL:
             files = self._index.open_files
-            newest = files[len(files) - 1] if files else None
-            if newest is not None and newest.has_blocks:
-                self._open_index(index, newest)
+            if files and files[len(files) - 1].has_blocks:
+                self._index_view = open_index(index, files[len(files) - 1])
             if index.at == NULL or not index_has_room(index, 1):
-                self._open_index(index, self._index.last_writable())
+                self._index_view = open_index(index, self._index.last_writable())
         return index_has_room(index, count)
-
-    cdef int _open_index(self, IndexTarget *index, object file) except -1:
-        """Write to an index file."""
-        self._index_view = file.mapping
-        index.at = &self._index_view[0]
-        index.slots = file.slots
-        index.entries = file.entries
-        return 0
 
     cdef _Topic topic(self, object name):
         """The cached topic if it is plain, not delayed, and has queues; otherwise ``None``."""

@@ -95,6 +95,15 @@ cdef inline bint collect_keys(uint32_t topic_hash, const Properties *found, Keys
     return True
 
 
+cdef inline unsigned char[::1] open_index(IndexTarget *index, object file):
+    """Write to an index file; returns its bytes, to be kept as long as the target is used."""
+    cdef unsigned char[::1] view = file.mapping
+    index.at = &view[0]
+    index.slots = file.slots
+    index.entries = file.entries
+    return view
+
+
 cdef inline bint index_has_room(const IndexTarget *index, uint32_t count) noexcept nogil:
     """Whether ``count`` keys fit."""
     cdef uint32_t number = roquet_get32(index.at + INDEX_HEADER_INDEX_COUNT_AT)
