@@ -48,6 +48,7 @@ class ReadRules:
         decompress: Whether bodies are decompressed.
         broker_name: The value of the column ``brokerName``, which is not in the log.
         fail_on_data_loss: Whether a missing segment is an error.
+        drops_unknown_damage: Whether damage is skipped if it is unknown which message it was.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -56,6 +57,7 @@ class ReadRules:
     decompress: bool = True
     broker_name: str | None = None
     fail_on_data_loss: bool = True
+    drops_unknown_damage: bool = False
 
 
 class LogReader:
@@ -209,7 +211,9 @@ class LogReader:
     def _is_wanted(self, damage: DamagedRange) -> bool:
         """Whether damage may affect selected rows; mostly it is unknown which record it was."""
         message = damage.message
-        return message is None or self._rules.selection.takes(
+        if message is None:
+            return not self._rules.drops_unknown_damage
+        return self._rules.selection.takes(
             message.topic, message.queue_id, message.store_timestamp_ms, message.properties
         )
 

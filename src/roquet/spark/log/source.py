@@ -5,7 +5,8 @@ The entry point for Spark. Readers hold plain values only and are sent to the ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -20,13 +22,14 @@ from pyspark.sql.types import StructType
 from roquet.errors import SparkSchemaError
 from roquet.spark.log.log_options import FORMAT, LogOptions, read_log_options
 from roquet.spark.log.planning import Task, batch_tasks
+from roquet.spark.log.pushed_filters import PushedFilters
 from roquet.spark.log.reading import LogReader
 from roquet.spark.log.stream import RocketMQLogStreamReader
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.refused_stream import stream_reader
 from roquet.spark.schema import arrow_schema, asked_columns, struct_type
 
-__all__ = ["LogTask", "RocketMQLogReader", "RocketMQLogSource"]
+__all__ = ["FilteringLogReader", "LogTask", "RocketMQLogReader", "RocketMQLogSource"]
 
 
 @dataclass
@@ -58,8 +61,9 @@ class RocketMQLogSource(DataSource):
 
     def reader(self, schema: StructType) -> RocketMQLogReader:
         """Return a batch reader."""
+        kind = FilteringLogReader if hands_filters() else RocketMQLogReader
         with plain_errors():
-            return RocketMQLogReader(read_log_options(self.options), _checked(schema))
+            return kind(read_log_options(self.options), _checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows the log."""
@@ -90,6 +94,32 @@ class RocketMQLogReader(DataSourceReader):
         with plain_errors():
             assert isinstance(partition, LogTask)
             yield from LogReader(self._schema, self._options.rules).batches(partition.ranges)
+
+
+class FilteringLogReader(RocketMQLogReader):
+    """A reader that is handed the filters of a query before it plans."""
+
+    _is_empty = False
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the log; return what Spark has to check."""
+        pushed = PushedFilters(self._options, filters)
+        self._options = pushed.options
+        self._is_empty = pushed.is_empty
+        return pushed.left
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks; none if no row can match."""
+        return [LogTask([])] if self._is_empty else super().partitions()
+
+
+def hands_filters() -> bool:
+    """Whether Spark hands over filters, as it does with spark.sql.python.filterPushdown.enabled.
+
+    Spark refuses a reader that takes filters if that is off. It asks for the reader in a process
+    that exists for this purpose only if it is on.
+    """
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
 
 def _checked(schema: StructType) -> pa.Schema:
