@@ -115,8 +115,10 @@ class Load:
         data = HeartbeatData(
             client_id="producer", producer_data_set=[ProducerData(group_name=PRODUCERS)]
         )
-        answer = await self.ask(RequestCode.HEART_BEAT, None, encode_body(data))
-        assert answer is not None, "the broker does not answer"
+        # The connection to the broker of the life before may not have been noticed as lost.
+        body = encode_body(data)
+        while (answer := await self.ask(RequestCode.HEART_BEAT, None, body)) is None:  # noqa: ASYNC110 - another process has no event
+            await asyncio.sleep(0.05)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     # ------------------------------------------------------------------------------ sending
