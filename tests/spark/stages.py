@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-WAIT_S = 140
+WAIT_S = 240
 _LOOK_S = 0.02
 
 
