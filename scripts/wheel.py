@@ -129,15 +129,21 @@ def check_sdist(files: dict[str, bytes]) -> list[str]:
 
 
 def check_wheel(files: dict[str, bytes]) -> list[str]:
-    """Problems with the contents of a wheel: it has compiled modules in place of Cython."""
+    """Problems with the contents of a wheel: it has compiled modules in place of Cython.
+
+    A module that is compiled from its Python source is there in both forms.
+    """
     information = {name for name in files if ".dist-info/" in name}
     modules = {module_name(name) for name in files if name.endswith(".so")}
     others = {name for name in files if not name.endswith(".so")} - information
     licences = [name for name in information if name.endswith("/licenses/LICENSE")]
-    wanted_modules = {name.removesuffix(".pyx") for name in source_names(".pyx")}
+    twins = {name.removesuffix(".pyx") for name in source_names(".pyx")}
+    typed = {name.removesuffix(".pxd") for name in source_names(".pxd")} & {
+        name.removesuffix(".py") for name in source_names(".py")
+    }
     return (
         differences("wheel", others, source_names(*WHEEL_SUFFIXES) | DATA_FILES)
-        + differences("wheel", modules, wanted_modules)
+        + differences("wheel", modules, twins | typed)
         + ([] if licences else ["wheel: the licence is missing"])
     )
 
