@@ -3,7 +3,7 @@
 The log of each run is written again, record for record. What producers sent is copied; every
 record that a service of Apache RocketMQ made is made by ours, from the same requests: delayed
 messages that were due, messages that consumers gave back, committed messages, op messages, half
-messages that were stored anew. Each must have the same fields at the same place.
+messages that were stored again. Each must have the same fields at the same place.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def test_opening_and_closing_a_clean_store_changes_nothing(
     marks = Checkpoint.unpack((root / "checkpoint").read_bytes())
     open_and_close(root, name)
     assert {part: contents(root, part) for part in parts} == before
-    # Java's recovery left ext units behind that no entry leads to; those go.
+    # Java's recovery left ext units that no entry points to; they are removed.
     assert resolved_queues(root) == queues
     after = Checkpoint.unpack((root / "checkpoint").read_bytes())
     newest_ms = max(record.store_timestamp_ms for record in log_records(root))

@@ -2,7 +2,7 @@
 
 The stores of which the golden files hold more than the log tells (see
 ``tests/unit/spark/jobs/rebuilt_files.py``) lose all derived files here; a Java broker then
-makes them anew from the same log, in one life.
+rebuilds them from the same log, in one life.
 """
 
 from __future__ import annotations

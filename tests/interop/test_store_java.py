@@ -4,7 +4,7 @@ Each way of ending Roquet's first turn (clean, kill -9) is followed by the same 
 and appends and stops; Roquet opens, appends and closes; Java serves again and is killed while it
 appends; Roquet recovers. After each turn every message is where it was acknowledged.
 
-The truth about a log is told by `logwalk`, which neither side has written.
+`logwalk`, which belongs to neither side, says what a log really holds.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ async def test_waiting_requests_are_answered_before_the_server_stops() -> None:
 
 
 async def test_a_frame_that_trickles_in_is_not_copied_each_time() -> None:
-    """A long frame in short reads is appended to, not put together anew with each of them."""
+    """A long frame in short reads is appended to, not copied with each of them."""
     async with serving() as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
         frame = peer.frame(ECHO, body=bytes(100_000))

@@ -129,7 +129,7 @@ async def test_a_deleted_topic_is_not_sent_to(made: Callable[..., Side]) -> None
     drop_topics(side.topics, "Orders")
     assert await taken(side, SEND_FRAME) == 0
     await side.topics.committed()
-    assert side.topics.select("Orders") is not None, "sending has made it anew"
+    assert side.topics.select("Orders") is not None, "sending has created it again"
 
 
 async def test_a_changed_group_is_looked_at_again(made: Callable[..., Side]) -> None:

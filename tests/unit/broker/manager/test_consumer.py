@@ -104,7 +104,7 @@ def test_settings_of_a_group_are_those_of_the_last_heartbeat(consumers: Consumer
     assert not consumers.register("g", client, "T", consume_type=ConsumeType.CONSUME_ACTIVELY)
     assert info.consume_type is ConsumeType.CONSUME_ACTIVELY
     assert consumers.calls.count == 2, "who remembers the settings hears of it"
-    assert len(consumers.told) == 1, "but nobody shares queues anew"
+    assert len(consumers.told) == 1, "but no queue is reassigned"
 
 
 def test_a_group_that_wants_no_news_gets_none(consumers: Consumers) -> None:
@@ -266,7 +266,7 @@ def test_of_two_subscriptions_the_newer_wins(consumers: Consumers) -> None:
     newer = subscription("T", version=6, expression="b")
     assert not consumers.register("g", client, newer)
     assert consumers.manager.find_subscription("g", "T") == newer
-    assert consumers.told == [], "queues need not be shared anew"
+    assert consumers.told == [], "no queue has to be reassigned"
     assert consumers.calls.count == calls + 1, "but who remembers the old one hears of it"
 
 

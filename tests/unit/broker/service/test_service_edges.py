@@ -20,7 +20,7 @@ OK = (ResponseCode.SUCCESS, None)
 
 
 def test_a_dropped_topic_still_gets_what_waits_for_it(tmp_path: Path) -> None:
-    """Upstream stores it as well; the queue begins anew."""
+    """Upstream stores it as well; the queue starts again."""
     with delays(tmp_path) as made:
         made.made.send()
         made.send(1, b"before")
