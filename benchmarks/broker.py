@@ -1,9 +1,9 @@
 """Speed of the broker against Apache RocketMQ 5.4.0, both sides in the same run.
 
 Run with ``make bench`` or ``python -m benchmarks.broker``. Both brokers are up and have been under
-load before a row is measured, first on one, then on the other; all rows make a round. Of several
-rounds the median of each side counts. Absolute numbers differ from machine to machine and from
-minute to minute; the goals are about the ratios.
+load before a row is measured, on one after the other; which one is first alternates by round. Of
+several rounds the median of each side counts. Absolute numbers differ from machine to machine and
+from minute to minute; the goals are about the ratios.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks import rows, scenarios
 from benchmarks.chart import to_svg
@@ -49,6 +50,8 @@ FAILURES = (BenchmarkError, ProcessError, subprocess.SubprocessError)
 NOT_SLOWER = 0.97
 """The fraction of the previous commit's rate that a change must keep."""
 
+T = TypeVar("T")
+
 
 @dataclass
 class Numbers:
@@ -69,7 +72,7 @@ class Bench:
     Args:
         lab: Where it runs.
         wanted: The rows to measure.
-        sides: The sides by name, in the order in which each row measures them; Roquet is the last.
+        sides: The sides by name, in the order in which the first round measures them.
         sizes: How large scenarios are.
         guests: What is measured beside them where it can do a row.
     """
@@ -99,18 +102,18 @@ class Bench:
                     for number, row in itertools.product(range(rounds), loads):
                         if number in self._rounds(row, rounds):
                             step(row.name)
-                            self._measure(row, stage)
+                            self._measure(row, number, stage)
             for row in self._wanted:
-                for _ in self._rounds(row, rounds) if not row.arguments else ():
+                for number in self._rounds(row, rounds) if not row.arguments else ():
                     step(row.name)
-                    self._measure(row, None)
+                    self._measure(row, number, None)
 
-    def _measure(self, row: Row, stage: Stage | None) -> None:
+    def _measure(self, row: Row, number: int, stage: Stage | None) -> None:
         try:
             if stage is None:
-                self._measure_scenario(row)
+                self._measure_scenario(row, number)
             else:
-                self._measure_load(stage, row)
+                self._measure_load(stage, row, number)
         except FAILURES as error:
             self.failures.append(row.name)
             say(f"error: {row.name}: {error}")
@@ -121,8 +124,8 @@ class Bench:
     def _rounds(row: Row, rounds: int) -> range:
         return range(1 if row.is_long else rounds)
 
-    def _measure_load(self, stage: Stage, row: Row) -> None:
-        for name, running in stage.running().items():
+    def _measure_load(self, stage: Stage, row: Row, number: int) -> None:
+        for name, running in in_turn(stage.running(), number):
             self._note(name, row, self._lab.measure(running, row))
         for guest in self._guests:
             if guest.can(row):
@@ -136,8 +139,8 @@ class Bench:
             say(f"error: {guest.name}: {row.name}: {error}")
             guest.close()
 
-    def _measure_scenario(self, row: Row) -> None:
-        for name, side in self._sides.items():
+    def _measure_scenario(self, row: Row, number: int) -> None:
+        for name, side in in_turn(self._sides, number):
             self._note(name, row, scenarios.run(self._lab, row.name, side, self._sizes))
 
     def _note(self, side: str, row: Row, values: dict[str, float]) -> None:
@@ -146,6 +149,20 @@ class Bench:
         if rows.START_KEY in values:
             words.append(f"{values[rows.START_KEY]:.2f} s until a message is stored")
         say(f"{side}: {row.name} {', '.join(words)}")
+
+
+def in_turn(sides: Mapping[str, T], number: int) -> list[tuple[str, T]]:
+    """The sides in the order of a round: each of two is the first one every other time.
+
+    The second one pays for what the first one left to the disk and the processor, which would make
+    two equal sides differ.
+
+    Example:
+        >>> in_turn({"before": 1, "after": 2}, 1)
+        [('after', 2), ('before', 1)]
+    """
+    items = list(sides.items())
+    return items[::-1] if number % 2 else items
 
 
 def stages(wanted: Sequence[Row]) -> Iterator[tuple[dict[str, str | int], list[Row]]]:
