@@ -9,4 +9,8 @@ cdef class Linger:
     cdef public int64_t _last_burst_ns
     cdef public int64_t _awake_until_ns
     cdef public int64_t _turns_left
+    cdef public int64_t _polls_since_ns
+    cdef public int64_t _polled_ns
+    cdef public int64_t _tried
+    cdef public int64_t _rest
     cdef public bint is_awake

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from roquet.broker.service import linger
-from roquet.broker.service.linger import TURNS_MAX, Linger
+from roquet.broker.service.linger import REST_BURSTS, TRIED_BURSTS, TURNS_MAX, Linger
 from roquet.runtime.clock import ManualClock
 
 WINDOW_MS = 10
@@ -67,3 +67,35 @@ async def test_a_clock_that_stands_still_keeps_nobody_awake_for_ever() -> None:
     lingering.burst_ended()
     lingering.burst_ended()
     assert await turns_awake(lingering, clock, turn_ms=0) == TURNS_MAX
+
+
+async def bursts(lingering: Linger, clock: ManualClock, count: int, *, polls: int) -> int:
+    """Bursts a millisecond and some polls apart; return how many of them the loop was awake for."""
+    awake = 0
+    for _ in range(count):
+        clock.advance(1)
+        lingering.burst_ended()
+        awake += lingering.is_awake
+        await asyncio.sleep(0)
+        for _ in range(polls):
+            clock.advance(1)
+            await asyncio.sleep(0)
+    return awake
+
+
+async def test_sleeps_for_a_while_if_polling_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linger, "WAKE_UP_NS", 3_000_000)
+    clock = ManualClock()
+    lingering = Linger(clock, window_ns=WINDOW_MS * 1_000_000)
+    assert await bursts(lingering, clock, TRIED_BURSTS + 1, polls=4) == TRIED_BURSTS
+    assert not lingering.is_awake
+    assert await bursts(lingering, clock, REST_BURSTS - 1, polls=0) == 0
+    assert await bursts(lingering, clock, 3, polls=0) > 0, "it tries again"
+
+
+async def test_stays_awake_while_polling_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linger, "WAKE_UP_NS", 3_000_000)
+    clock = ManualClock()
+    lingering = Linger(clock, window_ns=WINDOW_MS * 1_000_000)
+    count = 5 * TRIED_BURSTS
+    assert await bursts(lingering, clock, count, polls=2) == count - 1
