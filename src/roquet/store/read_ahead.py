@@ -15,7 +15,8 @@ When a reader gets past ``due``, into the window that was brought in last, the n
 requested: it begins at ``end`` and is twice as long. A window is a part of the log, and of the
 queue whose entries point into it; a thread reads the entries and asks the kernel for the pages,
 with the interpreter's lock released. If the records of a queue are far apart, only their own pages
-are brought in.
+are brought in. A window that is found in memory needs no thread, which would compete with the
+reader for the interpreter's lock.
 
 Invariants:
 
@@ -81,13 +82,24 @@ _NO_LIMIT = (1 << 63) - 1
 class _Stream:
     """Reads of a queue in order; the offsets are queue offsets."""
 
-    __slots__ = ("due", "end", "is_pending", "queue", "reached", "start", "used_ns", "window_bytes")
+    __slots__ = (
+        "due",
+        "end",
+        "is_pending",
+        "queue",
+        "reached",
+        "start",
+        "stride_bytes",
+        "used_ns",
+        "window_bytes",
+    )
 
     def __init__(self, queue: ConsumeQueue, start: int, end: int) -> None:
         self.queue = queue
         self.start = start
         self.due = self.end = self.reached = end
         self.window_bytes = 0
+        self.stride_bytes = 0
         self.is_pending = False
         self.used_ns = 0
 
@@ -214,9 +226,34 @@ class ReadAhead:
         stream.window_bytes = min(grown_bytes, WINDOW_BYTES_MAX, share_bytes)
         stream.start = min(stream.due, first_offset)
         stream.due = stream.end = max(stream.end, stream.reached)
+        resident_end = self._resident_end(stream)
+        if resident_end:
+            stream.end = resident_end
+            return
         stream.is_pending = True
         self._wanted.append(_Window(stream, stream.end, stream.window_bytes))
         next(self._turns).wake()
+
+    def _resident_end(self, stream: _Stream) -> int:
+        """The queue offset after the next window if that is in memory; otherwise 0.
+
+        How many entries point into it is known from the window before it, roughly.
+        """
+        queue, begin = stream.queue, stream.end
+        count = stream.window_bytes // stream.stride_bytes if stream.stride_bytes else 0
+        if not 0 < count <= _ENTRIES_MAX or queue.unit_bytes != UNIT.size:
+            return 0
+        units = queue.read_cached_units(begin, count)
+        if units is None or len(units) < count * UNIT.size:
+            return 0
+        first_physical, _, _ = UNIT.unpack_from(units)
+        physical, size_bytes, _ = UNIT.unpack_from(units, (count - 1) * UNIT.size)
+        end_offset = physical + min(size_bytes, WINDOW_BYTES_MAX)
+        if end_offset - first_physical > 2 * stream.window_bytes:
+            return 0
+        parts = self._parts(first_physical, end_offset)
+        is_resident = all(segment.is_resident(position, size) for segment, position, size in parts)
+        return begin + count if is_resident else 0
 
     # -- in a thread --------------------------------------------------------------------------
 
@@ -237,6 +274,7 @@ class ReadAhead:
             finally:
                 with self._lock:
                     window.stream.end = max(end, window.stream.reached)
+                    window.stream.stride_bytes = window.size_bytes // max(end - window.begin, 1)
                     window.stream.is_pending = False
 
     def _bring_window(self, window: _Window) -> int:

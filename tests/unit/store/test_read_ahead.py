@@ -58,6 +58,8 @@ class Ahead:
         """Physical offset and length of what was brought in."""
         self.requested: list[tuple[int, int]] = []
         """Likewise of what was requested before any of it was waited for."""
+        self.is_resident = False
+        """Whether the log is in memory already."""
 
     def queue(self, queue_id: int = 0) -> ConsumeQueue:
         queue = self.store.find_consume_queue("T", queue_id)
@@ -108,6 +110,7 @@ def watch(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
 
     patch_residency(
         monkeypatch,
+        is_resident=lambda *_: ahead.is_resident,
         make_resident=make_resident,
         will_need=lambda *requested: ahead.requested.append(requested),
     )
@@ -326,6 +329,43 @@ class TestWindows:
         second = ahead.bring()
         assert first[0][0] < second[0][0] == first[0][0] + total(first)
         store.shutdown()
+
+
+class TestResident:
+    """Windows that are in memory already."""
+
+    def test_they_need_no_thread(self, ahead: Ahead) -> None:
+        ahead.read(0, 8)
+        ahead.read(8, 16)
+        (_, first_bytes), *_ = ahead.bring()
+        ahead.is_resident = True
+        start, due = ahead.read(16, 24)
+        for _ in range(6):
+            before, (start, due) = due, ahead.read(due, due + 8)
+            assert start <= before < due, "the next window counts as brought in"
+            assert ahead.bring() == []
+        assert 2 * first_bytes < (due - start) * RECORD, "windows grow"
+
+    def test_a_thread_brings_in_what_is_not(self, ahead: Ahead) -> None:
+        ahead.read(0, 8)
+        ahead.read(8, 16)
+        ahead.bring()
+        ahead.is_resident = True
+        _, due = ahead.read(16, 24)
+        ahead.is_resident = False
+        _, end = ahead.read(due, due + 8)
+        ahead.read(end, end + 8)
+        ((start, _),) = ahead.bring()
+        assert start >= ahead.place(end)
+
+    def test_the_end_of_the_queue_is_left_to_a_thread(self, ahead: Ahead) -> None:
+        ahead.read(560, 568)
+        ahead.read(568, 576)
+        ahead.bring()
+        ahead.is_resident = True
+        ahead.read(576, 584)
+        ((start, size_bytes),) = ahead.bring()
+        assert start + size_bytes > ahead.place(599), "less than a window was left"
 
 
 def test_what_was_dropped_from_memory_is_read_back(disk_path: Path) -> None:
