@@ -2,9 +2,10 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from roquet.format._derived cimport Keys
 from roquet.format._record cimport Message, Properties, Record
 from roquet.store._consume_queue cimport BurstQueue
-from roquet.store._index cimport IndexTarget, Keys
+from roquet.store._index cimport IndexTarget
 from roquet.store.commit_log cimport CommitLog
 from roquet.store.consume_queue_store cimport ConsumeQueueStore
 from roquet.store.dispatch cimport Dispatcher

@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
+from roquet.format._derived cimport collect_keys
 from roquet.format._layout cimport *
 from roquet.format._record cimport (
     Host, is_schedule_topic, read_properties, read_record, record_size, tags_hash, write_record,
@@ -22,9 +23,7 @@ from roquet.format._record cimport (
 from roquet.model._bytes cimport roquet_publish
 from roquet.model._constants cimport *
 from roquet.model._text cimport Text, roquet_java_hash
-from roquet.store._index cimport (
-    collect_keys, index_has_room, index_record, open_index, prefetch_slots,
-)
+from roquet.store._index cimport index_has_room, index_record, open_index, prefetch_slots
 
 
 cdef extern from "Python.h":
