@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,9 +46,11 @@ from benchmarks.spark_log import (
     stored,
 )
 from benchmarks.spark_log_workers import SEGMENT_BYTES
+from benchmarks.spark_queries import check_equal, few_messages, ways
 from roquet.model.message import BrokerMessage
 from roquet.model.properties import encode_properties
 from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.audit import audit
 from tests.interop.javabroker import write_topics
 from tests.interop.process import ProcessError
 
@@ -65,11 +68,14 @@ LOOK_S = 0.3
 BROKER_MB_S_MIN = 150
 BROKER_PART_MIN = 0.6
 GROWTH_MAX = 2.4
+WHERE_MIN = 5
+OPTION_MAX = 1.2
 WORKER_MB_MAX = 300
 
 COLUMNS, SCAN, ARCHIVE, BROKER = "columns", "scan", "archive", "broker"
-GROWTH, MEMORY = "growth", "memory"
-ROW_NAMES = (COLUMNS, SCAN, ARCHIVE, BROKER, GROWTH, MEMORY)
+AUDIT, GROWTH, MEMORY = "audit", "growth", "memory"
+WHERES = ("where-topic", "where-time", "where-key")
+ROW_NAMES = (COLUMNS, SCAN, *WHERES, AUDIT, ARCHIVE, BROKER, GROWTH, MEMORY)
 
 MB_S = "MB/s"
 
@@ -79,6 +85,8 @@ class Way(Enum):
 
     OTHER = "other"
     OURS = "ours"
+    OPTION = "option"
+    """Of a query with a filter: by the option that selects the same."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,11 @@ class Job:
 def sink(frame: DataFrame) -> None:
     """Compute all rows, with all columns, and discard them."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+def sink_of(frame: Callable[[], DataFrame]) -> None:
+    """The same, with the time that it takes to make the frame."""
+    sink(frame())
 
 
 def sum_by_topic(frame: DataFrame) -> None:
@@ -249,7 +262,9 @@ class Bench:
     # --------------------------------------------------------------------------------- the jobs
 
     def _jobs(self, spark: SparkSession, running: Running | None) -> list[Job]:
-        jobs = [*self._read_jobs(spark), *self._archive_jobs(spark)]
+        jobs = [*self._read_jobs(spark), *self._audit_jobs(spark), *self._archive_jobs(spark)]
+        if not set(WHERES).isdisjoint(self._wanted):
+            jobs += self._where_jobs(spark)
         if GROWTH in self._wanted:
             half = self._half(spark)
             whole, part = "all of the log", "half of it"
@@ -286,6 +301,34 @@ class Bench:
                 lambda: sum_by_topic(self._read(spark, columns=two)), total),
             Job(SCAN, Way.OTHER, "a plain source, one task", plain, plain_bytes),
             Job(SCAN, Way.OURS, "rocketmq-log, one task", one_task, one_task_bytes),
+        ]  # fmt: skip
+
+    def _where_jobs(self, spark: SparkSession) -> Iterator[Job]:
+        """Queries of a few messages."""
+
+        def read(**options: str) -> DataFrame:
+            return self._read(spark, **options)
+
+        for query in few_messages(read(columns="storeTimestamp")):
+            if query.row not in self._wanted:
+                continue
+            frames = ways(spark, query, read)
+            check_equal(query, [frame().count() for frame in frames])
+            titles = (query.where, "the same, handed to the source", f"by option {query.options}")
+            for way, title, frame in zip(Way, titles, frames, strict=True):
+                yield Job(query.row, way, title, partial(sink_of, frame), self._total_bytes)
+
+    def _audit_jobs(self, spark: SparkSession) -> list[Job]:
+        def ours() -> None:
+            report = audit(spark, str(self._store))
+            if report.findings:
+                raise BenchmarkError(f"the audit of a sound store finds {report.findings[0]}")
+
+        total = self._total_bytes
+        return [
+            Job(AUDIT, Way.OTHER, "sum by topic, two columns read",
+                lambda: sum_by_topic(self._read(spark, columns="topic,storeSize")), total),
+            Job(AUDIT, Way.OURS, "audit", ours, total),
         ]  # fmt: skip
 
     def _archive_jobs(self, spark: SparkSession) -> list[Job]:
@@ -365,9 +408,14 @@ class Bench:
     def lines(self) -> list[Line]:
         """The table, in the order of the rows."""
         made = []
-        for row, goal in ((COLUMNS, times(2)), (SCAN, times(8)), (ARCHIVE, times(2))):
+        goals = {COLUMNS: times(2), SCAN: times(8), AUDIT: times(0.5), ARCHIVE: times(2)}
+        for row, goal in {**goals, **dict.fromkeys(WHERES, times(WHERE_MIN))}.items():
             other, ours = self._mb_s(row, Way.OTHER), self._mb_s(row, Way.OURS)
             made.append(Line(row, MB_S, other, ours, goal))
+            option = self._mb_s(row, Way.OPTION)
+            if option is not None and ours is not None:
+                slower = option / ours
+                made.append(Line(row, "times its option", None, slower, bound(OPTION_MAX), 2))
         if self.client_mb_s:
             ours = self._mb_s(BROKER, Way.OURS)
             made.append(Line(BROKER, MB_S, max(self.client_mb_s), ours, broker_goal(ours)))

@@ -38,6 +38,9 @@ ROOT = Path(__file__).resolve().parent.parent
 POOL = 20_000
 BURST = 256
 TOPICS = 12
+SMALL_TOPIC = "BenchmarkSmall"
+SMALL_EVERY = 1_000
+"""One of so many messages is of the small topic."""
 INDEX_SLOTS, INDEX_ENTRIES = 1_000_000, 4_000_000  # a fifth of the usual, for several files
 COUNT_FILE = "messages.count"
 SEED = 11
@@ -63,9 +66,10 @@ def make_messages(seed: int) -> list[BrokerMessage]:
         }
         if number % 3:
             named |= {"TAGS": f"Tag{number % 7}", "KEYS": f"order-{number}"}
+        topic = SMALL_TOPIC if number % SMALL_EVERY == 0 else f"BenchmarkTopic{number % TOPICS}"
         made.append(
             BrokerMessage(
-                topic=f"BenchmarkTopic{number % TOPICS}",
+                topic=topic,
                 queue_id=number % 4,
                 body=filler[start : start + size],
                 properties=encode_properties(named),
