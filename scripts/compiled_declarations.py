@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from roquet.format import batch, consume_queue, index_file, record_layout
+from roquet.format import batch, consume_queue, index_file, record_checks, record_layout
 from roquet.format.layout import Layout
 from roquet.model import host, plain_send, properties, sys_flag, topic
 from roquet.remoting import command
@@ -64,6 +64,9 @@ def flags_and_limits() -> list[str]:
                 "BORN_HOST_V6",
                 "STORE_HOST_V6",
                 "INNER_BATCH",
+                "COMPRESSION_MASK",
+                "COMPRESSION_LZ4",
+                "COMPRESSION_ZSTD",
             ),
         ),
         enum("roquet.model.host", constant_lines(host, "IPV4_HOST_BYTES", "IPV6_HOST_BYTES")),
@@ -152,6 +155,7 @@ def layouts() -> list[str]:
                 "COUNTERS_BYTES",
             ),
         ),
+        enum("roquet.format.record_checks", constant_lines(record_checks, "KNOWN_FLAGS")),
         enum(
             "roquet.format.consume_queue",
             layout_lines("UNIT", consume_queue.UNIT_LAYOUT),

@@ -36,6 +36,9 @@ cdef enum:  # roquet.format.record_layout
     BEHIND_BODY_BYTES_MAX = 0x18002
     COUNTERS_BYTES = 16
 
+cdef enum:  # roquet.format.record_checks
+    KNOWN_FLAGS = 1023
+
 cdef enum:  # roquet.format.consume_queue
     UNIT_PHYSICAL_OFFSET_AT = 0
     UNIT_SIZE_AT = 8

@@ -52,7 +52,9 @@ cdef struct Record:
     int64_t queue_offset
     uint32_t sys_flag
     int64_t store_timestamp_ms
+    Text body
     Text topic
+    Text raw_properties
     bint is_delayed
     Properties properties
 
@@ -213,7 +215,9 @@ cdef inline bint read_record(
     read_properties(parts.properties.at, parts.properties.size, &out.properties)
     if not out.properties.is_plain:
         return False
+    out.body = parts.body
     out.topic = parts.topic
+    out.raw_properties = parts.properties
     out.is_delayed = is_schedule_topic(parts.topic.at, parts.topic.size)
     out.size = parts.size
     out.queue_id = <int32_t>roquet_get32(at + RECORD_QUEUE_ID_AT)

@@ -50,11 +50,9 @@ def content_faults(record: DispatchRequest, data: memoryview, start: int) -> Ite
     yield from _crc_property_faults(record, properties)
 
 
-def topic_faults(record: DispatchRequest) -> Iterator[RecordFault]:
-    """Yield what is wrong with the name of a record's topic."""
-    fault = None if record.topic.startswith(LMQ_PREFIX) else topic_fault(record.topic)
-    if fault is not None:
-        yield RecordFault(record.physical_offset, "topic", f"{record.topic!r}: {fault}")
+def stored_topic_fault(topic: str) -> str | None:
+    """What is wrong with the topic of a record; ``None`` if nothing is."""
+    return None if topic.startswith(LMQ_PREFIX) else topic_fault(topic)
 
 
 def _flag_faults(record: DispatchRequest, body: memoryview) -> Iterator[RecordFault]:
@@ -156,6 +154,21 @@ class StoreTimes:
             f"record {place} it, at {other.physical_offset}"
         )
         self._tell(record, detail)
+
+    def allows(self, first_ms: int, last_ms: int) -> bool:
+        """Whether nothing is wrong with the next records.
+
+        Args:
+            first_ms: The store time of the first of them; none of the others is earlier than the
+                one before it.
+            last_ms: That of the last.
+        """
+        return (
+            self._ahead is None
+            and self._stepped_back is None
+            and (self._last is None or first_ms >= self._last.store_timestamp_ms)
+            and last_ms <= self._now_ms
+        )
 
     def finish(self) -> None:
         """Report the faults that waited for a following record."""

@@ -9,6 +9,9 @@ cdef enum:  # roquet.model.sys_flag
     BORN_HOST_V6 = 16
     STORE_HOST_V6 = 32
     INNER_BATCH = 128
+    COMPRESSION_MASK = 1792
+    COMPRESSION_LZ4 = 256
+    COMPRESSION_ZSTD = 512
 
 cdef enum:  # roquet.model.host
     IPV4_HOST_BYTES = 8

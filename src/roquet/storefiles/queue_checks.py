@@ -27,7 +27,7 @@ from roquet.format.batch_consume_queue import (
     batch_unit_of,
 )
 from roquet.format.commit_log import DispatchRequest
-from roquet.format.consume_queue import UNIT, CqUnit
+from roquet.format.consume_queue import UNIT, UNIT_BYTES, CqUnit
 from roquet.format.consume_queue_ext import is_ext_address
 from roquet.format.derived import QueueKey, light_places
 from roquet.model import sys_flag as flags
@@ -126,6 +126,15 @@ class QueueRangeState:
     missing: list[Run] = field(default_factory=list)
 
 
+class RecordRun(NamedTuple):
+    """Consecutive records of one queue: where they are, and the entries that they must have."""
+
+    first_offset: int
+    first_physical: int
+    last_physical: int
+    units: bytes
+
+
 _Held = tuple[int, tuple[int, int, int], int]
 """A record's queue offset, the fields of its entry and its store time; no object is kept."""
 
@@ -188,6 +197,36 @@ class QueueChecker:
                 self._hold(key, record.queue_offset, record)
         if self._held_count >= HELD_RECORDS_MAX:
             self.flush()
+
+    def take_run(self, key: QueueKey, run: RecordRun) -> bool:
+        """Check the next records of one queue together.
+
+        Returns:
+            Whether they follow the records before them and equal their entries. If not, nothing has
+            changed, and the caller has to check them one by one.
+        """
+        part, count = self._part(key), len(run.units) // UNIT_BYTES
+        if part.expected not in {-1, run.first_offset} or key.topic in self._batch_topics:
+            return False
+        if self._rules.takes(key.topic):
+            queue = self._view.queues.get(key)
+            if queue is None or queue.read(run.first_offset, count) != run.units:
+                return False
+            if key in self._held:
+                self.flush()
+            compared = Run(
+                run.first_offset,
+                run.first_offset + count,
+                count,
+                run.first_physical,
+                run.last_physical,
+            )
+            _append(part.compared, compared)
+        if part.expected < 0:
+            part.first_offset, part.first_physical = run.first_offset, run.first_physical
+        part.last_physical = run.last_physical
+        part.expected, part.alternative = run.first_offset + count, -1
+        return True
 
     def _has_batches(self, record: DispatchRequest) -> bool:
         """Whether a record belongs in a batch consume queue."""
@@ -434,10 +473,15 @@ def _runs(held: list[_Held]) -> Iterator[list[_Held]]:
 
 def _extend(runs: list[Run], number: int, physical_offset: int, step: int = 1) -> None:
     """Add an entry to the last run, or start a new one."""
+    _append(runs, Run(number, number + step, 1, physical_offset, physical_offset))
+
+
+def _append(runs: list[Run], run: Run) -> None:
+    """Join a run with the last one if it continues that, or add it."""
     last = runs[-1] if runs else None
-    if last is not None and last.end == number:
-        last.end += step
-        last.count += 1
-        last.last_physical = physical_offset
+    if last is not None and last.end == run.start:
+        last.end = run.end
+        last.count += run.count
+        last.last_physical = run.last_physical
     else:
-        runs.append(Run(number, number + step, 1, physical_offset, physical_offset))
+        runs.append(run)

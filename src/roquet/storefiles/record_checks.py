@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roquet.format.commit_log import DispatchRequest
-from roquet.format.record_checks import StoreTimes, content_faults, topic_faults
+from roquet.format.record_checks import StoreTimes, content_faults, stored_topic_fault
 from roquet.storefiles.faults import BAD_CONTENT, BAD_TIME, Listener, record_fault
 from roquet.storefiles.records import FoundRecord
 
@@ -30,21 +30,29 @@ class RecordChecker:
         """Check a record."""
         record = found.record
         self._times.on_record(record)
-        if record.topic not in self._good_topics:
-            self._check_topic(record)
+        if not self.is_good_topic(record.topic):
+            detail = f"{record.topic!r}: {stored_topic_fault(record.topic)}"
+            self._tell(record, "topic", detail)
         for fault in content_faults(*found):
             self._tell(record, fault.field, fault.detail)
+
+    def is_good_topic(self, topic: str) -> bool:
+        """Whether a topic is valid."""
+        if topic not in self._good_topics and stored_topic_fault(topic) is None:
+            self._good_topics.add(topic)
+        return topic in self._good_topics
+
+    def allows_times(self, first_ms: int, last_ms: int) -> bool:
+        """Whether nothing is wrong with the store times of the next records.
+
+        If so, only the last two of them have to be checked. The arguments are those of
+        :meth:`~roquet.format.record_checks.StoreTimes.allows`.
+        """
+        return self._times.allows(first_ms, last_ms)
 
     def finish(self) -> None:
         """Report the faults that waited for a following record."""
         self._times.finish()
-
-    def _check_topic(self, record: DispatchRequest) -> None:
-        faults = list(topic_faults(record))
-        if not faults:
-            self._good_topics.add(record.topic)
-        for fault in faults:
-            self._tell(record, fault.field, fault.detail)
 
     def _tell(self, record: DispatchRequest, name: str, detail: str) -> None:
         self._listener.add(record_fault(BAD_CONTENT, record, name, detail))

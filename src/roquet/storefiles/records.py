@@ -1,4 +1,4 @@
-"""The records of a range of the log, one by one, with the damage between them.
+"""The records of a range of the log, with the damage between them.
 
 Owns the walk shared by everything that reads whole records: a Spark task over its range,
 ``roquet store`` over one segment after another.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from roquet.format.commit_log import Blank, DispatchRequest, RecordRules, check_record
 from roquet.format.record_layout import RECORD_BYTES_MIN
 from roquet.format.segment_files import Segment
 from roquet.runtime.files import Files
 from roquet.storefiles.damage import DamagedRange, damage_at, is_zero
+from roquet.storefiles.plain_blocks import BlockReader, RecordBlock
 from roquet.storefiles.window import Window
 
 _SIZE = struct.Struct(">i")
@@ -57,6 +58,20 @@ def records_of(
     Raises:
         DataLost: The segment is gone, or shorter than it was.
     """
+    return cast("Iterator[FoundRecord]", blocks_of(files, part, rules, on_damage, None))
+
+
+def blocks_of(
+    files: Files,
+    part: LogRange,
+    rules: RecordRules,
+    on_damage: Callable[[DamagedRange], None],
+    reader: BlockReader | None,
+) -> Iterator[FoundRecord | RecordBlock]:
+    """Yield the valid records of a part of one segment, in blocks where a reader can.
+
+    The arguments are those of :func:`records_of`, and a reader of blocks.
+    """
     segment, offset, stop, end = part.segment, part.start, part.stop, part.end
     with Window(files, segment, limit=stop) as window:
         while offset < stop:
@@ -70,6 +85,11 @@ def records_of(
                 window.load(offset, size)
                 view, base, position, in_view = window.view, offset, 0, len(window.view)
             limit = min(in_view, end - base)
+            block = reader.read(view, position, stop - base, limit, base) if reader else None
+            if block is not None:
+                offset = base + block.reached
+                yield RecordBlock(block, view, base)
+                continue
             found = check_record(view, position, limit, physical_offset=offset, rules=rules)
             if isinstance(found, DispatchRequest):
                 offset += found.size_bytes

@@ -41,11 +41,15 @@ from roquet.storefiles.index_checks import (
     wrong_key_fault,
 )
 from roquet.storefiles.index_files import IndexFileView
+from roquet.storefiles.plain_blocks import PlainBlock
 from roquet.storefiles.view import StoreView
 
 _HASH_BITS = 32
 _PEEK_BYTES = 128
 OFFSET_MAX = 2**63 - 1
+
+CHUNK_ENTRIES = 1 << 15
+"""A divisor of PIECE_ENTRIES: how many entries of an index file are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +68,21 @@ class IndexSpan:
         place: The file.
         header: Its header.
         count: The number of its entries.
-        min_physical: The lowest physical offset of an entry.
-        max_physical: The highest.
-        first_physical: That of the first entry.
+        first_physical: The physical offset of the first entry.
         last_physical: That of the last entry.
         first_ms: The store time of the first entry's record; ``None`` if that is gone.
         first_seconds: The times that the first entry may have; empty if unknown.
+        chunks: For each ``CHUNK_ENTRIES`` of them, the lowest and the highest physical offset.
     """
 
     place: IndexFileRef
     header: IndexHeader
     count: int
-    min_physical: int = OFFSET_MAX
-    max_physical: int = -1
     first_physical: int = -1
     last_physical: int = -1
     first_ms: int | None = None
     first_seconds: tuple[int, ...] = ()
+    chunks: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -144,12 +146,24 @@ def _pieces(files: Files, span: IndexSpan) -> Iterator[tuple[int, Array]]:
         yield number, read_entries(files, span.place, number, wanted)
 
 
+def _pieces_between(
+    files: Files, span: IndexSpan, start: int, stop: int
+) -> Iterator[tuple[int, Array]]:
+    """Yield those chunks of a file that have entries of records from one offset to another."""
+    for at, (low, high) in enumerate(span.chunks):
+        if low < stop and high >= start:
+            number = at * CHUNK_ENTRIES + 1
+            wanted = min(CHUNK_ENTRIES, span.count - number + 1)
+            yield number, read_entries(files, span.place, number, wanted)
+
+
 def _measure(files: Files, span: IndexSpan) -> None:
     """Set which physical offsets the entries of a file have."""
     for number, entries in _pieces(files, span):
-        offsets = entries["physical_offset"]
-        span.min_physical = min(span.min_physical, int(offsets.min()))
-        span.max_physical = max(span.max_physical, int(offsets.max()))
+        offsets = entries["physical_offset"].astype(np.int64)
+        begins = np.arange(0, len(offsets), CHUNK_ENTRIES)
+        lows, highs = np.minimum.reduceat(offsets, begins), np.maximum.reduceat(offsets, begins)
+        span.chunks += zip(lows.tolist(), highs.tolist(), strict=True)
         span.last_physical = int(offsets[-1])
         if number == 1:
             span.first_physical = int(offsets[0])
@@ -219,6 +233,15 @@ class ChainWorker:
                 findings.add(stray_fault(path, number + row, entry, self.log_end))
 
 
+def is_among(values: Array, ordered: Array) -> Array:
+    """Return which values are in a sorted array."""
+    if not len(ordered):
+        return np.zeros(len(values), dtype=bool)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    found: Array = ordered[at] == values
+    return found
+
+
 class IndexMatcher:
     """Collects the records of a range, and compares them with the entries that point there.
 
@@ -255,6 +278,16 @@ class IndexMatcher:
         if tag is not None:
             self._tags.append(at | tag)
 
+    def add_block(self, block: PlainBlock) -> None:
+        """Add the next records."""
+        if not self._spans:
+            return
+        first = len(self._offsets) << _HASH_BITS
+        self._offsets.extend(block.physical_offsets)
+        self._times_ms.extend(block.store_times_ms)
+        for mine, keys in ((self._owed, block.owed_keys), (self._tags, block.tag_keys)):
+            mine.frombytes((np.frombuffer(keys, dtype=np.int64) + first).tobytes())
+
     def finish(self, start: int, stop: int, damages: DamagedRanges) -> None:
         """Compare the records between two offsets."""
         if not self._spans:
@@ -262,12 +295,10 @@ class IndexMatcher:
         offsets = np.frombuffer(self._offsets, dtype=np.int64)
         times_ms = np.frombuffer(self._times_ms, dtype=np.int64)
         owed = np.frombuffer(self._owed, dtype=np.int64)
-        known = np.concatenate([owed, np.frombuffer(self._tags, dtype=np.int64)])
+        known = np.sort(np.concatenate([owed, np.frombuffer(self._tags, dtype=np.int64)]))
         found: list[Array] = []
         for span in self._spans:
-            if span.max_physical < start or span.min_physical >= stop:
-                continue
-            for number, entries in _pieces(self._files, span):
+            for number, entries in _pieces_between(self._files, span, start, stop):
                 inside = (entries["physical_offset"] >= start) & (entries["physical_offset"] < stop)
                 at = np.flatnonzero(inside)
                 if len(at):
@@ -275,9 +306,9 @@ class IndexMatcher:
                     found.append(
                         self._match(span, piece, at + number, offsets, times_ms, known, damages)
                     )
-        have = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        have = np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
         low, high = self._bounds
-        due = owed[~np.isin(owed, have)]
+        due = owed[~is_among(owed, have)]
         places = offsets[due >> _HASH_BITS]
         for offset in np.unique(places[(places >= low) & (places < high)]):
             count = int(np.count_nonzero(places == offset))
@@ -304,7 +335,7 @@ class IndexMatcher:
             if not damages.covers(int(physical[row])):
                 fault = stray_fault(path, int(numbers[row]), _entry(entries, row))
                 self._findings.add(fault)
-        is_known = is_record & np.isin(keys, known)
+        is_known = is_record & is_among(keys, known)
         for row in np.flatnonzero(is_record & ~is_known & (entries["key_hash"] >= 0)).tolist():
             wild.append(int(numbers[row]))
             self._findings.add(wrong_key_fault(path, int(numbers[row]), _entry(entries, row)))
