@@ -31,7 +31,7 @@ SHAPE_RULES = RecordRules(DelayLevels(), check_crc=False)
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _MAGIC_AT = 4
 _SEARCH_BYTES = 1 << 20
-_ZEROS = bytes(_SEARCH_BYTES)
+_ZEROS = bytes(_SEARCH_BYTES + _MAGIC_AT + 3)
 
 
 class DamagedRange(NamedTuple):
@@ -155,7 +155,8 @@ def is_zero(window: Window, start: int, end: int) -> bool:
     """Whether nothing was ever written between two offsets."""
     for at in range(start, end, _SEARCH_BYTES):
         size_bytes = min(_SEARCH_BYTES, end - at)
-        if window.need(at, size_bytes) != _ZEROS[:size_bytes]:
+        # Bytes are compared at once, but a memoryview byte by byte.
+        if bytes(window.need(at, size_bytes)) != _ZEROS[:size_bytes]:
             return False
     return True
 
@@ -164,6 +165,8 @@ def _starts_in(window: Window, low: int, high: int) -> Iterator[int]:
     """Offsets in a range where a record may start: it has a magic and states its own offset."""
     end = window.segment.end
     chunk = bytes(window.need(low, min(high + _MAGIC_AT + 3, end) - low))
+    if chunk == _ZEROS[: len(chunk)]:
+        return
     found: list[int] = []
     for magic in _MAGICS:
         position = chunk.find(magic, _MAGIC_AT)
