@@ -85,6 +85,8 @@ VALUES = st.sampled_from(
      "\U0001f600", 'say "hi"', "back\\slash", "tab\t", "\x7f", "\u2028", "nul\0", "", "x" * 60,
      "a\x01b", "/"]
 )  # fmt: skip
+MANY_TAGS = " || ".join(["A", *(f"other-{number}" for number in range(20))])
+"""Compiled code leaves as many tags to the filter."""
 PLAIN_PROPERTIES = st.sampled_from(
     [
         f"KEYS\x01order-1\x02TAGS\x01A\x02UNIQ_KEY\x01{UNIQUE_KEY}\x02WAIT\x01true\x02",
@@ -128,7 +130,7 @@ ODD: dict[str, list[str]] = {
     "maxMsgNums": ["1", "2", "0", "-1", "5000"],
     "sysFlag": ["4", "5", "7", "2", "0", "14", "20"],
     "suspendTimeoutMillis": ["0", "-5", "x"],
-    "subscription": ["A", "A || B", "", "||", "none"],
+    "subscription": ["A", "A || B", MANY_TAGS, "", "||", "none"],
     "subVersion": ["1794728046100", "x"],
     "expressionType": ["SQL92", ""],
     "maxMsgBytes": ["1", "x"],
@@ -213,7 +215,7 @@ def pull_fields(draw: DrawFn) -> Pairs:
         ("sysFlag", draw(st.sampled_from(["6", "6", "7"]))),
         ("commitOffset", draw(st.sampled_from(["0", "1"]))),
         ("suspendTimeoutMillis", "1000"),
-        ("subscription", draw(st.sampled_from(["*", "*", "A"]))),
+        ("subscription", draw(st.sampled_from(["*", "*", "A", "B || A", MANY_TAGS]))),
         ("subVersion", "0"),
         ("expressionType", "TAG"),
         ("maxMsgBytes", "262144"),

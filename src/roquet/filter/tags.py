@@ -11,6 +11,7 @@ Follows upstream's FilterAPI, ExpressionType and, for tags, ExpressionMessageFil
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +19,7 @@ from roquet.errors import ProtocolError
 from roquet.model.java_string import java_hash
 from roquet.model.subscription import EXPRESSION_TYPE_TAG, SUBSCRIBE_ALL, SubscriptionData
 
-__all__ = ["QueueFilter", "build_subscription", "is_tag_type", "tag_filter"]
+__all__ = ["QueueFilter", "TagFilter", "build_subscription", "is_tag_type", "tag_filter"]
 
 QueueFilter: TypeAlias = Callable[[int, object], bool]
 """Whether a queue entry matches, by its tags code, and its ext unit if it has one."""
@@ -74,20 +75,28 @@ def build_subscription(
     )
 
 
-def tag_filter(subscription: SubscriptionData) -> QueueFilter | None:
-    """A function that matches queue entries; ``None`` if all match.
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """Matches queue entries whose tags have one of these hashes.
+
+    Upstream compares the low 32 bits of an entry's 64, as a signed number.
+    """
+
+    codes: frozenset[int]
+
+    def __call__(self, tags_code: int, _ext: object) -> bool:
+        """Whether an entry matches."""
+        return (tags_code + 0x80000000 & 0xFFFFFFFF) - 0x80000000 in self.codes
+
+
+def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
+    """The filter of a subscription; ``None`` if all entries match.
 
     The expression type must be TAG.
     """
     if subscription.class_filter_mode or subscription.sub_string == SUBSCRIBE_ALL:
         return None
-    codes = frozenset(subscription.code_set)
-
-    def is_wanted(tags_code: int, _ext: object) -> bool:
-        # Upstream compares the low 32 bits of an entry's 64, as a signed number.
-        return (tags_code + 0x80000000 & 0xFFFFFFFF) - 0x80000000 in codes
-
-    return is_wanted
+    return TagFilter(frozenset(subscription.code_set))
 
 
 def _parse(expression: str) -> _Tags:

@@ -35,7 +35,13 @@ static inline void roquet_put64(unsigned char *at, uint64_t value) {
     memcpy(at, &value, sizeof value);
 }
 
+/* Fetch the cache line at an address that is soon written. */
 static inline void roquet_prefetch(const unsigned char *at) { __builtin_prefetch(at, 1); }
+
+/* Fetch the cache lines of bytes that are soon read. */
+static inline void roquet_prefetch_read(const unsigned char *at, size_t size) {
+    for (size_t line = 0; line < size; line += 64) __builtin_prefetch(at + line, 0);
+}
 
 /* Write a record's first eight bytes, after all others: they make it visible. */
 static inline void roquet_publish(unsigned char *at, uint32_t size, uint32_t magic) {

@@ -13,6 +13,7 @@ from roquet.store.mapped_file cimport MappedFile
 
 cdef enum:
     UNITS_MAX = 2048
+    CODES_MAX = 16
 
 
 cdef struct Pulled:
@@ -43,8 +44,13 @@ cdef class Plan(Counted):
     cdef bytes _topic
     cdef int32_t _queues
     cdef object _is_wanted
+    cdef bint _has_codes
+    cdef Py_ssize_t _code_count
+    cdef int32_t _codes[CODES_MAX]
     cdef tuple _near
     cdef tuple _far
+
+    cdef bint _has_code(self, int64_t tags_code) noexcept
 
 
 cdef class Pulls:

@@ -14,7 +14,8 @@ from roquet.format._layout cimport (
     UNIT_PHYSICAL_OFFSET_AT, UNIT_SIZE_AT, UNIT_TAGS_CODE_AT,
 )
 from roquet.format._record cimport Record, fits_place, tags_hash
-from roquet.model._bytes cimport roquet_get32, roquet_get64, roquet_put32
+from roquet.filter.tags import TagFilter
+from roquet.model._bytes cimport roquet_get32, roquet_get64, roquet_prefetch_read, roquet_put32
 from roquet.model._constants cimport BORN_HOST_V6
 from roquet.model._text cimport Text
 from roquet.remoting._codes cimport COMMIT_OFFSET_FLAG
@@ -50,6 +51,8 @@ cdef enum:
     PLANS_MAX = 4096
     PLAN_TEXT_MAX = 1024
     PLAN_EFFORT = 1024  # a plan takes as long as this many calls of a filter
+    CODES_A_CALL = 16  # as many tags codes are compared while a filter is called
+    FETCHED_BYTES_MAX = 2048  # the CPU itself fetches the rest of a long record in time
 
 
 cdef enum:
@@ -80,8 +83,25 @@ cdef class Plan(Counted):
         self._topic = topic.encode()
         self._queues = queues
         self._is_wanted = is_wanted
+        self._code_count = 0
         self._near = near
         self._far = far
+        if isinstance(is_wanted, TagFilter) and len(is_wanted.codes) <= CODES_MAX:
+            # The low 32 bits of an entry's code are compared, so that a longer code never matches.
+            for code in is_wanted.codes:
+                if -1 << 31 <= code < 1 << 31:
+                    self._codes[self._code_count] = code
+                    self._code_count += 1
+            self._is_wanted = None
+            self._has_codes = True
+
+    cdef bint _has_code(self, int64_t tags_code) noexcept:
+        """Whether a message matches by one of the tags codes."""
+        cdef Py_ssize_t number
+        for number in range(self._code_count):
+            if self._codes[number] == <int32_t>tags_code:
+                return True
+        return False
 
 
 cdef class Pulls:
@@ -241,17 +261,18 @@ cdef class Pulls:
         cdef int64_t log_end = self._log.max_offset
         cdef Py_ssize_t scanned = max(self._scanned_bytes // UNIT_BYTES, max_messages)
         cdef Py_ssize_t units, number
-        cdef int64_t size, physical
+        cdef int64_t size, physical, code
         cdef int found
         cdef bint is_wanted, in_memory
         cdef const unsigned char *unit
         cdef const unsigned char *record = NULL
-        if plan._is_wanted is None:
+        if plan._is_wanted is None and not plan._has_codes:
             scanned = min(max_messages, max(self._transfer_count[0], self._transfer_count[1]))
         if scanned > UNITS_MAX:
             return False
         scanned = min(scanned, pulled.max_offset - offset)
         units = self._read_units(queue, offset, scanned)
+        self.effort += units * (1 + plan._code_count) // CODES_A_CALL
         pulled.first_offset = offset
         pulled.count = pulled.total_bytes = pulled.fall_bytes = 0
         self._segment = None
@@ -263,10 +284,13 @@ cdef class Pulls:
             if pulled.count and pulled.count == max_messages:
                 break
             physical = <int64_t>roquet_get64(unit + UNIT_PHYSICAL_OFFSET_AT)
+            code = <int64_t>roquet_get64(unit + UNIT_TAGS_CODE_AT)
             is_wanted = True
-            if plan._is_wanted is not None:
+            if plan._has_codes:
+                is_wanted = plan._has_code(code)
+            elif plan._is_wanted is not None:
                 self.effort += 1
-                is_wanted = plan._is_wanted(<int64_t>roquet_get64(unit + UNIT_TAGS_CODE_AT), None)
+                is_wanted = plan._is_wanted(code, None)
             found = self._find(physical, size, &record) if is_wanted else IN_MEMORY
             if found == MISSING:
                 return False
@@ -386,6 +410,9 @@ cdef class Pulls:
         for number in range(pulled.count):
             unit = self._units + pulled.chosen[number] * UNIT_BYTES
             size = <int32_t>roquet_get32(unit + UNIT_SIZE_AT)
+            if number + 1 < pulled.count:
+                # The next record is likely as long as this one.
+                roquet_prefetch_read(pulled.records[number + 1], min(size, FETCHED_BYTES_MAX))
             if not fits_entry(
                 pulled.records[number], size, unit, plan._topic, queue_id,
                 pulled.first_offset + pulled.chosen[number],

@@ -27,6 +27,7 @@ from tests.property.wire_requests import (
     ENTRIES,
     KEYED_BATCH,
     LONG_SEND,
+    MANY_TAGS,
     PRELUDE,
     PULL,
     SEND,
@@ -212,7 +213,14 @@ async def test_pulls_that_need_new_plans_end_a_burst(made: Callable[..., Side]) 
     assert len(side.answers()[-1]) == len(frames)
 
 
-async def test_pulls_that_check_many_entries_end_a_burst(made: Callable[..., Side]) -> None:
+@pytest.mark.parametrize(
+    ("subscription", "burst"),
+    [("A", 24), ("A || B || C", 12), (MANY_TAGS, 3)],
+    ids=["one tag", "three tags", "more tags than are compiled"],
+)
+async def test_pulls_that_check_many_entries_end_a_burst(
+    made: Callable[..., Side], subscription: str, burst: int
+) -> None:
     side = made()
     await ready(side)
     assert side.hot_path is not None
@@ -223,12 +231,14 @@ async def test_pulls_that_check_many_entries_end_a_burst(made: Callable[..., Sid
     assert await taken(side, b"".join(sends)) == len(sends)
     wanted = json_frame(RequestCode.SEND_MESSAGE_V2, 1, 0, SEND, b"b", style=1)
     assert await taken(side, wanted) == 1
-    far = [(name, {"queueOffset": "10"}.get(name, value)) for name, value in PULL]
+    changed = {"queueOffset": "10", "subscription": subscription}
+    far = [(name, changed.get(name, value)) for name, value in PULL]
+    assert await taken(side, json_frame(RequestCode.PULL_MESSAGE, 99, 0, far, b"")) == 1
     pulls = [json_frame(RequestCode.PULL_MESSAGE, number, 0, far, b"") for number in range(31)]
     _, requests, responses = reader.take(b"".join(pulls), 0)
-    assert requests == 3
-    assert len(responses) < 10_000
-    assert await taken(side, b"".join(pulls)) < len(pulls)
+    assert requests == burst
+    assert len(responses) < 20_000
+    await side.feed([b"".join(pulls)])
     assert len(side.answers()[-1]) == len(pulls)
 
 
