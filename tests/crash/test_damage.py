@@ -50,7 +50,7 @@ def test_damage_after_a_clean_exit_is_refused(
 
 @pytest.mark.parametrize("queues", [1, 3])
 @pytest.mark.parametrize("number", [0, 3, 10])
-def test_damage_of_what_was_flushed_before_a_crash_is_refused(
+def test_damage_to_flushed_records_is_refused_after_a_crash(
     drivers: Driver, root: Path, tmp_path: Path, number: int, queues: int
 ) -> None:
     for _ in range(12):
@@ -67,7 +67,7 @@ def test_damage_of_what_was_flushed_before_a_crash_is_refused(
     assert harness.digest(crashed) == before
 
 
-def test_flushed_records_without_queue_entries_are_not_cut_away(
+def test_flushed_records_without_queue_entries_are_not_truncated(
     drivers: Driver, root: Path, tmp_path: Path
 ) -> None:
     """The checkpoint knows how far the log was on disk, even when no queue tells."""
@@ -86,7 +86,7 @@ def test_flushed_records_without_queue_entries_are_not_cut_away(
     assert harness.digest(crashed) == before
 
 
-def test_expired_records_are_not_missed(root: Path, tmp_path: Path) -> None:
+def test_expired_records_are_not_taken_for_lost(root: Path, tmp_path: Path) -> None:
     """The mark speaks of records that retention deleted; behind them nothing was ever flushed."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1)
     driver = Driver(root, config, QuickFiles(), ManualClock())
@@ -116,7 +116,7 @@ def test_expired_records_are_not_missed(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replace_with", [1, 2, 3])
-def test_no_ghost_behind_a_cut(
+def test_no_ghost_records_after_a_truncation(
     drivers: Driver, root: Path, tmp_path: Path, replace_with: int
 ) -> None:
     """Old records behind the cut stay dead when new ones reach exactly up to them."""
@@ -146,7 +146,7 @@ def test_no_ghost_behind_a_cut(
 @pytest.mark.parametrize(
     "left", ["empty", "short", "whole", "empty-then-whole", "gap", "short-then-gap"]
 )
-def test_segments_made_ahead_and_never_used_do_no_harm(
+def test_unused_preallocated_segments_are_harmless(
     drivers: Driver, root: Path, tmp_path: Path, left: str
 ) -> None:
     send(drivers, 10)
@@ -166,7 +166,7 @@ def test_segments_made_ahead_and_never_used_do_no_harm(
     assert harness.recover(crashed, drivers.config, drivers.clock, drivers.ledger) == 10
 
 
-def test_a_segment_with_content_behind_a_gap_is_refused(drivers: Driver, root: Path) -> None:
+def test_a_segment_with_content_after_a_gap_is_refused(drivers: Driver, root: Path) -> None:
     while len(drivers.store.commit_log.queue.segments) < 4:
         send(drivers, 5)
     drivers.abandon()
@@ -209,7 +209,7 @@ def test_a_queue_file_whose_length_was_never_synced(
     assert harness.recover(crashed, config, driver.clock, driver.ledger) == 250
 
 
-def test_units_of_a_queue_that_lost_its_entries_go(root: Path, tmp_path: Path) -> None:
+def test_ext_units_of_lost_queue_entries_are_removed(root: Path, tmp_path: Path) -> None:
     """Their files must not be written over and found again by a later recovery."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, ext=True)
     driver = Driver(root, config, QuickFiles(), ManualClock())

@@ -46,7 +46,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("scenario", ["log", "queues", "sparse"])
-def test_a_real_disk_runs_full(scenario: str, small_disk: Path) -> None:
+def test_a_real_disk_fills_up(scenario: str, small_disk: Path) -> None:
     root = small_disk / "store"
     done = subprocess.run(
         [sys.executable, full_disk.__file__, str(root), scenario],
@@ -73,7 +73,7 @@ def test_a_real_disk_runs_full(scenario: str, small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_room_from_any_call_on(name: str, tmp_path: Path) -> None:
+def test_the_disk_may_fill_up_at_any_call(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     only = frozenset({"create", "make_dir", "allocate", "truncate", "write_at"})
     for fail_at in range(15, 175, 8):

@@ -131,7 +131,7 @@ def check_crashed(life: Life, image: Path, ledger: Ledger, kept_min: int) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config_name", CONFIGS)
-def test_the_process_ends_at(name: str, config_name: str, tmp_path: Path) -> None:
+def test_recovery_from_a_crash_at(name: str, config_name: str, tmp_path: Path) -> None:
     config = CONFIGS[config_name]
     hits = live(tmp_path / "whole", config).hits[name]
     if name == "commit.before" and config_name != "pool":

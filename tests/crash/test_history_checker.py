@@ -54,7 +54,7 @@ def test_a_bad_final_read_is_found(final: list[Seen], kind: str) -> None:
     assert kind in kinds(check(sound(), {QUEUE: final}))
 
 
-def test_a_value_in_a_queue_it_was_not_sent_to_is_found() -> None:
+def test_a_value_in_the_wrong_queue_is_found() -> None:
     found = check(sound(), {QUEUE: seen("ab"), ("Orders", 1): [Seen(0, "c")]})
     assert "duplicate" in kinds(found)
 
@@ -65,13 +65,13 @@ def test_two_values_at_one_offset_are_found() -> None:
     assert kinds(check(history, {QUEUE: seen("abc")})) == {"inconsistent-offset"}
 
 
-def test_another_value_after_a_restart_is_found() -> None:
+def test_a_value_that_changes_over_a_restart_is_found() -> None:
     history = sound()
     history.poll(Poll("other", QUEUE, 1, [Seen(1, "open")], life=1))
     assert "resurrection" in kinds(check(history, {QUEUE: seen("abc")}))
 
 
-def test_a_reader_that_is_led_past_a_message_is_found() -> None:
+def test_a_reader_that_skips_a_message_is_found() -> None:
     history = sound()
     history.poll(Poll("reader", QUEUE, 4, []))
     assert kinds(check(history, {QUEUE: seen("abc")})) == {"poll-skip"}
@@ -80,13 +80,13 @@ def test_a_reader_that_is_led_past_a_message_is_found() -> None:
     assert "poll-skip" in kinds(check(history, {QUEUE: [*seen("abc"), Seen(3, "open")]}))
 
 
-def test_a_retry_may_be_there_twice() -> None:
+def test_a_retried_value_may_appear_twice() -> None:
     history = sound()
     history.invoke("q", QUEUE, "open")
     assert check(history, {QUEUE: [*seen("abc"), Seen(3, "open"), Seen(4, "open")]}) == []
 
 
-def test_sends_that_overlap_may_lie_in_any_order() -> None:
+def test_overlapping_sends_may_be_stored_in_any_order() -> None:
     history = History()
     for value in "ab":
         history.invoke("p", QUEUE, value)

@@ -91,7 +91,7 @@ def test_a_clean_restart_changes_nothing(drivers: Driver, root: Path) -> None:
 # -- the order of deletions ------------------------------------------------------------------------
 
 
-def test_a_power_cut_while_old_files_go_leaves_no_gap(root: Path, tmp_path: Path) -> None:
+def test_a_power_cut_during_deletion_leaves_no_gap(root: Path, tmp_path: Path) -> None:
     config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1, ext=True)
     images = 0
     driver: Driver
@@ -125,7 +125,9 @@ def test_a_power_cut_while_old_files_go_leaves_no_gap(root: Path, tmp_path: Path
         shutil.rmtree(image)
 
 
-def test_a_queue_goes_on_when_its_records_are_gone(root: Path, tmp_path: Path) -> None:
+def test_a_queue_continues_at_its_offset_after_its_records_expired(
+    root: Path, tmp_path: Path
+) -> None:
     """Only its entries tell where, so they must be on disk before the records go."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1)
     files = RecordingFiles(root)
@@ -160,7 +162,7 @@ def three_were_there(store: DefaultMessageStore) -> None:
 # -- marks that speak of too much ------------------------------------------------------------------
 
 
-def test_a_new_segment_between_two_looks_of_the_flusher_is_not_taken_for_synced(
+def test_a_segment_added_during_a_flush_is_not_taken_for_synced(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer goes on while a thread gathers what to sync."""
@@ -217,7 +219,7 @@ class AllOld(random.Random):
         return 0
 
 
-def test_a_clock_that_stands_still_vouches_for_no_index_file(root: Path, tmp_path: Path) -> None:
+def test_a_stopped_clock_makes_no_index_file_trusted(root: Path, tmp_path: Path) -> None:
     """Files that fill up within the millisecond of the checkpoint's mark are not trusted."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, index_entries=8)
     files = RecordingFiles(root)
@@ -243,7 +245,9 @@ def test_a_clock_that_stands_still_vouches_for_no_index_file(root: Path, tmp_pat
     files.release()
 
 
-def test_an_expired_index_file_does_not_pass_its_trust_on(root: Path, tmp_path: Path) -> None:
+def test_an_expired_index_file_does_not_make_the_next_one_trusted(
+    root: Path, tmp_path: Path
+) -> None:
     """The next file ended in the same millisecond, but was never synced."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, index_entries=20, reserved_hours=1)
     files = RecordingFiles(root)
@@ -268,7 +272,9 @@ def test_an_expired_index_file_does_not_pass_its_trust_on(root: Path, tmp_path: 
     files.release()
 
 
-def test_the_mark_of_the_log_speaks_of_committed_records_only(root: Path, tmp_path: Path) -> None:
+def test_the_checkpoint_of_the_log_covers_committed_records_only(
+    root: Path, tmp_path: Path
+) -> None:
     """With a transient pool, records wait in memory while others are synced."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, pool=True)
     files = RecordingFiles(root)
@@ -323,7 +329,7 @@ def test_housekeeping_survives_an_error(root: Path) -> None:
     assert 30 < fail_at < 98
 
 
-def test_a_segment_left_sparse_by_another_broker_gets_blocks_before_it_is_written(
+def test_a_sparse_segment_of_another_broker_is_allocated_before_it_is_written(
     drivers: Driver, root: Path
 ) -> None:
     """A mapped write into a hole on a full disk would kill the process."""
@@ -340,7 +346,7 @@ def test_a_segment_left_sparse_by_another_broker_gets_blocks_before_it_is_writte
     assert path.stat().st_blocks * 512 >= SEGMENT
 
 
-def test_no_segment_is_mapped_before_it_has_blocks(root: Path) -> None:
+def test_no_segment_is_mapped_before_it_is_allocated(root: Path) -> None:
     order: list[str] = []
 
     class Watching(QuickFiles):

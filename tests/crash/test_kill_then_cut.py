@@ -90,7 +90,7 @@ def syncs_of(root: Path, config: MessageStoreConfig) -> int:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_nothing_rests_on_what_was_never_synced(name: str, tmp_path: Path) -> None:
+def test_a_new_process_syncs_what_it_builds_on(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     total = syncs_of(tmp_path / "whole", config)
     assert total > 30

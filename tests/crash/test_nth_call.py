@@ -193,14 +193,14 @@ def count_calls(tmp_path: Path, config: MessageStoreConfig, error: int) -> int:
 @pytest.mark.parametrize("chunk", sampled(range(CHUNKS)))
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_any_one_call_may_fail(name: str, error: int, chunk: int, tmp_path: Path) -> None:
+def test_any_single_call_may_fail(name: str, error: int, chunk: int, tmp_path: Path) -> None:
     fail_calls(tmp_path, CONFIGS[name], error, (chunk, CHUNKS), check_after)
 
 
 @pytest.mark.parametrize("chunk", range(SHORTAGE_CHUNKS))
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM], ids=["EMFILE", "ENOMEM"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_shortage_at_any_one_call_stops_nothing(
+def test_a_shortage_at_any_single_call_is_survived(
     name: str, error: int, chunk: int, tmp_path: Path
 ) -> None:
     def check(life: Life) -> None:

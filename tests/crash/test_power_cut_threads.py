@@ -86,7 +86,7 @@ def check_image(
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 14, 1 << 16])
-def test_what_was_acknowledged_before_the_cut_is_there(segment_bytes: int, tmp_path: Path) -> None:
+def test_acknowledged_messages_survive_a_power_cut(segment_bytes: int, tmp_path: Path) -> None:
     # Images take their time, and whoever waits for a sync waits for them too.
     config = small_config(SYNC, segment_bytes=segment_bytes)
     config = structs.replace(config, sync_flush_timeout_ms=NEVER_MS)

@@ -71,7 +71,7 @@ def two_deliveries(root: Path) -> Path:
     return offsets_file(root)
 
 
-def test_an_older_file_has_messages_delivered_again(tmp_path: Path) -> None:
+def test_an_older_file_causes_redelivery(tmp_path: Path) -> None:
     path = two_deliveries(tmp_path)
     shutil.copy(f"{path}.bak", path)
     with life(tmp_path, NOW_MS + 3_000) as made:
@@ -80,7 +80,7 @@ def test_an_older_file_has_messages_delivered_again(tmp_path: Path) -> None:
         assert made.delays.table == {1: 3}
 
 
-def test_a_file_of_a_longer_queue_loses_nothing_that_comes(
+def test_an_offset_beyond_the_queue_loses_no_new_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = two_deliveries(tmp_path)
@@ -94,7 +94,7 @@ def test_a_file_of_a_longer_queue_loses_nothing_that_comes(
     assert "delay level 1 continues at 3: 77 is not between 0 and 3" in caplog.text
 
 
-def test_a_missing_file_has_all_messages_delivered_again(tmp_path: Path) -> None:
+def test_a_missing_file_causes_redelivery_of_all_messages(tmp_path: Path) -> None:
     path = two_deliveries(tmp_path)
     path.unlink()
     Path(f"{path}.bak").unlink()
@@ -128,7 +128,7 @@ def test_a_broker_does_not_start_when_file_and_backup_are_damaged(tmp_path: Path
     assert path.read_text() == "{"
 
 
-def test_offsets_that_no_queue_has_change_nothing(tmp_path: Path) -> None:
+def test_offsets_that_no_queue_has_are_ignored(tmp_path: Path) -> None:
     path = two_deliveries(tmp_path)
     path.write_text('{"offsetTable":{0:5,-3:1,2:-9,900:4,1:2}}')
     with life(tmp_path, NOW_MS + 3_000) as made:
@@ -137,7 +137,7 @@ def test_offsets_that_no_queue_has_change_nothing(tmp_path: Path) -> None:
         assert delivered(made) == ["a", "b", "c", "five"]
 
 
-def test_a_half_offset_beyond_the_queue_hides_nothing_new(tmp_path: Path) -> None:
+def test_a_half_offset_beyond_the_queue_hides_no_new_message(tmp_path: Path) -> None:
     with life(tmp_path) as made:
         half(made, "old")
         made.timers.advance(8_000)
@@ -152,7 +152,7 @@ def test_a_half_offset_beyond_the_queue_hides_nothing_new(tmp_path: Path) -> Non
         assert "new" in asked(made)
 
 
-def test_without_offsets_all_half_messages_are_looked_at_again(tmp_path: Path) -> None:
+def test_without_offsets_all_half_messages_are_checked_again(tmp_path: Path) -> None:
     with life(tmp_path) as made:
         for key in ("committed", "rolled back", "open"):
             half(made, key)
@@ -169,7 +169,7 @@ def test_without_offsets_all_half_messages_are_looked_at_again(tmp_path: Path) -
         assert [message.body for message in made.messages("C")] == [b"committed"]
 
 
-def test_ends_that_were_not_written_are_asked_for_again(tmp_path: Path) -> None:
+def test_transactions_whose_end_was_not_written_are_checked_again(tmp_path: Path) -> None:
     with life(tmp_path) as made:
         for key in ("committed", "rolled back"):
             half(made, key)
@@ -182,7 +182,7 @@ def test_ends_that_were_not_written_are_asked_for_again(tmp_path: Path) -> None:
         assert len(made.messages("C")) == 1
 
 
-def test_an_op_message_for_places_that_do_not_exist_ends_nothing_else(
+def test_an_op_message_with_unknown_offsets_ends_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -210,7 +210,7 @@ def test_a_clock_that_was_set_forward_while_the_broker_was_down(tmp_path: Path) 
         assert asked(made) == {"open"}
 
 
-def test_a_store_that_is_newer_than_the_clock_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_store_newer_than_the_clock_is_left_unchanged(tmp_path: Path) -> None:
     """Set back, the clock would have what waits delivered too late, or at once as upstream does."""
     with life(tmp_path) as made:
         delay(made, "1")

@@ -136,7 +136,7 @@ def test_names_and_lengths_that_were_not_synced_may_be_lost(tmp_path: Path) -> N
     files.release()
 
 
-def test_a_new_record_takes_what_is_there_for_sure(tmp_path: Path) -> None:
+def test_a_new_recording_takes_existing_files_as_synced(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "d").mkdir(parents=True)
     (root / "d" / "f").write_bytes(b"there")
