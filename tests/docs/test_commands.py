@@ -61,12 +61,12 @@ COMMANDS = sorted(
 )
 
 
-def test_there_are_commands() -> None:
+def test_commands_are_found() -> None:
     assert len(COMMANDS) > 50
 
 
 @pytest.mark.parametrize("command_line", COMMANDS, ids=" ".join)
-def test_a_command_is_understood(command_line: tuple[str, ...]) -> None:
+def test_a_command_can_be_parsed(command_line: tuple[str, ...]) -> None:
     words = list(command_line)
     if words[0] == "mqadmin":
         spec = find_spec(words[1])
@@ -120,6 +120,6 @@ def test_every_block_names_its_language() -> None:
     assert [block.where for block in BLOCKS if block.language not in RUN | SHOWN] == []
 
 
-def test_what_does_not_run_is_there() -> None:
+def test_blocks_that_are_not_run_exist() -> None:
     codes = [block.code for block in SHELL if block.page in RUN_PAGES]
     assert [start for start in NOT_RUN if not any(code.startswith(start) for code in codes)] == []

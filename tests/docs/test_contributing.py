@@ -13,7 +13,7 @@ ROWS = re.findall(r"^\| `((?:src|docs|tests)/[^`]+)` \|(?: `([^`]+)`)? \|", PAGE
 PATHS = re.findall(r"`((?:src|docs|tests|scripts|benchmarks|examples|fuzz)\b[\w/.]*)`", PAGE)
 
 
-def test_the_recipes_are_seen() -> None:
+def test_the_recipes_are_found() -> None:
     assert len(ROWS) > 15
 
 

@@ -70,7 +70,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_every_program_is_tried_and_listed() -> None:
+def test_every_program_is_run_and_listed() -> None:
     assert programs() == sorted(OUTPUT)
     page = (FOLDER / "README.md").read_text("utf-8")
     listed = sorted(set(re.findall(r"\((\w+\.py)\)", page)))
@@ -78,13 +78,13 @@ def test_every_program_is_tried_and_listed() -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUT)
-def test_a_program_does_what_it_shows(name: str) -> None:
+def test_a_program_prints_what_it_promises(name: str) -> None:
     with background_broker(SETTINGS.get(name)) as server:
         printed = run(str(FOLDER / name), server.namesrv)
     assert re.fullmatch(OUTPUT[name], printed)
 
 
-def test_the_test_of_a_user_passes() -> None:
+def test_the_example_test_passes() -> None:
     os_environment = {**ENVIRONMENT, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [

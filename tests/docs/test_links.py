@@ -36,7 +36,7 @@ def broken_links_of(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(path: Path) -> None:
+def test_every_link_has_a_target(path: Path) -> None:
     assert list(broken_links_of(path)) == []
 
 

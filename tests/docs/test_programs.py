@@ -49,7 +49,7 @@ def run(command: Sequence[str], folder: Path, where: str) -> None:
     assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
 
 
-def test_there_are_programs_and_tests() -> None:
+def test_programs_and_tests_are_found() -> None:
     assert {"README.md", "docs/guides/client.md", ADMIN_PAGE} <= set(PAGES)
     assert TESTS
 
@@ -90,7 +90,7 @@ def write(folder: Path, number: int, block: Block) -> str:
     return name
 
 
-def test_the_clients_examples_come_twice() -> None:
+def test_client_examples_exist_with_and_without_asyncio() -> None:
     sides = [b.code.split("\n")[0] for b in PROGRAMS if b.page == "docs/guides/client.md"]
     assert sides
     assert sides == ["# asyncio", "# blocking"] * (len(sides) // 2)

@@ -121,7 +121,7 @@ for _example in sorted(EXAMPLES, key=lambda each: each.name.endswith((".close", 
         RUN.setdefault(_class, []).append(_example)
 
 
-def test_the_collection_sees_all_kinds_of_names() -> None:
+def test_all_kinds_of_names_are_collected() -> None:
     names = {(each.package, each.name) for each in EXAMPLES}
     assert {
         ("client", "Producer.send"),
