@@ -80,7 +80,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(DATA / name, tmp_path / name))
 
 
-def test_a_store_of_java_is_opened_and_closed_unchanged(root: Path) -> None:
+def test_a_java_store_is_opened_and_closed_unchanged(root: Path) -> None:
     before = queue_files(root)
     store = store_of(root)
     report = store.load()
@@ -92,7 +92,7 @@ def test_a_store_of_java_is_opened_and_closed_unchanged(root: Path) -> None:
     assert queue_files(root) == before
 
 
-def test_queues_built_from_the_log_are_those_of_java(root: Path, tmp_path: Path) -> None:
+def test_queues_built_from_the_log_equal_javas(root: Path, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     shutil.copytree(root / "commitlog", fresh / "commitlog")
     store = store_of(fresh)
@@ -118,7 +118,7 @@ def test_every_offset_of_a_batch_serves_the_batch(root: Path) -> None:
     assert store.reader.damaged_records == 0
 
 
-def test_nothing_is_wrong_with_a_store_of_java(root: Path) -> None:
+def test_verify_finds_no_fault_in_a_java_store(root: Path) -> None:
     with StoreView(Files(), root) as view:
         report = verify(view, SystemClock(), index_slots=100)
         info = gather_info(view, SystemClock())
@@ -142,7 +142,7 @@ def simple_files(root: Path) -> list[Path]:
     return [path for path in (root / "consumequeue").rglob("*") if path.is_file()]
 
 
-def test_a_rebuild_gives_the_files_of_java(root: Path, tmp_path: Path) -> None:
+def test_a_rebuild_gives_javas_files(root: Path, tmp_path: Path) -> None:
     with StoreView(Files(), root) as view:
         plan = plan_rebuild(view, into=tmp_path / "built", index_slots=100, index_entries=1000)
         result = rebuild(view, plan, SystemClock())
@@ -183,7 +183,7 @@ def comparable(answer: JSON) -> JSON:
     }
 
 
-async def test_requests_are_answered_as_java_does(tmp_path: Path) -> None:
+async def test_responses_equal_javas(tmp_path: Path) -> None:
     expected = {
         (line["round"], line["request"]): comparable(line)
         for line in map(json.loads, (DATA / "answers.jsonl").read_text().splitlines())

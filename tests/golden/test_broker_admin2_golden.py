@@ -118,7 +118,7 @@ def compare_times(ours: bytes, golden: bytes) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-async def test_answers_are_those_of_the_run(run: str, tmp_path: Path) -> None:
+async def test_responses_match_the_run(run: str, tmp_path: Path) -> None:
     compared: Counter[int] = Counter()
     with desk_of(run, tmp_path) as at:
         play = AdminPlay(run, at)

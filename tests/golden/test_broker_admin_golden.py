@@ -98,7 +98,7 @@ def compare(each: Exchange, ours: RemotingCommand, golden: RemotingCommand) -> N
 
 
 @pytest.mark.parametrize("run", RUNS)
-async def test_answers_are_those_of_the_run(run: str, tmp_path: Path) -> None:
+async def test_responses_match_the_run(run: str, tmp_path: Path) -> None:
     with desk_of(run, tmp_path) as at:
         play = Play(run, at)
         for each in exchanges(run, "broker"):
@@ -144,7 +144,7 @@ async def test_settings_have_the_names_of_the_run(tmp_path: Path) -> None:
     assert different == SET_OTHERWISE
 
 
-async def test_registration_is_that_of_the_run(tmp_path: Path) -> None:
+async def test_registration_matches_the_run(tmp_path: Path) -> None:
     golden = next(
         each.request
         for each in exchanges("json", "namesrv")
@@ -171,7 +171,7 @@ def registered(request: RemotingCommand) -> JsonValue:
     return body
 
 
-def test_the_runs_ask_what_we_think_they_ask() -> None:
+def test_the_runs_contain_the_expected_requests() -> None:
     played = Counter(
         each.request.code
         for run in RUNS

@@ -60,7 +60,7 @@ def test_the_file_is_written_back_byte_for_byte(golden_store: CopyStore, name: s
     assert json.loads((store / FILE).read_text("utf-8")) == {"filterDataByTopic": {}}
 
 
-def test_a_heartbeat_leaves_what_upstream_leaves(tmp_path: Path) -> None:
+def test_a_heartbeat_stores_the_filters_that_upstream_stored(tmp_path: Path) -> None:
     """Bits, times and text of the golden file come from the group's name and the times alone."""
     kept = json.loads((GOLDEN_DATA / "store-ext-clean" / FILE).read_text("utf-8"))
     (golden,) = kept["filterDataByTopic"]["GoldenSql"]["groupFilterData"].values()
@@ -85,7 +85,7 @@ def subscription(version: int = VERSION) -> SubscriptionData:
     )
 
 
-def test_the_bit_maps_are_those_of_upstream(tmp_path: Path) -> None:
+def test_the_bit_maps_equal_upstreams(tmp_path: Path) -> None:
     """The golden log, stored again while its one group filters, gives the golden ext files."""
     golden = GOLDEN_DATA / "store-ext-crash"
     clock = ManualClock(BORN_MS)

@@ -123,7 +123,7 @@ def test_offsets_of_the_golden_groups(golden_store: CopyStore) -> None:
 # ------------------------------------------------------------- what a broker makes by itself
 
 
-def test_system_topics_are_those_of_the_real_broker(
+def test_system_topics_equal_the_real_brokers(
     golden_data: Path, golden_store_name: str, tmp_path: Path
 ) -> None:
     topics = topics_of(golden_data / golden_store_name)
@@ -138,7 +138,7 @@ def test_system_topics_are_those_of_the_real_broker(
     assert fresh.table == golden
 
 
-def test_system_groups_are_those_of_the_real_broker(
+def test_system_groups_equal_the_real_brokers(
     golden_data: Path, golden_store_name: str, tmp_path: Path
 ) -> None:
     groups = groups_of(golden_data / golden_store_name)
@@ -151,7 +151,9 @@ def test_system_groups_are_those_of_the_real_broker(
     assert fresh.table == golden
 
 
-def test_a_fresh_file_is_the_one_of_a_fresh_broker(golden_store: CopyStore, tmp_path: Path) -> None:
+def test_a_fresh_file_equals_that_of_a_fresh_broker(
+    golden_store: CopyStore, tmp_path: Path
+) -> None:
     # The slave of the golden run wrote its files before it had anything of its master.
     slave = golden_store("store-ha-slave")
     for name, make in (("topics", topics_of), ("subscriptionGroup", groups_of)):
@@ -168,7 +170,7 @@ def test_a_fresh_file_is_the_one_of_a_fresh_broker(golden_store: CopyStore, tmp_
         assert ours == theirs
 
 
-def test_topics_made_by_a_send_and_by_a_heartbeat_are_those_of_the_real_broker(
+def test_topics_created_by_a_send_and_a_heartbeat_equal_the_real_brokers(
     golden_data: Path, tmp_path: Path
 ) -> None:
     real = topics_of(golden_data / "store-json-clean")
@@ -185,7 +187,7 @@ def test_topics_made_by_a_send_and_by_a_heartbeat_are_those_of_the_real_broker(
     assert groups_of(tmp_path).find("golden_push") == groups.table["golden_push"]
 
 
-def test_each_change_counted_as_in_the_real_broker(tmp_path: Path, golden_data: Path) -> None:
+def test_changes_are_counted_as_by_the_real_broker(tmp_path: Path, golden_data: Path) -> None:
     """17 changes of topics and 12 of groups: those of the run, one version each."""
     topics, groups = topics_of(tmp_path), groups_of(tmp_path)
     for name in ("GoldenTopic", "GoldenOrder", "GoldenTx", "GoldenSql", "GoldenReply"):
@@ -214,7 +216,7 @@ def test_each_change_counted_as_in_the_real_broker(tmp_path: Path, golden_data: 
 # ------------------------------------------------------------------- as others ask for them
 
 
-def test_tables_that_the_real_broker_answered_hold_ours(tmp_path: Path) -> None:
+def test_tables_returned_by_the_real_broker_contain_ours(tmp_path: Path) -> None:
     topics = [
         decode_body(TopicConfigSerializeWrapper, body).topic_config_table
         for body in answers_to(RequestCode.GET_ALL_TOPIC_CONFIG)

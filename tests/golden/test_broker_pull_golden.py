@@ -170,7 +170,7 @@ class Replay:
 
 
 @pytest.mark.parametrize("run", PULLED)
-async def test_answers_are_those_of_the_run(run: str, tmp_path: Path) -> None:
+async def test_responses_match_the_run(run: str, tmp_path: Path) -> None:
     replay = Replay(run, tmp_path)
     compared: Counter[tuple[int, int]] = Counter()
     try:

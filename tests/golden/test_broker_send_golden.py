@@ -90,7 +90,7 @@ def send_again(replay: Replay, exchange: Exchange, physical_offset: int) -> None
         )
 
 
-def test_answers_and_records_are_those_of_the_run(run: str, replay: Replay) -> None:
+def test_responses_and_records_match_the_run(run: str, replay: Replay) -> None:
     sends = sends_by_offset(run, replay.records)
     sent = 0
     for record in replay.records:
@@ -107,7 +107,7 @@ def test_answers_and_records_are_those_of_the_run(run: str, replay: Replay) -> N
     assert replay.broker.topics.select("AutoCreated") == replay.made_by_send
 
 
-def test_refusals_are_those_of_the_run(run: str, replay: Replay) -> None:
+def test_refusals_match_the_run(run: str, replay: Replay) -> None:
     refused = 0
     for each in exchanges(run):
         golden = each.answer
@@ -139,7 +139,7 @@ def our_remark(remark: str | None, connection: int) -> str | None:
     return remark
 
 
-def test_the_client_was_told_the_same() -> None:
+def test_the_client_printed_the_same_refusals() -> None:
     """The refusals are those that the Java client printed in the JSON run."""
     codes = [
         each.answer.code

@@ -166,7 +166,7 @@ class Services:
 
 
 @pytest.mark.parametrize("run", EXPECTED)
-def test_what_services_store_is_what_upstream_stored(run: str, tmp_path: Path) -> None:
+def test_services_store_what_upstream_stored(run: str, tmp_path: Path) -> None:
     services = Services(run, tmp_path / "store")
     replay = services.replay
     store = replay.broker.store
@@ -213,7 +213,7 @@ def _kind(record: StoredMessage) -> str:
 
 
 @pytest.mark.parametrize("run", ["json", "binary"])
-def test_the_delay_offsets_of_a_run_are_read_and_written_alike(run: str, tmp_path: Path) -> None:
+def test_the_delay_offsets_of_a_run_round_trip(run: str, tmp_path: Path) -> None:
     golden = (DATA / f"store-{run}-clean" / "config" / "delayOffset.json").read_text()
     services = Services(run, tmp_path)
     store = services.replay.broker.store
@@ -229,7 +229,7 @@ def test_the_delay_offsets_of_a_run_are_read_and_written_alike(run: str, tmp_pat
 
 
 @pytest.mark.parametrize("run", ["json", "binary"])
-def test_the_metrics_of_a_run_are_read_and_written_alike(run: str, tmp_path: Path) -> None:
+def test_the_metrics_of_a_run_round_trip(run: str, tmp_path: Path) -> None:
     golden = (DATA / f"store-{run}-clean" / "config" / "transactionMetrics").read_text()
     services = Services(run, tmp_path)
     try:

@@ -53,7 +53,9 @@ def test_java_stores_are_sound(golden_data: Path, golden_store_name: str) -> Non
     assert found["counts"]["records"] == found["counts"]["queueEntries"] == count > 100
 
 
-def test_looking_changes_nothing(golden_data: Path, golden_store: Callable[[str], Path]) -> None:
+def test_read_only_commands_change_nothing(
+    golden_data: Path, golden_store: Callable[[str], Path]
+) -> None:
     digests = read_manifest(golden_data)
     store = golden_store("store-binary-crash")
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in store.rglob("*") if p.is_file()}

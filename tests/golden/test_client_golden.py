@@ -102,7 +102,7 @@ class _Connection:
 
 
 @pytest.mark.parametrize("run", RUNS)
-async def test_what_brokers_asked_of_clients_is_understood(run: str) -> None:
+async def test_requests_from_brokers_are_understood(run: str) -> None:
     producers: dict[str, ProducerCallbacks] = {}
     consumers: dict[str, ConsumerCallbacks] = {}
     registry = ProcessorRegistry(BrokerRequests(producers, consumers, "", ManualClock()))

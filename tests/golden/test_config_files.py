@@ -40,7 +40,7 @@ def as_declared_in_java(value: JsonValue) -> WritableJson:
     return value
 
 
-def test_all_kinds_of_files_are_here() -> None:
+def test_all_kinds_of_files_are_present() -> None:
     names = {Path(name).name.removesuffix(".bak") for name in FILES}
     assert names == {
         "consumerFilter.json",

@@ -115,7 +115,7 @@ def test_recovery_after_a_crash(golden_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_every_entry_leads_to_the_unit_of_its_record(
+def test_every_entry_points_to_the_unit_of_its_record(
     golden_store: Callable[[str], Path], name: str
 ) -> None:
     store = golden_store(name)

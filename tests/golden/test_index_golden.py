@@ -73,7 +73,7 @@ def test_recovery_after_a_crash(golden_data: Path, tmp_path: Path, clean: str) -
     assert contents(root) == contents(golden_data / clean / "index")
 
 
-def test_the_record_at_the_end_of_the_kept_file_is_put_again(golden_data: Path) -> None:
+def test_the_record_at_the_end_of_the_kept_file_is_indexed_again(golden_data: Path) -> None:
     first, before = map(header_of, contents(golden_data / "store-json-crash" / "index"))
     _, after = map(header_of, contents(golden_data / "store-json-clean" / "index"))
     assert first.end_physical_offset == after.begin_physical_offset == 18332

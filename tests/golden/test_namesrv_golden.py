@@ -107,7 +107,7 @@ def value_of(code: int, body: bytes) -> object:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_answers_are_those_of_the_run(run: str, tmp_path: Path) -> None:
+def test_responses_match_the_run(run: str, tmp_path: Path) -> None:
     server = Server(GOLDEN_CONFIG, kv_config=KVConfigManager.at(tmp_path / "kv.json", Files()))
     connections: dict[int, FakeConnection] = {}
     now_ms = 0
@@ -131,7 +131,7 @@ def test_answers_are_those_of_the_run(run: str, tmp_path: Path) -> None:
             assert (each.place, encode_command(ours)) == (each.place, each.answer_frame)
 
 
-def test_the_runs_ask_what_we_think_they_ask() -> None:
+def test_the_runs_contain_the_expected_requests() -> None:
     codes = {each.request.code for run in RUNS for each in exchanges(run)}
     assert {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 319, 327, 9999} == codes
     assert DIFFERENCES.keys() <= codes

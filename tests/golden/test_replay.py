@@ -35,16 +35,16 @@ def names_of_differences(run: str, played: Replay) -> Counter[str]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_is_answered_as_it_was(run: str, tmp_path: Path) -> None:
+def test_a_replayed_run_matches_the_recording(run: str, tmp_path: Path) -> None:
     needed = names_of_differences(run, replay(run, tmp_path, in_bursts=False))
     assert [each.name for each in INTENDED if run in each.runs and not needed[each.name]] == []
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_frames_that_come_together_are_answered_as_they_were(run: str, tmp_path: Path) -> None:
+def test_a_run_replayed_in_bursts_matches_the_recording(run: str, tmp_path: Path) -> None:
     assert names_of_differences(run, replay(run, tmp_path, in_bursts=True))
 
 
-def test_differences_have_names_of_their_own() -> None:
+def test_differences_have_unique_names() -> None:
     assert len({each.name for each in INTENDED}) == len(INTENDED)
     assert all(each.reason for each in INTENDED)

@@ -41,7 +41,7 @@ def names() -> Names:
     return Names(ports={OUR_PORT: RECORDED_PORT})
 
 
-def test_a_frame_is_like_itself(names: Names) -> None:
+def test_a_frame_equals_itself(names: Names) -> None:
     for step in steps("json"):
         assert not found(step.request.code, step.command, step.command, names), step.place
 
@@ -63,7 +63,7 @@ def test_header_and_fields_are_compared(names: Names) -> None:
     }
 
 
-def test_places_mean_one_message_each(names: Names) -> None:
+def test_each_offset_maps_to_one_message(names: Names) -> None:
     recorded = with_fields(answer(RequestCode.SEND_MESSAGE_V2), msgId=message_id(10911, 500))
     ours = with_fields(recorded, msgId=message_id(OUR_PORT, 700))
     code = RequestCode.SEND_MESSAGE_V2
@@ -78,7 +78,7 @@ def test_places_mean_one_message_each(names: Names) -> None:
     assert found(code, recorded, foreign, names) == {"ext.msgId"}
 
 
-def test_ids_made_by_brokers_mean_one_message_each(names: Names) -> None:
+def test_each_broker_made_id_maps_to_one_message(names: Names) -> None:
     code = RequestCode.SEND_MESSAGE_V2
     recorded = with_fields(answer(code), transactionId="A" * 32)
     assert not found(code, recorded, with_fields(recorded, transactionId="B" * 32), names)
@@ -86,7 +86,7 @@ def test_ids_made_by_brokers_mean_one_message_each(names: Names) -> None:
     assert found(code, recorded, third, names) == {"ext.transactionId"}
 
 
-def test_times_are_near(names: Names) -> None:
+def test_times_may_differ_slightly(names: Names) -> None:
     code = RequestCode.GET_EARLIEST_MSG_STORETIME
     recorded = with_fields(answer(code), timestamp="1794728026205")
     near = with_fields(recorded, timestamp=str(1_794_728_026_205 + NEAR_MS))
@@ -102,7 +102,7 @@ def test_bodies_are_compared_leaf_by_leaf(names: Names) -> None:
     assert found(code, recorded, ours, names) == {"body.perm", "body.extra"}
 
 
-def test_the_order_of_sets_means_nothing(names: Names) -> None:
+def test_the_order_of_sets_is_ignored(names: Names) -> None:
     code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
     recorded = replace(answer(code), body=b'{"groupList":["a","b"]}')
     assert not found(code, recorded, replace(recorded, body=b'{"groupList":["b","a"]}'), names)
@@ -118,7 +118,7 @@ def test_messages_are_compared_field_by_field(names: Names) -> None:
     assert found(code, recorded, ours, names) == {"message.2.properties.TAGS"}
 
 
-def test_addresses_are_those_that_stand_for_ours(names: Names) -> None:
+def test_addresses_are_mapped_to_the_recorded_ones(names: Names) -> None:
     code = RequestCode.GET_ROUTEINFO_BY_TOPIC
     recorded = answer(code)
     for port, expected in ((OUR_PORT, set()), (OUR_PORT + 1, {"body.brokerDatas.0.brokerAddrs.0"})):

@@ -17,7 +17,7 @@ def store(golden_data: Path, golden_store_name: str) -> Path:
     return golden_data / golden_store_name
 
 
-def test_every_row_is_the_stores_own(store: Path) -> None:
+def test_every_row_equals_the_stores_record(store: Path) -> None:
     found = rows(store, brokerName="broker-a", checkCrc="true")
     assert len(found) > 100
     assert {row["brokerName"] for row in found} == {"broker-a"}

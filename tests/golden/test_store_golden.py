@@ -137,7 +137,7 @@ def queued(root: Path) -> list[DispatchRequest]:
     return [record for record in log_records(root) if takes_queue_offset(record.sys_flag)]
 
 
-def test_every_record_is_served_at_its_place(
+def test_every_record_is_served_at_its_offset(
     golden_store: Callable[[str], Path], golden_store_name: str
 ) -> None:
     root = golden_store(golden_store_name)
@@ -262,7 +262,7 @@ def test_queues_and_index_are_derived_as_java_derives_them(
 
 
 @pytest.mark.parametrize("name", CRASHED)
-def test_a_crashed_store_becomes_what_java_made_of_it(
+def test_a_crashed_store_recovers_as_java_recovered_it(
     golden_store: Callable[[str], Path], name: str
 ) -> None:
     root = golden_store(name)
@@ -296,7 +296,7 @@ def test_recovering_a_second_time_changes_nothing(
     assert (root / "checkpoint").read_bytes() == marks
 
 
-def test_a_golden_store_goes_on(
+def test_a_golden_store_takes_new_messages(
     golden_store: Callable[[str], Path], golden_store_name: str
 ) -> None:
     root = golden_store(golden_store_name)

@@ -34,13 +34,13 @@ def java_bodies() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "text"), java_bodies())
-def test_texts_of_java_s_classes_are_written_back(name: str, text: str) -> None:
+def test_texts_of_javas_classes_round_trip(name: str, text: str) -> None:
     body = decode_body(TYPES[name], text.encode())
     assert encode_body(body).decode() == text
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in java_bodies()}))
-def test_we_have_no_members_that_java_has_not(name: str) -> None:
+def test_no_member_is_unknown_to_java(name: str) -> None:
     texts = cast("dict[str, list[str]]", protocol()["bodies"])[name]
     full = decode_body(TYPES[name], texts[-1].encode())
     unknown_to_java = [

@@ -11,7 +11,7 @@ from roquet.remoting.frame import FrameDecoder, SerializeType, encode_frame
 from tests.golden.wire_frames import golden_frames
 
 
-def test_all_frames_are_here() -> None:
+def test_all_frames_are_present() -> None:
     runs = Counter(golden.place.partition(".")[0] for golden in golden_frames())
     assert runs == {"json": 1011, "binary": 1015, "ext": 366, "ha": 294}
     types = Counter(golden.frame.serialize_type for golden in golden_frames())
@@ -29,7 +29,7 @@ def test_every_header_is_written_back_byte_for_byte() -> None:
         assert head + command.body == written, golden.place
 
 
-def test_every_header_says_what_the_recorder_read() -> None:
+def test_every_header_matches_the_recorder() -> None:
     for golden in golden_frames():
         command = decode_command(golden.frame)
         header = golden.header
@@ -59,7 +59,7 @@ def test_all_frames_in_one_stream_cut_anywhere() -> None:
         assert decoder.buffered_bytes == 0
 
 
-def test_responses_are_made_as_the_java_server_makes_them() -> None:
+def test_responses_are_built_as_by_the_java_server() -> None:
     """Same opaque, flag 1, language JAVA, version 5.4.0, and JSON even for a binary request."""
     commands = {golden.place: decode_command(golden.frame) for golden in golden_frames()}
     requests = {}

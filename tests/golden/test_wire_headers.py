@@ -86,7 +86,7 @@ def java_headers() -> dict[str, JavaHeader]:
 
 
 @pytest.mark.parametrize("java_name", sorted(set(java_headers()) - UNUSED))
-def test_fields_are_upstream_s(java_name: str) -> None:
+def test_fields_are_upstreams(java_name: str) -> None:
     ours = TYPES[OUR_NAMES.get(java_name, java_name)]
     theirs = {
         name: (JAVA_TYPES[java_type], required and name not in OPTIONAL_HERE)
@@ -104,7 +104,7 @@ def test_every_request_of_upstream_has_its_header() -> None:
             assert ours.__name__ == OUR_NAMES.get(name, name)
 
 
-def test_our_own_types_are_upstream_s_too() -> None:
+def test_our_own_types_match_upstream() -> None:
     named = {OUR_NAMES.get(name, name) for name in java_headers()}
     # Upstream adds the two fields of a heartbeat's answer by hand.
     assert set(TYPES) - named == {"HeartbeatResponseHeader"}
@@ -126,7 +126,7 @@ REFUSED = {
 }
 
 
-def test_every_header_of_the_runs_is_read_and_written_back() -> None:
+def test_every_header_of_the_runs_round_trips() -> None:
     kinds = Counter[str]()
     refused: set[str] = set()
     for golden in golden_frames():
