@@ -154,7 +154,7 @@ async def test_every_code_is_served_or_refused_by_name(
     await at_all(targets, walk)
 
 
-async def test_numbers_without_a_name_are_refused_in_upstream_s_words(
+async def test_unknown_codes_are_refused_in_upstreams_words(
     targets: list[Target], client: RemotingClient
 ) -> None:
     async def walk(at: Target) -> None:
@@ -167,13 +167,13 @@ async def test_numbers_without_a_name_are_refused_in_upstream_s_words(
     await at_all(targets, walk)
 
 
-def test_pulls_are_all_that_the_fast_port_leaves_out(targets: list[Target]) -> None:
+def test_the_fast_port_serves_everything_but_pulls(targets: list[Target]) -> None:
     main, fast, _ = targets
     assert main.codes - fast.codes == {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
     assert fast.codes < main.codes
 
 
-async def test_absurd_requests_are_answered(
+async def test_absurd_requests_get_responses(
     targets: list[Target], client: RemotingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def walk(at: Target) -> None:

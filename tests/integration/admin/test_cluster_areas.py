@@ -20,7 +20,7 @@ from roquet.testing.broker import RunningBroker, broker
 from tests.patience import TIMEOUT_MS
 
 
-async def test_both_brokers_are_seen(
+async def test_both_brokers_are_listed(
     admin: Admin, server: RunningBroker, second: RunningBroker
 ) -> None:
     assert await admin.clusters.names() == {server.cluster: [server.name, "second"]}
@@ -33,7 +33,7 @@ async def test_both_brokers_are_seen(
     assert members.broker_addrs == {0: second.address}
 
 
-async def test_runtime_is_asked_of_all_or_one(
+async def test_runtime_info_of_all_brokers_or_one(
     admin: Admin, server: RunningBroker, second: RunningBroker
 ) -> None:
     everywhere = await admin.clusters.runtime()
@@ -48,7 +48,7 @@ async def test_runtime_is_asked_of_all_or_one(
     ]
 
 
-async def test_a_broker_that_is_away_is_named(
+async def test_an_unreachable_broker_is_named(
     admin: Admin, server: RunningBroker, second: RunningBroker
 ) -> None:
     await admin.topics.create("T", queues=1)
@@ -72,7 +72,7 @@ async def _later(found: list[BrokerInfo]) -> list[BrokerInfo]:
     return found
 
 
-async def test_unknown_names_are_told_with_the_known_ones(
+async def test_unknown_names_are_reported_with_the_known_ones(
     admin: Admin, server: RunningBroker
 ) -> None:
     with pytest.raises(NotFound, match="no broker nobody") as wrong:
@@ -84,7 +84,9 @@ async def test_unknown_names_are_told_with_the_known_ones(
         await admin.clusters.runtime(broker="host:port")
 
 
-async def test_write_permission_goes_and_comes(admin: Admin, server: RunningBroker) -> None:
+async def test_write_permission_is_removed_and_restored(
+    admin: Admin, server: RunningBroker
+) -> None:
     await server.create_topic("T", queues=2)
     assert await admin.clusters.forbid_writes(server.name) > 0
     assert [each.perm for each in (await admin.topics.route("T")).queue_datas] == [4]
@@ -92,7 +94,7 @@ async def test_write_permission_goes_and_comes(admin: Admin, server: RunningBrok
     assert [each.perm for each in (await admin.topics.route("T")).queue_datas] == [6]
 
 
-async def test_permission_of_nobody(admin: Admin) -> None:
+async def test_write_permission_of_an_unknown_broker(admin: Admin) -> None:
     for change in (admin.clusters.forbid_writes, admin.clusters.allow_writes):
         with pytest.raises(NotFound, match="no broker nobody"):
             await change("nobody")
@@ -108,7 +110,7 @@ async def test_a_cluster_without_brokers(admin: Admin, server: RunningBroker) ->
         await admin.groups.names()
 
 
-async def test_every_name_server_is_told(server: RunningBroker) -> None:
+async def test_every_name_server_gets_the_change(server: RunningBroker) -> None:
     async with broker() as other:
         both = [server.namesrv, other.namesrv]
         async with Admin(both) as admin, Admin(other.namesrv) as there:
@@ -130,14 +132,16 @@ async def test_replication_and_epochs(admin: Admin, server: RunningBroker) -> No
     assert isinstance(refusal, BrokerRefused)
 
 
-async def test_house_keeping_names_who_did_it(admin: Admin, server: RunningBroker) -> None:
+async def test_housekeeping_names_the_brokers_that_did_it(
+    admin: Admin, server: RunningBroker
+) -> None:
     assert await admin.clusters.clean_unused_topics() == [server.name]
     assert await admin.clusters.clean_expired_queues() == [server.name]
     assert await admin.clusters.delete_expired_log(broker=server.name) == [server.name]
     assert await admin.clusters.delete_expired_log(archived_offset=0) == [server.name]
 
 
-async def test_values_are_set_shown_and_dropped(admin: Admin) -> None:
+async def test_values_are_set_shown_and_deleted(admin: Admin) -> None:
     assert await admin.kv.get("colours", "sky") is None
     assert await admin.kv.items("colours") == {}
     await admin.kv.set("colours", "sky", "blue")
@@ -175,7 +179,7 @@ async def test_settings_of_name_servers(admin: Admin, server: RunningBroker) -> 
         await admin.settings.set_name_servers({"kvConfigPath": "elsewhere"})
 
 
-async def test_an_admin_that_is_closed_says_so(server: RunningBroker) -> None:
+async def test_a_closed_admin_raises(server: RunningBroker) -> None:
     admin = Admin(ClientOptions(namesrv=server.namesrv, request_timeout_ms=TIMEOUT_MS))
     with pytest.raises(ClientClosed, match="not started"):
         await admin.clusters.names()
@@ -187,7 +191,7 @@ async def test_an_admin_that_is_closed_says_so(server: RunningBroker) -> None:
         await admin.clusters.names()
 
 
-async def test_bad_settings_are_refused_before_anything_is_asked(server: RunningBroker) -> None:
+async def test_bad_settings_are_refused_before_any_request(server: RunningBroker) -> None:
     with pytest.raises(ConfigError):
         Admin("")
     with pytest.raises(ConfigError):

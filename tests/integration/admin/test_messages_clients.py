@@ -39,7 +39,7 @@ async def test_by_either_id(admin: Admin, server: RunningBroker) -> None:
         assert (found.body, found.message_id, found.broker_name) == (b"one", IDS[1], server.name)
 
 
-async def test_ids_of_nothing(admin: Admin, server: RunningBroker) -> None:
+async def test_unknown_ids(admin: Admin, server: RunningBroker) -> None:
     sent = await send(server, b"one", message_id=IDS[0])
     beyond = sent.offset_message_id[:16] + f"{1 << 40:016X}"
     for wrong in (IDS[3], beyond, "short"):
@@ -75,7 +75,7 @@ async def test_by_key_on_all_brokers(
         await admin.messages.by_key(TOPIC, "17", max_messages=0)
 
 
-async def test_by_time_and_place(admin: Admin, server: RunningBroker) -> None:
+async def test_by_time_and_offset(admin: Admin, server: RunningBroker) -> None:
     for number in range(40):
         await send(server, b"%d" % number, queue_id=number % 2)
     found = await admin.messages.by_time(TOPIC, 0, LATER_MS)
@@ -121,7 +121,7 @@ async def test_only_half_messages_are_resumed(admin: Admin, server: RunningBroke
         await admin.messages.resume_check(message)
 
 
-async def test_what_became_of_a_message(admin: Admin, server: RunningBroker) -> None:
+async def test_the_track_of_a_message(admin: Admin, server: RunningBroker) -> None:
     await send(server, b"one")
     (message,) = await admin.messages.at(MessageQueue(TOPIC, server.name, 0), 0)
     assert await admin.messages.tracks(message) == []
@@ -154,7 +154,7 @@ async def test_what_became_of_a_message(admin: Admin, server: RunningBroker) -> 
         ),
     ],
 )
-async def test_what_other_groups_did_with_it(
+async def test_the_track_of_a_message_in_other_groups(
     admin: Admin, server: RunningBroker, changes: dict[str, object], expected: TrackType
 ) -> None:
     class Other(Consumer):
@@ -172,7 +172,7 @@ async def test_what_other_groups_did_with_it(
 # ------------------------------------------------------------------------------------- clients
 
 
-async def test_nobody_is_connected(admin: Admin, server: RunningBroker) -> None:
+async def test_no_client_is_connected(admin: Admin, server: RunningBroker) -> None:
     assert (await admin.clients.consumers(GROUP)).answers[server.name].connection_set == []
     assert (await admin.clients.producers("shop")).answers[server.name].connection_set == []
     assert (await admin.clients.all_producers()).answers == {server.name: {}}
@@ -181,7 +181,7 @@ async def test_nobody_is_connected(admin: Admin, server: RunningBroker) -> None:
         await admin.clients.running_info(GROUP, "10.0.0.7@blue")
 
 
-async def test_consumers_answer(admin: Admin, server: RunningBroker) -> None:
+async def test_consumers_respond(admin: Admin, server: RunningBroker) -> None:
     consumer = Consumer(GROUP, TOPIC)
     async with consuming(server, consumer):
         assert await admin.clients.consumer_ids(GROUP) == ["10.0.0.7@blue"]
@@ -204,7 +204,7 @@ async def test_consumers_answer(admin: Admin, server: RunningBroker) -> None:
             await admin.clients.running_info(GROUP, "10.0.0.7@green")
 
 
-async def test_producers_are_seen(admin: Admin, server: RunningBroker) -> None:
+async def test_producers_are_listed(admin: Admin, server: RunningBroker) -> None:
     async with producing(server, "shop", TOPIC):
         found = (await admin.clients.producers("shop")).answers[server.name]
         assert [each.client_id for each in found.connection_set] == ["10.0.0.8@red"]

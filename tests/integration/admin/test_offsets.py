@@ -60,7 +60,7 @@ async def test_progress(admin: Admin, server: RunningBroker) -> None:
     assert [each.message_queue for each in spans] == [queue, queue_of(server, 1)]
 
 
-async def test_progress_says_who_is_missing(
+async def test_progress_names_unreachable_brokers(
     admin: Admin, server: RunningBroker, second: RunningBroker
 ) -> None:
     await admin.topics.create(TOPIC, queues=2)
@@ -114,7 +114,7 @@ async def test_both_ways_of_moving_without_clients(
     assert await admin.offsets.committed(GROUP, queue_of(server, 1)) == 1
 
 
-async def test_clients_that_run_are_told(admin: Admin, server: RunningBroker) -> None:
+async def test_running_clients_are_notified(admin: Admin, server: RunningBroker) -> None:
     await admin.settings.set_brokers({"useServerSideResetOffset": "false"})
     for queue_id, at in ((0, 3), (1, 1)):
         server.broker.offsets.commit(GROUP, TOPIC, queue_id, at)
@@ -138,7 +138,7 @@ async def test_offsets_in_the_memory_of_clients(admin: Admin, server: RunningBro
         assert found.answers == {server.name: {client.client_id: {queue_of(server): 2}}}
 
 
-async def test_bad_places_are_refused(admin: Admin, server: RunningBroker) -> None:
+async def test_bad_positions_are_refused(admin: Admin, server: RunningBroker) -> None:
     for bad in (-1, "yesterday"):
         with pytest.raises(ConfigError, match="Cannot reset to"):
             await admin.offsets.reset(GROUP, TOPIC, bad)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ async def test_bad_places_are_refused(admin: Admin, server: RunningBroker) -> No
         await admin.offsets.reset(GROUP, "Nothing", "earliest")
 
 
-async def test_a_group_follows_another(admin: Admin, server: RunningBroker) -> None:
+async def test_a_group_takes_the_offsets_of_another(admin: Admin, server: RunningBroker) -> None:
     with pytest.raises(NotFound, match="committed nothing"):
         await admin.offsets.clone(GROUP, "auditing", TOPIC)
     server.broker.offsets.commit(GROUP, TOPIC, 0, 2)

@@ -11,7 +11,7 @@ from roquet.remoting.codes import ResponseCode
 from roquet.testing.broker import RunningBroker
 
 
-async def test_a_topic_is_made_altered_and_dropped(
+async def test_a_topic_is_created_changed_and_deleted(
     admin: Admin, server: RunningBroker, second: RunningBroker
 ) -> None:
     assert await admin.topics.create("T", queues=2) == [server.name, "second"]
@@ -61,14 +61,16 @@ async def test_an_ordered_topic_is_listed_by_the_name_servers(
     assert await admin.kv.get("ORDER_TOPIC_CONFIG", "T") is None
 
 
-async def test_attributes_stay_unless_they_are_named(admin: Admin, server: RunningBroker) -> None:
+async def test_attributes_are_kept_unless_they_are_named(
+    admin: Admin, server: RunningBroker
+) -> None:
     await admin.topics.create("T", attributes={"message.type": "FIFO"})
     await admin.topics.create("T", queues=3)
     assert server.broker.topics.table["T"].attributes == {"message.type": "FIFO"}
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 128])
-async def test_bad_names_are_refused_here(admin: Admin, name: str) -> None:
+async def test_bad_names_are_refused_locally(admin: Admin, name: str) -> None:
     with pytest.raises(BadName):
         await admin.topics.create(name)
     with pytest.raises(BadName):
@@ -106,7 +108,7 @@ async def test_system_topics(admin: Admin, server: RunningBroker) -> None:
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", server.name, server.cluster} <= set(names)
 
 
-async def test_a_group_is_made_altered_and_dropped(
+async def test_a_group_is_created_changed_and_deleted(
     admin: Admin, server: RunningBroker, second: RunningBroker
 ) -> None:
     assert await admin.groups.create("g", retry_max_times=3) == [server.name, "second"]
@@ -135,7 +137,9 @@ async def test_what_a_group_may_read(admin: Admin, server: RunningBroker) -> Non
     assert (await admin.groups.readable("g", "T")).answers == {server.name: False}
 
 
-async def test_topics_and_groups_know_each_other(admin: Admin, server: RunningBroker) -> None:
+async def test_topics_list_their_groups_and_groups_their_topics(
+    admin: Admin, server: RunningBroker
+) -> None:
     await admin.topics.create("T", queues=1)
     assert (await admin.topics.groups("T")).answers == {server.name: []}
     server.broker.offsets.commit("g", "T", 0, 0)

@@ -76,7 +76,7 @@ async def name_server(folder: Path) -> AsyncIterator[Namesrv]:
         yield running
 
 
-async def test_what_is_sent_is_pulled(broker: Broker, client: RemotingClient) -> None:
+async def test_sent_messages_can_be_pulled(broker: Broker, client: RemotingClient) -> None:
     for number in range(3):
         answer = await send(client, broker, b"%d" % number)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -87,7 +87,7 @@ async def test_what_is_sent_is_pulled(broker: Broker, client: RemotingClient) ->
     assert list(bodies(pulled)) == [b"0", b"1", b"2"]
 
 
-async def test_a_held_pull_is_answered_when_a_message_arrives(
+async def test_a_held_pull_completes_when_a_message_arrives(
     broker: Broker, client: RemotingClient
 ) -> None:
     await send(client, broker, b"first")
@@ -106,7 +106,7 @@ async def test_a_held_pull_is_answered_when_a_message_arrives(
         assert list(bodies(await waiting)) == [b"second"]
 
 
-async def test_a_held_pull_is_answered_when_its_group_is_moved(
+async def test_a_held_pull_completes_when_its_group_is_reset(
     broker: Broker, client: RemotingClient
 ) -> None:
     """Its time would be over after the test's."""
@@ -128,7 +128,7 @@ async def test_a_held_pull_is_answered_when_its_group_is_moved(
         assert told.ext_fields["nextBeginOffset"] == "0"
 
 
-async def test_a_delayed_message_comes_when_it_is_due(
+async def test_a_delayed_message_is_delivered_when_due(
     broker: Broker, client: RemotingClient
 ) -> None:
     await send(client, broker, b"makes the topic")
@@ -181,7 +181,7 @@ async def join(client: RemotingClient, broker: Broker, client_id: str) -> None:
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-async def test_consumers_hear_of_each_other_coming_and_going(broker: Broker) -> None:
+async def test_consumers_are_notified_when_others_join_and_leave(broker: Broker) -> None:
     told = Told()
     async with RemotingClient(ProcessorRegistry(told)) as first:
         await join(first, broker, "first")
@@ -208,7 +208,7 @@ async def test_connections_are_limited_by_setting_and_open_files(tmp_path: Path)
         assert broker.connections_max < open_files_limit().soft
 
 
-async def test_tables_and_messages_outlive_the_broker(
+async def test_tables_and_messages_survive_a_restart(
     tmp_path: Path, client: RemotingClient
 ) -> None:
     offset = UpdateConsumerOffsetRequestHeader(
@@ -326,7 +326,7 @@ class BrokenConfig(HookedFiles):
             raise OSError(errno.EIO, "input/output error")
 
 
-async def test_a_stop_that_cannot_save_its_tables_says_so(
+async def test_a_shutdown_that_cannot_save_its_tables_is_reported(
     tmp_path: Path, client: RemotingClient
 ) -> None:
     files = BrokenConfig()

@@ -135,7 +135,7 @@ async def test_accounts_are_counted_by_hooks(desk: Desk) -> None:
     assert stats.total("TOPIC_PUT_NUMS", TOPIC) == SENT + 1
 
 
-async def test_what_is_dropped_is_not_counted_any_more(desk: Desk) -> None:
+async def test_deleted_topics_are_no_longer_counted(desk: Desk) -> None:
     broker = desk.broker
     await send(desk.client, broker, b"half", properties=HALF)
     assert broker.components.transaction_metrics.count(TOPIC) == 1

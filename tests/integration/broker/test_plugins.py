@@ -110,7 +110,7 @@ def test_without_settings_there_are_no_hooks() -> None:
 
 
 @pytest.mark.usefixtures("acme")
-def test_what_is_installed_and_not_named_is_not_loaded() -> None:
+def test_installed_hooks_that_are_not_named_are_not_loaded() -> None:
     assert load_hooks(BrokerConfig()) == BrokerHooks()
     assert "acme_plugins" not in sys.modules
 
@@ -143,7 +143,7 @@ def test_hooks_come_in_the_order_of_their_names_and_get_the_settings() -> None:
         ("builtins:repr", "has no method before"),
     ],
 )
-def test_a_name_that_leads_to_no_hook(
+def test_a_hook_name_that_cannot_be_used(
     setting: str, field: str, group: str, name: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:

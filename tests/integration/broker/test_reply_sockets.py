@@ -94,7 +94,7 @@ async def test_a_reply_goes_from_one_client_to_the_other(
     assert broker.store.max_offset_in_queue(REPLY_TOPIC, 0) == 1
 
 
-async def test_one_connection_asks_and_replies(broker: Broker) -> None:
+async def test_one_connection_sends_requests_and_replies(broker: Broker) -> None:
     asker = Asker()
     async with RemotingClient(ProcessorRegistry(asker)) as client:
         await greet(client, broker)
@@ -107,7 +107,7 @@ async def test_one_connection_asks_and_replies(broker: Broker) -> None:
     assert broker.store.max_offset_in_queue(REPLY_TOPIC, 0) == 200
 
 
-async def test_who_asked_goes_while_it_gets_the_reply(broker: Broker) -> None:
+async def test_the_requester_disconnects_while_it_gets_the_reply(broker: Broker) -> None:
     asker = Asker()
     asker.gate.clear()
     asking = RemotingClient(ProcessorRegistry(asker))
@@ -125,7 +125,7 @@ async def test_who_asked_goes_while_it_gets_the_reply(broker: Broker) -> None:
     assert broker.store.max_offset_in_queue(REPLY_TOPIC, 0) == 2, "both are stored"
 
 
-async def test_who_replied_goes_before_the_answer(broker: Broker) -> None:
+async def test_the_replier_disconnects_before_its_response(broker: Broker) -> None:
     asker = Asker()
     asker.gate.clear()
     async with RemotingClient(ProcessorRegistry(asker)) as asking:
@@ -154,7 +154,7 @@ async def test_region_and_trace_switch_are_those_of_the_settings(tmp_path: Path)
     assert "MSG_REGION\x01North\x02TRACE_ON\x01false\x02" in (header.properties or "")
 
 
-async def test_an_administrator_may_stop_the_keeping_of_replies(tmp_path: Path) -> None:
+async def test_an_administrator_may_turn_off_storing_replies(tmp_path: Path) -> None:
     asker = Asker()
     async with (
         Broker(config(tmp_path), store_config(), files=QuickFiles()) as broker,

@@ -94,7 +94,7 @@ async def test_an_ordinary_topic_becomes_static_at_once(pair: Pair) -> None:
     assert TOPIC not in pair.brokers[A].components.mappings.table
 
 
-async def test_a_moved_queue_goes_on_in_the_next_block(pair: Pair) -> None:
+async def test_a_moved_queue_continues_in_the_next_block(pair: Pair) -> None:
     await moved(pair)
     assert await pair.send(A, 0, accept=NOT_LEADER) == (-1, -1)
     assert await pair.send(B, 0, body="b0") == (0, BLOCK)
@@ -133,7 +133,7 @@ async def test_a_held_pull_of_a_moved_queue_is_woken(pair: Pair) -> None:
     assert place(woken)["nextBeginOffset"] == BLOCK + 2
 
 
-async def test_a_held_pull_hears_of_a_remapping(pair: Pair) -> None:
+async def test_a_held_pull_completes_after_a_remapping(pair: Pair) -> None:
     await pair.create(1, A)
     waiting = asyncio.ensure_future(pair.pull(A, 0, 0, sys_flag=4 | 2))
     await pair.committed(A, 0)
@@ -187,7 +187,7 @@ async def test_offsets_of_a_moved_queue(pair: Pair) -> None:
     assert answer.ext_fields == {"timestamp": str(stored_ms)}
 
 
-async def test_the_other_broker_is_away(pair: Pair) -> None:
+async def test_the_other_broker_is_unreachable(pair: Pair) -> None:
     await moved(pair)
     await pair.brokers[A].stop()
     answer = await pair.pull(B, 0, 0)

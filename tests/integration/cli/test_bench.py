@@ -46,7 +46,7 @@ def topic(running: BackgroundBroker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_as_many_messages_are_sent_as_asked_for(running: BackgroundBroker, topic: str) -> None:
+def test_the_requested_number_of_messages_is_sent(running: BackgroundBroker, topic: str) -> None:
     found = of_json(
         running, "bench", "send", topic, "--count", "500", "--size", "100", "-t", "paid"
     )
@@ -73,7 +73,7 @@ def test_a_time_and_a_rate(running: BackgroundBroker, topic: str) -> None:
     assert found["messages"] == len(running.messages(topic)) <= 40
 
 
-def test_people_get_a_table(running: BackgroundBroker, topic: str) -> None:
+def test_the_report_is_a_table_without_json(running: BackgroundBroker, topic: str) -> None:
     out = done(running, "bench", "send", topic, "--count", "10")
     rows = dict(line.split() for line in out.splitlines() if line.startswith("  messages"))
     assert rows["messages"] == "10"
@@ -82,7 +82,7 @@ def test_people_get_a_table(running: BackgroundBroker, topic: str) -> None:
 
 
 @pytest.mark.parametrize("batch", ["1", "32"])
-def test_what_is_there_is_consumed(running: BackgroundBroker, topic: str, batch: str) -> None:
+def test_existing_messages_are_consumed(running: BackgroundBroker, topic: str, batch: str) -> None:
     done(running, "bench", "send", topic, "--count", "300", "--size", "10")
     found = of_json(running, "bench", "consume", topic, "--count", "200", "--batch", batch)
     assert (found["messages"], found["bodyBytes"]) == (200, 2_000)
@@ -90,7 +90,7 @@ def test_what_is_there_is_consumed(running: BackgroundBroker, topic: str, batch:
     assert again["messages"] == 300, "the first run moved nothing"
 
 
-def test_a_group_goes_on_where_it_was(running: BackgroundBroker, topic: str) -> None:
+def test_a_group_continues_from_its_offsets(running: BackgroundBroker, topic: str) -> None:
     done(running, "bench", "send", topic, "--count", "50", "--size", "10")
     words = ("bench", "consume", topic, "--group", "readers", "--count")
     assert of_json(running, *words, "50")["messages"] == 50
@@ -110,7 +110,7 @@ def test_a_topic_that_does_not_exist(running: BackgroundBroker) -> None:
 
 
 @pytest.mark.parametrize("verb", ["send", "consume"])
-def test_nobody_there(verb: str) -> None:
+def test_an_unreachable_name_server(verb: str) -> None:
     words = ["bench", verb, "Orders", "--count", "1", "-n", "127.0.0.1:1", "--json"]
     result = CliRunner().invoke(roquet, words)
     assert result.exit_code == 3
@@ -127,12 +127,12 @@ def test_nobody_there(verb: str) -> None:
         ("consume", "Orders", "--from", "nowhere"),
     ],
 )
-def test_bad_words_are_refused(words: tuple[str, ...]) -> None:
+def test_bad_arguments_are_refused(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(roquet, ["bench", *words, "-n", "127.0.0.1:1"])
     assert result.exit_code == 2
 
 
-def test_what_was_not_stored_is_told(
+def test_messages_that_were_not_stored_are_reported(
     running: BackgroundBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = iter(range(10))

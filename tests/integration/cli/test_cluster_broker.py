@@ -58,7 +58,7 @@ def test_brokers(running: BackgroundBroker) -> None:
     assert "brokerVersionDesc" in done(running, "broker", "show", running.name, "--runtime")
 
 
-def test_a_broker_that_does_not_answer_is_listed(running: BackgroundBroker) -> None:
+def test_an_unresponsive_broker_is_listed(running: BackgroundBroker) -> None:
     with background_broker() as gone:
         pass
     infos = [
@@ -107,7 +107,7 @@ def test_settings_are_altered_after_a_yes(running: BackgroundBroker) -> None:
         (("show", "dve"), 1, "Did you mean dev?"),
     ],
 )
-def test_what_cannot_be_done(
+def test_impossible_changes_are_refused(
     running: BackgroundBroker, arguments: tuple[str, ...], code: int, word: str
 ) -> None:
     result = call(running, "broker", *arguments)

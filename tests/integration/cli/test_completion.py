@@ -88,7 +88,7 @@ def test_contexts_brokers_and_clusters(running: BackgroundBroker) -> None:
     assert set(completed("broker", "")) == {"ls", "set", "show"}
 
 
-def test_nobody_there_means_no_names() -> None:
+def test_an_unreachable_cluster_gives_no_names() -> None:
     with background_broker() as gone:
         pass
     assert completed("topic", "show", "-n", gone.namesrv, "Ord") == []
@@ -121,7 +121,7 @@ def test_the_names_come_from_the_environment_too(running: BackgroundBroker, tmp_
     assert (result.stdout, result.stderr) == ("plain,Orders\n", "")
 
 
-def test_whoever_is_there_nothing_is_in_the_way_of_who_types(tmp_path: Path) -> None:
+def test_completion_never_disturbs_the_user(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:

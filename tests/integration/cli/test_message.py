@@ -48,7 +48,7 @@ def test_by_the_id_of_the_producer(running: BackgroundBroker) -> None:
     assert "0 groups of the topic\n" in text
 
 
-def test_by_the_place(running: BackgroundBroker) -> None:
+def test_by_queue_and_offset(running: BackgroundBroker) -> None:
     wanted = stored(running, 1)
     found = of_json(running, "message", "show", wanted["offsetMessageId"], "--no-tracks")
     assert found == {"message": wanted, "tracks": None}
@@ -131,7 +131,7 @@ def test_by_time(running: BackgroundBroker) -> None:
         (("query", TOPIC, "-k", "1", "-u", "2"), 2),
     ],
 )
-def test_what_cannot_be_found(
+def test_messages_that_cannot_be_found(
     running: BackgroundBroker, arguments: tuple[str, ...], code: int
 ) -> None:
     result = call(running, "message", *arguments)

@@ -118,7 +118,7 @@ def test_no_name_server() -> None:
     )
 
 
-def test_number_that_is_none(running: BackgroundBroker) -> None:
+def test_malformed_number(running: BackgroundBroker) -> None:
     words = ["updateTopic", "-b", running.address, "-t", "X", "-r", "many"]
     result = call(running, *words)
     assert result.stderr.splitlines()[-1] == (
@@ -126,7 +126,7 @@ def test_number_that_is_none(running: BackgroundBroker) -> None:
     )
 
 
-def test_where_is_not_said(running: BackgroundBroker) -> None:
+def test_missing_target(running: BackgroundBroker) -> None:
     assert done(running, "deleteSubGroup", "-g", "g").startswith("usage: mqadmin deleteSubGroup")
 
 

@@ -53,7 +53,7 @@ def test_where_groups_are(running: BackgroundBroker) -> None:
     assert f"{GROUP} in {TOPIC}" in done(running, "offset", "show", GROUP, TOPIC)
 
 
-def test_to_each_kind_of_place(running: BackgroundBroker) -> None:
+def test_to_each_kind_of_position(running: BackgroundBroker) -> None:
     last = ends(running)
     reset(running, "latest")
     assert committed(running) == last
@@ -88,7 +88,7 @@ def test_a_dry_run_moves_nothing(running: BackgroundBroker) -> None:
     assert f"{GROUP} would move in 2 queues of {TOPIC}" in text
 
 
-def test_it_is_asked_once_and_says_what_is_skipped(running: BackgroundBroker) -> None:
+def test_one_confirmation_lists_what_is_skipped(running: BackgroundBroker) -> None:
     result = call(running, "group", "reset", GROUP, TOPIC, "--to", "5", input="n\n")
     assert result.exit_code == 1
     assert f"{GROUP} then consumes 10 messages never:" in result.stderr
@@ -102,7 +102,7 @@ def test_it_is_asked_once_and_says_what_is_skipped(running: BackgroundBroker) ->
     assert "then consumes 4 messages again:" in result.stderr
 
 
-def test_where_it_is_already_nothing_is_asked(running: BackgroundBroker) -> None:
+def test_no_confirmation_if_nothing_would_change(running: BackgroundBroker) -> None:
     out = done(running, "offset", "reset", GROUP, TOPIC, "--to", "earliest")
     assert f"{GROUP} moved in 0 queues of {TOPIC}" in out
 
@@ -122,7 +122,7 @@ def test_where_it_is_already_nothing_is_asked(running: BackgroundBroker) -> None
         (("ls", "nobody"), 1),
     ],
 )
-def test_what_cannot_be_done(
+def test_impossible_resets_are_refused(
     running: BackgroundBroker, arguments: tuple[str, ...], code: int
 ) -> None:
     result = call(running, "offset", *arguments)
@@ -130,7 +130,7 @@ def test_what_cannot_be_done(
     assert "nobody" not in done(running, "group", "ls")
 
 
-def test_names_that_are_nearly_right(running: BackgroundBroker) -> None:
+def test_misspelled_names(running: BackgroundBroker) -> None:
     result = call(running, "offset", "reset", "biling", TOPIC, "--to", "latest", "--json")
     assert error_of(result)["hint"] == f"Did you mean {GROUP}?"
     result = call(running, "offset", "show", GROUP, "Order", "--json")

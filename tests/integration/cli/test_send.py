@@ -38,7 +38,7 @@ def bodies(running: BackgroundBroker, topic: str) -> list[bytes]:
     return [each.body for each in running.messages(topic)]
 
 
-def test_one_message_says_where_it_is(running: BackgroundBroker, topic: str) -> None:
+def test_one_message_prints_its_offset(running: BackgroundBroker, topic: str) -> None:
     out = done(running, "send", topic, "hällo", "-k", "17", "-k", "18", "-t", "paid", "-p", "a=b=c")
     [stored] = running.messages(topic)
     assert (stored.body.decode(), stored.keys, stored.tags) == ("hällo", ["17", "18"], "paid")
@@ -104,7 +104,7 @@ def test_json_lines(running: BackgroundBroker, topic: str) -> None:
         ('{"body":"a","properties":{"KEYS":"x"}}', "KEYS is used by RocketMQ"),
     ],
 )
-def test_a_bad_line_ends_it(running: BackgroundBroker, topic: str, line: str, word: str) -> None:
+def test_a_bad_line_stops_it(running: BackgroundBroker, topic: str, line: str, word: str) -> None:
     text = f'{{"body":"good"}}\n{line}\n{{"body":"never"}}\n'
     result = call(running, "send", topic, "--jsonl", "--json", input=text)
     assert result.exit_code == 2
@@ -135,7 +135,7 @@ class Time:
         self.now_s += seconds
 
 
-async def test_a_pace_spaces_what_happens() -> None:
+async def test_a_pace_spaces_events() -> None:
     time = Time()
     pace = Pace(4, now_s=lambda: time.now_s, sleep=time.sleep)
     moments = []
@@ -145,7 +145,7 @@ async def test_a_pace_spaces_what_happens() -> None:
     assert moments == [100.0, 100.25, 100.5, 100.75, 101.0]
 
 
-async def test_what_a_pace_is_late_with_is_caught_up() -> None:
+async def test_a_late_pace_catches_up() -> None:
     time = Time()
     pace = Pace(4, now_s=lambda: time.now_s, sleep=time.sleep)
     await pace.wait()
@@ -173,7 +173,7 @@ def test_rate_spaces_the_sends(
     assert len(running.messages(topic)) == 5
 
 
-def test_a_refusal_is_told_with_its_number(running: BackgroundBroker, topic: str) -> None:
+def test_a_refusal_is_reported_with_its_code(running: BackgroundBroker, topic: str) -> None:
     result = call(running, "send", topic, "a", "--delay", "90s", "--json")
     assert result.exit_code == 1, result.output
     assert error_of(result)["code"] == "broker_refused"
@@ -196,12 +196,12 @@ def test_bad_flags(running: BackgroundBroker, flags: tuple[str, ...]) -> None:
     assert call(running, "send", "Any", "x", *flags).exit_code == 2
 
 
-def test_a_bad_topic_is_told_before_anything_is_asked(running: BackgroundBroker) -> None:
+def test_a_bad_topic_is_refused_before_any_request(running: BackgroundBroker) -> None:
     result = call(running, "send", "no topic", "x", "--json")
     assert (result.exit_code, error_of(result)["code"]) == (2, "bad_name")
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_name_server() -> None:
     with background_broker() as gone:
         pass
     result = call(gone, "send", "Orders", "x", "--json")
@@ -229,7 +229,7 @@ def test_lines_are_found_whatever_the_reads_give(
     assert sorted(bodies(running, topic)) == [b"a", b"bcdefgh", b"ij", b"klm"]
 
 
-def test_what_is_typed_is_sent_at_once_and_an_interrupt_ends_it(
+def test_typed_lines_are_sent_at_once_until_an_interrupt(
     running: BackgroundBroker, topic: str, tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
@@ -257,7 +257,7 @@ def test_what_is_typed_is_sent_at_once_and_an_interrupt_ends_it(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_an_output_that_cannot_be_written_is_told_in_words(
+def test_an_output_that_cannot_be_written_is_reported(
     running: BackgroundBroker, topic: str, tmp_path: Path
 ) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -276,7 +276,9 @@ def test_an_output_that_cannot_be_written_is_told_in_words(
     assert bodies(running, topic) == [b"x"]
 
 
-def test_all_is_sent_even_if_nobody_reads_about_it(running: BackgroundBroker, topic: str) -> None:
+def test_everything_is_sent_even_if_the_output_is_closed(
+    running: BackgroundBroker, topic: str
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, "send", topic, "--json", *PATIENTLY, "-n", running.namesrv],
         stdin=subprocess.PIPE,

@@ -61,7 +61,7 @@ def test_dev_serves_and_leaves_a_clean_store(tmp_path: Path, number: signal.Sign
     assert not (store / "abort").exists()
 
 
-def test_dev_speaks_to_people(tmp_path: Path) -> None:
+def test_dev_prints_a_readable_banner(tmp_path: Path) -> None:
     flags = ("--port", "0", "--namesrv-port", "0", "--sync-flush")
     with server("dev", "data", *flags, home=tmp_path) as running:
         assert "is ready" in running.first_line()
@@ -74,7 +74,7 @@ def test_dev_speaks_to_people(tmp_path: Path) -> None:
     assert out.endswith("Stopped; the store is clean.\n")
 
 
-def test_after_a_crash_every_acknowledged_message_is_there(tmp_path: Path) -> None:
+def test_every_acknowledged_message_survives_a_crash(tmp_path: Path) -> None:
     bodies = [b"%d" % number for number in range(20)]
     with server("dev", *FREE_PORTS, home=tmp_path) as running:
         broker, _ = started(running)
@@ -98,7 +98,7 @@ def test_after_a_crash_every_acknowledged_message_is_there(tmp_path: Path) -> No
         pytest.param("", {"ROQUET_PURE": "1"}, id="plain Python"),
     ],
 )
-def test_dev_runs_on_what_is_there(
+def test_dev_runs_without_uvloop_or_compiled_code(
     tmp_path: Path, prelude: str, environment: dict[str, str]
 ) -> None:
     with server(
@@ -131,7 +131,7 @@ def with_store(home: Path, store: str) -> Path:
     return home
 
 
-def test_a_taken_port_is_said_with_the_flags_that_help(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_the_flags_that_help(tmp_path: Path) -> None:
     with server("namesrv", "--port", "0", "--json", home=tmp_path) as other:
         port = other.facts()["port"]
         done = run("dev", "--port", "0", "--namesrv-port", str(port), home=tmp_path)
@@ -182,7 +182,7 @@ def test_a_broker_registers_and_unregisters(tmp_path: Path) -> None:
     assert state(tmp_path / "store") == "clean"
 
 
-def test_a_broker_says_upstream_s_line(tmp_path: Path) -> None:
+def test_a_broker_prints_upstreams_ready_line(tmp_path: Path) -> None:
     with server("broker", "-c", "b.conf", home=with_store(tmp_path, "store")) as running:
         line = running.first_line()
         assert line.startswith("The broker[")
@@ -193,7 +193,7 @@ def test_a_broker_says_upstream_s_line(tmp_path: Path) -> None:
     assert "use -n" in err
 
 
-def test_settings_that_are_printed_start_the_same_broker(tmp_path: Path) -> None:
+def test_printed_settings_start_the_same_broker(tmp_path: Path) -> None:
     home = with_store(tmp_path, "store")
     done = run("broker", "-c", "b.conf", "-p", home=home)
     assert done.returncode == 0
@@ -201,7 +201,7 @@ def test_settings_that_are_printed_start_the_same_broker(tmp_path: Path) -> None
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
     done = run("broker", "-c", "b.conf", home=with_store(tmp_path, "store"))
     assert done.returncode == 1

@@ -63,7 +63,7 @@ def test_a_disk_that_fails_ends_the_broker(tmp_path: Path) -> None:
         assert running.stop()[0] == 0
 
 
-def test_a_disk_that_is_not_mounted_is_no_new_store(tmp_path: Path) -> None:
+def test_an_unmounted_disk_is_not_taken_for_a_new_store(tmp_path: Path) -> None:
     mount_point = tmp_path / "mnt"
     mount_point.mkdir()
     settings = tmp_path / "broker.conf"
@@ -75,7 +75,7 @@ def test_a_disk_that_is_not_mounted_is_no_new_store(tmp_path: Path) -> None:
     assert not list(mount_point.iterdir())
 
 
-def test_a_second_signal_ends_a_stop_that_hangs(tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_hanging_shutdown(tmp_path: Path) -> None:
     flags = ("--port", "0", "--json")
     with server("namesrv", *flags, home=tmp_path, prelude=SLOW_STOP) as running:
         running.facts()
@@ -85,7 +85,7 @@ def test_a_second_signal_ends_a_stop_that_hangs(tmp_path: Path) -> None:
     assert code == 128 + signal.SIGTERM
 
 
-def test_a_reader_that_goes_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_no_failure(tmp_path: Path) -> None:
     with server("namesrv", "--port", "0", home=tmp_path) as running:
         running.first_line()
         assert running.process.stdout is not None
@@ -109,7 +109,7 @@ def test_a_hang_up_without_a_terminal_is_logged_and_changes_nothing(tmp_path: Pa
     assert "SIGHUP is ignored" in err
 
 
-def test_a_terminal_that_is_closed_is_a_clean_stop(tmp_path: Path) -> None:
+def test_closing_the_terminal_is_a_clean_shutdown(tmp_path: Path) -> None:
     flags = ("dev", "--port", "0", "--namesrv-port", "0", "--log-level", "info")
     with server_on_terminal(*flags, home=tmp_path) as (process, terminal):
         read_until(terminal, b"stop with")
@@ -118,7 +118,7 @@ def test_a_terminal_that_is_closed_is_a_clean_stop(tmp_path: Path) -> None:
     assert not (tmp_path / "roquet-data" / "store" / "abort").exists()
 
 
-def test_nohup_is_heeded(tmp_path: Path) -> None:
+def test_nohup_is_respected(tmp_path: Path) -> None:
     prelude = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     flags = ("namesrv", "--port", "0")
     with server_on_terminal(*flags, home=tmp_path, prelude=prelude) as (process, terminal):
@@ -129,7 +129,7 @@ def test_nohup_is_heeded(tmp_path: Path) -> None:
         assert process.wait(END_TIMEOUT_S) == 0
 
 
-def test_a_signal_while_starting_is_a_clean_stop(tmp_path: Path) -> None:
+def test_a_signal_during_startup_is_a_clean_shutdown(tmp_path: Path) -> None:
     slow_start = """
 import os, signal
 from roquet.store.lifecycle import StoreLifecycle

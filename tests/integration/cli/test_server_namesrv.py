@@ -33,7 +33,7 @@ def test_it_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> Non
     assert (code, out, err) == (0, "", "")
 
 
-def test_people_read_upstream_s_line(tmp_path: Path) -> None:
+def test_it_prints_upstreams_ready_line(tmp_path: Path) -> None:
     with server("namesrv", "--port", "0", home=tmp_path) as running:
         line = running.first_line()
         assert line.startswith("The Name Server boot success. serializeType=JSON, address 127.0.0")
@@ -69,7 +69,7 @@ def test_settings_are_printed(tmp_path: Path) -> None:
     assert f"kvConfigPath={tmp_path}/namesrv/kvConfig.json" in lines
 
 
-def test_a_bad_file_ends_it(tmp_path: Path) -> None:
+def test_a_bad_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "namesrv.conf").write_text("listenPort=x\n")
     done = run("namesrv", "-c", "namesrv.conf", home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -79,7 +79,7 @@ def test_a_bad_file_ends_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_a_port_in_use(tmp_path: Path) -> None:
     with server("namesrv", "--port", "0", "--json", home=tmp_path) as running:
         port = running.facts()["port"]
         done = run("namesrv", "--port", str(port), home=tmp_path)

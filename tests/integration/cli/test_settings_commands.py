@@ -28,7 +28,7 @@ def topic_settings(running: BackgroundBroker, topic: str) -> dict[str, Any]:
 # -- topics -------------------------------------------------------------------------------------
 
 
-def test_what_is_not_named_stays(running: BackgroundBroker) -> None:
+def test_unnamed_settings_are_kept(running: BackgroundBroker) -> None:
     done(running, "topic", "create", "Grows", "--queues", "2", "--perm", "rw")
     out = done(running, "topic", "set", "Grows", "--queues", "4")
     assert out == f"Set Grows\n  {running.name}: readQueues 2 → 4, writeQueues 2 → 4\n"
@@ -40,7 +40,7 @@ def test_what_is_not_named_stays(running: BackgroundBroker) -> None:
     assert same == "Grows has these settings already\n"
 
 
-def test_what_takes_away_is_asked_for(running: BackgroundBroker) -> None:
+def test_restrictive_changes_need_confirmation(running: BackgroundBroker) -> None:
     done(running, "topic", "create", "Shrinks", "--queues", "4")
     result = call(running, "topic", "set", "Shrinks", "--queues", "2", input="n\n")
     assert result.exit_code == 1
@@ -89,7 +89,7 @@ def test_attributes_that_cannot_be_read(running: BackgroundBroker, text: str) ->
     assert "Invalid value for '-a'" in result.stderr
 
 
-def test_a_topic_that_is_not_there_is_not_made(running: BackgroundBroker) -> None:
+def test_an_unknown_topic_is_not_created(running: BackgroundBroker) -> None:
     done(running, "topic", "create", "Orders")
     result = call(running, "topic", "set", "Order", "--queues", "3", "--json")
     assert (result.exit_code, error_of(result)["hint"]) == (3, "Did you mean Orders?")
@@ -98,7 +98,9 @@ def test_a_topic_that_is_not_there_is_not_made(running: BackgroundBroker) -> Non
 
 
 @pytest.mark.parametrize("command", [("topic", "show"), ("topic", "delete"), ("tail",)])
-def test_the_nearest_topic_is_told(running: BackgroundBroker, command: tuple[str, ...]) -> None:
+def test_the_nearest_topic_is_suggested(
+    running: BackgroundBroker, command: tuple[str, ...]
+) -> None:
     running.create_topic("Payments")
     result = call(running, *command, "payment", "--json")
     assert (result.exit_code, error_of(result)["hint"]) == (3, "Did you mean Payments?")
@@ -115,7 +117,7 @@ def group_settings(running: BackgroundBroker, group: str) -> dict[str, Any]:
     return found
 
 
-def test_a_group_from_its_making(running: BackgroundBroker) -> None:
+def test_a_group_is_created_and_changed(running: BackgroundBroker) -> None:
     out = done(running, "group", "create", "billing", "--retries", "3", "--no-broadcast")
     assert out == f"Created the group billing on {running.name}\n"
     found = group_settings(running, "billing")
@@ -129,7 +131,7 @@ def test_a_group_from_its_making(running: BackgroundBroker) -> None:
     assert not found["consumeBroadcastEnable"]
 
 
-def test_a_group_is_stopped_only_after_a_yes(running: BackgroundBroker) -> None:
+def test_stopping_a_group_needs_confirmation(running: BackgroundBroker) -> None:
     done(running, "group", "create", "stopped")
     result = call(running, "group", "set", "stopped", "--no-consume", input="n\n")
     assert result.exit_code == 1
@@ -141,7 +143,7 @@ def test_a_group_is_stopped_only_after_a_yes(running: BackgroundBroker) -> None:
     assert group_settings(running, "stopped")["consumeEnable"]
 
 
-def test_a_group_that_is_not_there(running: BackgroundBroker) -> None:
+def test_an_unknown_group(running: BackgroundBroker) -> None:
     done(running, "group", "create", "shipping")
     for command in (("set", "shiping", "--retries", "1"), ("show", "shiping")):
         result = call(running, "group", *command, "--json")
@@ -185,7 +187,7 @@ def test_who_is_connected(running: BackgroundBroker) -> None:
 # -- namespaces ---------------------------------------------------------------------------------
 
 
-def test_a_namespace_is_a_world_of_its_own(running: BackgroundBroker) -> None:
+def test_namespaces_are_isolated(running: BackgroundBroker) -> None:
     flags = ("--namespace", "shop")
     done(running, "topic", "create", "Wrapped", "--queues", "1", *flags)
     done(running, "group", "create", "wrapping", *flags)

@@ -105,7 +105,7 @@ def test_nothing_is_consumed(running: BackgroundBroker, topic: str) -> None:
     assert seen(running, topic, "--from", "earliest") == ["a"]
 
 
-def test_the_lines_of_tail_are_lines_for_send(running: BackgroundBroker, topic: str) -> None:
+def test_lines_of_tail_are_accepted_by_send(running: BackgroundBroker, topic: str) -> None:
     flags = ("-k", "1", "-k", "2", "-t", "x", "-p", "a=ü")
     done(running, "send", topic, *flags, input=b"text\n\xff\xfe\n")
     copy = f"{topic}-copy"
@@ -184,7 +184,7 @@ def test_starts(text: str, kind: StartKind, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "--1", "@", "1x", "-1h", "9" * 19, "0000-01-01"])
-def test_what_is_no_start(text: str) -> None:
+def test_invalid_starts(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         start_of(text, NOW_MS)
     assert caught.value.hint
@@ -212,7 +212,7 @@ def test_a_terminal_gets_no_control_characters() -> None:
     assert MessageFormat("%b", for_terminal=False).line(message) == b"\x1b[2Jx\xff\n"
 
 
-def test_every_mark_writes_something() -> None:
+def test_every_mark_prints_something() -> None:
     message = ReceivedMessage(topic="T", raw_body=b"body", broker_name="b")
     assert MessageFormat(r"%%b\t\n\\x", for_terminal=False).line(message) == b"%b\t\n\\x"
     for mark in MARKS:
@@ -220,7 +220,7 @@ def test_every_mark_writes_something() -> None:
 
 
 @pytest.mark.parametrize("text", ["%", "50%", "%y"])
-def test_a_mark_that_stands_for_nothing(text: str) -> None:
+def test_an_unknown_mark(text: str) -> None:
     with pytest.raises(ConfigError):
         MessageFormat(text, for_terminal=False)
 
@@ -233,7 +233,7 @@ def test_a_body_that_cannot_be_read_is_shown_as_stored() -> None:
 # -- a reader that has enough -------------------------------------------------------------------
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(running: BackgroundBroker, topic: str) -> None:
+def test_a_closed_pipe_ends_it_quietly(running: BackgroundBroker, topic: str) -> None:
     done(running, "send", topic, input="".join(f"{number:01000}\n" for number in range(1000)))
     arguments = ["tail", topic, "--from", "earliest", "--format", "%b", "-n", running.namesrv]
     process = subprocess.Popen(

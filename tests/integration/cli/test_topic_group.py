@@ -45,7 +45,7 @@ def groups(running: BackgroundBroker) -> list[str]:
 # -- topics -------------------------------------------------------------------------------------
 
 
-def test_a_topic_from_its_making_to_its_end(running: BackgroundBroker) -> None:
+def test_the_life_of_a_topic(running: BackgroundBroker) -> None:
     out = done(running, "topic", "create", "Orders", "--queues", "2")
     assert out == f"Created Orders with 2 queues on {running.name}\n"
     assert "Orders" in topics(running)
@@ -61,7 +61,7 @@ def test_a_topic_from_its_making_to_its_end(running: BackgroundBroker) -> None:
     assert "Orders" not in topics(running)
 
 
-def test_a_topic_that_is_there_is_not_altered(running: BackgroundBroker) -> None:
+def test_an_existing_topic_is_not_changed(running: BackgroundBroker) -> None:
     done(running, "topic", "create", "Once", "--queues", "4", "--perm", "r")
     result = call(running, "topic", "create", "Once", "--queues", "1", "--json")
     assert (result.exit_code, error_of(result)["code"]) == (1, "already_exists")
@@ -70,7 +70,9 @@ def test_a_topic_that_is_there_is_not_altered(running: BackgroundBroker) -> None
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
-def test_a_topic_is_kept_unless_the_answer_is_yes(running: BackgroundBroker, answer: str) -> None:
+def test_a_topic_is_kept_unless_deletion_is_confirmed(
+    running: BackgroundBroker, answer: str
+) -> None:
     topic = f"Kept-{len(answer)}"
     running.create_topic(topic)
     done(running, "send", topic, "a")
@@ -81,14 +83,14 @@ def test_a_topic_is_kept_unless_the_answer_is_yes(running: BackgroundBroker, ans
     assert topic in topics(running)
 
 
-def test_yes_to_the_question_drops(running: BackgroundBroker) -> None:
+def test_confirmation_deletes(running: BackgroundBroker) -> None:
     running.create_topic("Asked")
     result = call(running, "topic", "delete", "Asked", "--json", input="y\n")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"topic": "Asked", "messages": 0, "brokers": [running.name]}
 
 
-def test_system_topics_are_hidden_unless_asked_for(running: BackgroundBroker) -> None:
+def test_system_topics_are_hidden_unless_requested(running: BackgroundBroker) -> None:
     running.create_topic("Mine")
     assert "TBW102" not in topics(running)
     assert {"TBW102", "Mine"} <= set(topics(running, "--all"))
@@ -109,7 +111,7 @@ def test_a_bad_name(running: BackgroundBroker) -> None:
 # -- groups -------------------------------------------------------------------------------------
 
 
-def test_a_group_from_lag_to_its_end(running: BackgroundBroker) -> None:
+def test_the_life_of_a_group(running: BackgroundBroker) -> None:
     running.create_topic("Bills", queues=1)
     done(running, "send", "Bills", "a", "b", "c")
     make_group(running, "billing", "Bills", 1)
@@ -148,13 +150,13 @@ def test_no_such_group(running: BackgroundBroker, verb: str) -> None:
     assert groups(running) == before
 
 
-def test_a_broker_is_no_name_server(running: BackgroundBroker) -> None:
+def test_a_broker_instead_of_a_name_server(running: BackgroundBroker) -> None:
     result = CliRunner().invoke(roquet, ["topic", "ls", "-n", running.address, "--json"])
     assert result.exit_code == 1
     assert "That may be a broker" in error_of(result)["hint"]
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_name_server() -> None:
     with background_broker() as gone:
         pass
     for words in (("topic", "ls"), ("group", "ls"), ("topic", "create", "New")):

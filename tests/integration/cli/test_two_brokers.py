@@ -43,7 +43,7 @@ def test_a_topic_is_on_both(running: BackgroundBroker) -> None:
     assert {each["brokerName"] for each in of_json(running, "broker", "ls")} == {"dev", "second"}
 
 
-def test_settings_are_altered_where_they_differ(running: BackgroundBroker) -> None:
+def test_settings_are_changed_where_they_differ(running: BackgroundBroker) -> None:
     done(running, "topic", "create", "Uneven", "--queues", "2")
     one = of_json(running, "topic", "set", "Uneven", "--queues", "4", "--broker", "second")
     assert one["brokers"] == ["second"]
@@ -63,7 +63,7 @@ def test_a_topic_of_one_broker(running: BackgroundBroker) -> None:
     assert by_address["brokers"] == [running.address]
 
 
-def test_one_queue_must_be_named_wholly(running: BackgroundBroker) -> None:
+def test_one_queue_must_be_named_in_full(running: BackgroundBroker) -> None:
     command = ("offset", "set", GROUP, TOPIC, "1", "3", "--yes")
     result = call(running, *command, "--json")
     assert (result.exit_code, error_of(result)["code"]) == (1, "ambiguous")
@@ -82,7 +82,7 @@ def wait_for(bodies: Queue[bytes], wanted: set[bytes]) -> None:
         missing.discard(bodies.get(timeout=END_TIMEOUT_S))
 
 
-def test_clients_that_run_are_told(running: BackgroundBroker) -> None:
+def test_running_clients_are_notified(running: BackgroundBroker) -> None:
     group = "reading"
     bodies: Queue[bytes] = Queue()
 

@@ -123,7 +123,7 @@ async def test_no_route_for_a_push_consumer_is_logged_until_there_is_one(
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "localhost:none", "localhost:70000", ":1"])
-def test_what_is_no_address(address: str) -> None:
+def test_malformed_addresses(address: str) -> None:
     for make in (
         lambda: Producer(address, group=GROUP),
         lambda: consumer_of(address),
@@ -136,7 +136,7 @@ def test_what_is_no_address(address: str) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_nobody_is_at_the_address(
+async def test_nothing_listens_at_the_address(
     use: Callable[[str], Awaitable[object]],
 ) -> None:
     with reserve_port("127.0.0.1") as held:
@@ -148,7 +148,9 @@ async def test_nobody_is_at_the_address(
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_somebody_else_is_at_the_address(use: Callable[[str], Awaitable[object]]) -> None:
+async def test_another_program_listens_at_the_address(
+    use: Callable[[str], Awaitable[object]],
+) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
@@ -246,7 +248,7 @@ async def test_a_message_that_is_too_large_for_the_broker() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", "text", None])
-async def test_a_body_that_is_none(running: RunningBroker, body: object) -> None:
+async def test_a_missing_body(running: RunningBroker, body: object) -> None:
     async with Producer(running.namesrv, group="shop") as producer:
         with pytest.raises(BadMessage) as caught:
             await producer.send(Message(TOPIC, body))  # type: ignore[arg-type]
@@ -254,14 +256,14 @@ async def test_a_body_that_is_none(running: RunningBroker, body: object) -> None
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 128, "größe", "SCHEDULE_TOPIC_XXXX"])
-async def test_a_topic_that_cannot_have_this_name(running: RunningBroker, topic: str) -> None:
+async def test_an_invalid_topic_name(running: RunningBroker, topic: str) -> None:
     with pytest.raises(BadName) as caught:
         await send_to(running.namesrv, topic)
     is_told(caught.value)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 128, "größe"])
-def test_a_name_that_no_group_and_no_topic_can_have(name: str) -> None:
+def test_a_name_invalid_for_groups_and_topics(name: str) -> None:
     for make in (
         lambda: Producer("127.0.0.1:9876", group=name),
         lambda: PushConsumer("127.0.0.1:9876", group=name, handler=handle),
@@ -278,7 +280,7 @@ def test_a_name_that_no_group_and_no_topic_can_have(name: str) -> None:
 
 
 @pytest.mark.parametrize("expression", [" ", " || ", Sql(""), Sql("  ")])
-async def test_an_expression_that_says_nothing(expression: str | Sql) -> None:
+async def test_an_empty_expression(expression: str | Sql) -> None:
     for subscribe in (
         lambda: consumer_of("127.0.0.1:9876").subscribe(TOPIC, expression),
         lambda: SimplePull(
@@ -291,7 +293,7 @@ async def test_an_expression_that_says_nothing(expression: str | Sql) -> None:
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
-async def test_sql_that_a_broker_cannot_read(*, is_allowed: bool) -> None:
+async def test_sql_that_a_broker_cannot_parse(*, is_allowed: bool) -> None:
     async with broker({"enablePropertyFilter": is_allowed}) as made:
         await made.create_topic(TOPIC, queues=1)
         text = "price >" if is_allowed else "price > 1"

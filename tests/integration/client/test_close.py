@@ -45,7 +45,7 @@ async def handle(message: ReceivedMessage) -> None:
     assert message.body
 
 
-async def test_a_queue_that_is_being_begun_is_unlocked(
+async def test_a_queue_that_is_being_started_is_unlocked(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_asked, wait = asyncio.Event(), asyncio.Event()
@@ -79,7 +79,7 @@ async def interrupted(closing: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_close_that_is_cancelled_leaves_nothing_of_a_push_consumer(
+async def test_a_cancelled_close_leaves_nothing_of_a_push_consumer(
     running: RunningBroker, *, orderly: bool
 ) -> None:
     async with Producer(running.namesrv, group="shop") as producer:
@@ -107,7 +107,7 @@ async def test_a_close_that_is_cancelled_leaves_nothing_of_a_push_consumer(
     await until(lambda: others() <= before)
 
 
-async def test_a_close_that_is_cancelled_leaves_nothing_of_a_producer() -> None:
+async def test_a_cancelled_close_leaves_nothing_of_a_producer() -> None:
     before = others()
     async with fake_cluster() as cluster:
         gate = asyncio.Event()
@@ -133,7 +133,7 @@ async def test_a_close_that_is_cancelled_leaves_nothing_of_a_producer() -> None:
     await until(lambda: others() <= before)
 
 
-async def test_a_close_that_is_cancelled_leaves_nothing_of_a_lite_pull_consumer(
+async def test_a_cancelled_close_leaves_nothing_of_a_lite_pull_consumer(
     running: RunningBroker,
 ) -> None:
     before = others()
@@ -169,7 +169,7 @@ KINDS = ["producer", "push", "lite", "reader"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_closed_while_it_starts_does_not_run(
+async def test_a_client_closed_during_its_start_does_not_run(
     running: RunningBroker, kind: str
 ) -> None:
     before = others()
@@ -246,7 +246,7 @@ async def test_a_consumer_that_broadcasts_finds_its_offsets_again(
     assert seen == [b"first", b"second"]
 
 
-async def test_what_is_subscribed_while_a_consumer_starts_is_read(running: RunningBroker) -> None:
+async def test_topics_subscribed_during_the_start_are_read(running: RunningBroker) -> None:
     await running.create_topic("Parcels", queues=1)
     consumer = LitePullConsumer(running.namesrv, group=GROUP)
     await consumer.subscribe(TOPIC)

@@ -55,7 +55,7 @@ async def test_messages_of_all_queues_in_order(
     assert await consumer.poll(0) == []
 
 
-async def test_messages_that_come_later(
+async def test_messages_that_arrive_later(
     running: RunningBroker, client: ClientInstance, consumer: LitePullConsumer
 ) -> None:
     await consumer.subscribe(TOPIC)
@@ -64,7 +64,7 @@ async def test_messages_that_come_later(
     assert numbers(await waiting) == [7]
 
 
-async def test_a_new_group_begins_at_the_end_and_keeps_its_place(
+async def test_a_new_group_starts_at_the_end_and_keeps_its_offset(
     running: RunningBroker, client: ClientInstance
 ) -> None:
     api = PullApi(client, GROUP)
@@ -93,7 +93,7 @@ async def test_filters(
     assert numbers(await polled(consumer, 2)) == [4, 5]
 
 
-async def test_what_is_not_wanted_is_passed_for_good(
+async def test_filtered_messages_are_skipped_for_good(
     running: RunningBroker, client: ClientInstance, consumer: LitePullConsumer
 ) -> None:
     await store(client, running, b"1", b"2", properties={"TAGS": "other"})
@@ -200,7 +200,7 @@ async def test_queues_assigned_before_the_start(
 # ----------------------------------------------------------------------- commits and failures
 
 
-async def test_what_was_in_hand_of_a_failed_caller_comes_again(
+async def test_messages_of_a_failed_caller_are_redelivered(
     running: RunningBroker, client: ClientInstance
 ) -> None:
     await store_numbers(client, running, 1, 2, 3)
@@ -224,7 +224,7 @@ async def test_what_was_in_hand_of_a_failed_caller_comes_again(
     assert await PullApi(client, GROUP).query_offset(queue_of(running)) == 3
 
 
-async def test_a_poll_goes_on_where_a_loop_ended(
+async def test_a_poll_continues_where_a_loop_ended(
     running: RunningBroker, client: ClientInstance, consumer: LitePullConsumer
 ) -> None:
     await store_numbers(client, running, 1, 2, 3)
@@ -299,7 +299,7 @@ async def test_seeking(
         await consumer.seek(queue_of(running, 1), 0)
 
 
-async def test_a_seek_in_a_loop_throws_the_rest_away(
+async def test_a_seek_in_a_loop_discards_the_rest(
     running: RunningBroker, client: ClientInstance, consumer: LitePullConsumer
 ) -> None:
     await store_numbers(client, running, *range(5))

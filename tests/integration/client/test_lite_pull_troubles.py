@@ -39,7 +39,7 @@ async def consumer(running: RunningBroker) -> AsyncIterator[LitePullConsumer]:
         yield made
 
 
-async def test_problems_that_do_not_pass_are_raised(
+async def test_permanent_problems_are_raised(
     running: RunningBroker, client: ClientInstance, consumer: LitePullConsumer
 ) -> None:
     await consumer.subscribe("Nowhere")
@@ -56,7 +56,7 @@ async def test_problems_that_do_not_pass_are_raised(
     assert numbers(found) == [1]
 
 
-async def test_a_condition_that_cannot_be_read(consumer: LitePullConsumer) -> None:
+async def test_a_condition_that_cannot_be_parsed(consumer: LitePullConsumer) -> None:
     with pytest.raises(BadExpression) as caught:
         await consumer.subscribe(TOPIC, Sql("n >"))
     assert "n >" in (caught.value.detail or "")
@@ -88,7 +88,7 @@ async def test_two_consumers_of_one_group_and_client(running: RunningBroker) -> 
         assert len(consumer.assignment) == 2
 
 
-async def test_life_and_death(running: RunningBroker) -> None:
+async def test_life_cycle(running: RunningBroker) -> None:
     consumer = LitePullConsumer(running.namesrv, group=GROUP, **FIRST)
     with pytest.raises(ClientClosed):
         await consumer.poll()
@@ -108,7 +108,7 @@ async def test_life_and_death(running: RunningBroker) -> None:
     assert running.broker.components.consumers.find(GROUP) is None
 
 
-async def test_what_people_are_told(
+async def test_the_running_info(
     running: RunningBroker, client: ClientInstance, consumer: LitePullConsumer
 ) -> None:
     await store_numbers(client, running, 1, 2)

@@ -69,7 +69,7 @@ def offsets(request: pytest.FixtureRequest, tmp_path: Path, client: ClientInstan
     return RemoteBrokerOffsetStore(PullApi(client, GROUP))
 
 
-async def test_offsets_are_noted_then_stored(running: RunningBroker, offsets: OffsetStore) -> None:
+async def test_offsets_are_cached_then_stored(running: RunningBroker, offsets: OffsetStore) -> None:
     queue, other = queue_of(running), queue_of(running, 1)
     await offsets.load()
     assert await offsets.read(queue, ReadOffset.MEMORY) is None
@@ -111,7 +111,7 @@ async def test_members_of_a_group_share_offsets(
     assert await others.read(queue_of(running)) == 2
 
 
-async def test_one_broker_that_is_away_does_not_stop_the_others(
+async def test_an_unreachable_broker_does_not_affect_the_others(
     running: RunningBroker, client: ClientInstance
 ) -> None:
     api = PullApi(client, GROUP)
@@ -131,7 +131,7 @@ async def test_one_broker_that_is_away_does_not_stop_the_others(
 # --------------------------------------------------------------------------------- the file
 
 
-async def test_a_file_of_java_is_read_and_written_alike(tmp_path: Path) -> None:
+async def test_a_java_file_round_trips(tmp_path: Path) -> None:
     offsets = file_store(tmp_path)
     assert offsets.path == tmp_path / "10.0.0.7@blue" / GROUP / "offsets.json"
     offsets.path.parent.mkdir(parents=True)
@@ -146,7 +146,7 @@ async def test_a_file_of_java_is_read_and_written_alike(tmp_path: Path) -> None:
     assert offsets.path.with_name("offsets.json.bak").read_text() == JAVA
 
 
-async def test_what_others_wrote_stays(tmp_path: Path) -> None:
+async def test_entries_of_others_are_kept(tmp_path: Path) -> None:
     mine, others = file_store(tmp_path), file_store(tmp_path)
     mine.update(QUEUE, 1)
     others.update(OTHER, 2)
@@ -178,7 +178,7 @@ def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
         LocalFileOffsetStore("../elsewhere", GROUP, folder=tmp_path)
 
 
-async def test_an_older_offset_is_never_told_after_a_newer_one(
+async def test_an_older_offset_is_never_sent_after_a_newer_one(
     running: RunningBroker, client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers take requests that come at once in any order: the second waits for the first."""
@@ -205,7 +205,7 @@ async def test_an_older_offset_is_never_told_after_a_newer_one(
     assert told == [1, 2]
 
 
-async def test_a_first_message_that_comes_during_the_look_up_is_not_skipped(
+async def test_a_first_message_that_arrives_during_the_lookup_is_not_skipped(
     running: RunningBroker, client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = PullApi(client, GROUP)

@@ -171,7 +171,7 @@ async def test_messages_that_gather_have_the_context_of_their_sender(
     assert [int(found[b"%d" % each].split("-")[1], 16) for each in range(3)] == traces
 
 
-async def test_a_context_that_is_there_stays(running: RunningBroker, spans: Spans) -> None:
+async def test_an_existing_context_is_kept(running: RunningBroker, spans: Spans) -> None:
     first = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     message = Message(TOPIC, b"handed on", properties={"traceparent": first})
     async with Producer(running.namesrv, group="shop", hooks=[spans.send_hook]) as producer:
@@ -303,9 +303,7 @@ async def test_a_handler_that_fails_is_a_span_with_an_error(
     assert attributes_of(span)["error.type"] == name
 
 
-async def test_the_span_of_a_handler_that_is_stopped_ends(
-    running: RunningBroker, spans: Spans
-) -> None:
+async def test_the_span_of_an_aborted_handler_ends(running: RunningBroker, spans: Spans) -> None:
     began = asyncio.Event()
 
     async def handle(_: ReceivedMessage) -> None:
@@ -370,7 +368,7 @@ def fresh_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_without_the_package_the_hooks_say_what_to_install(
+def test_without_the_package_the_hooks_name_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = fresh_module(monkeypatch)
@@ -381,7 +379,7 @@ def test_without_the_package_the_hooks_say_what_to_install(
         assert "roquet[otel]" in (caught.value.hint or "")
 
 
-async def test_without_an_sdk_nothing_is_recorded_and_a_context_is_handed_on(
+async def test_without_an_sdk_nothing_is_recorded_and_a_context_is_propagated(
     running: RunningBroker,
 ) -> None:
     first = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -63,7 +63,7 @@ def odd_messages() -> list[Message]:
     ]
 
 
-async def test_plain_messages_go_the_short_way_and_others_do_not(
+async def test_only_plain_messages_take_the_fast_path(
     a_broker: RunningBroker, taken: list[Message]
 ) -> None:
     plain = [
@@ -80,7 +80,7 @@ async def test_plain_messages_go_the_short_way_and_others_do_not(
         assert producer.in_flight == 0
 
 
-async def test_both_ways_store_the_same(a_broker: RunningBroker, taken: list[Message]) -> None:
+async def test_both_paths_store_the_same(a_broker: RunningBroker, taken: list[Message]) -> None:
     class Watch(SendHook):
         """Its presence alone makes every send go the long way."""
 
@@ -106,7 +106,7 @@ async def test_both_ways_store_the_same(a_broker: RunningBroker, taken: list[Mes
     assert results[0].trace_on is results[1].trace_on
 
 
-async def test_unique_ids_go_on_from_one_way_to_the_other(a_broker: RunningBroker) -> None:
+async def test_unique_ids_continue_across_both_paths(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="shop") as producer:
         await producer.send(Message(TOPIC, b"first"))
         texts = [
@@ -121,9 +121,7 @@ async def test_unique_ids_go_on_from_one_way_to_the_other(a_broker: RunningBroke
 
 
 @pytest.mark.parametrize("kind", ["lost", "busy", "late"])
-async def test_an_attempt_that_failed_is_followed_by_others_with_the_same_id(
-    taken: list[Message], kind: str
-) -> None:
+async def test_retries_of_a_failed_attempt_keep_the_id(taken: list[Message], kind: str) -> None:
     async with fake_cluster("broker-a", "broker-b") as cluster:
         settings: ProducerSettings = {
             "attempt_timeout_ms": 1_000 if kind == "late" else None,
@@ -158,7 +156,7 @@ async def test_an_attempt_that_failed_is_followed_by_others_with_the_same_id(
             assert producer.in_flight == 0
 
 
-async def test_a_refusal_for_good_is_an_error(taken: list[Message]) -> None:
+async def test_a_permanent_refusal_is_an_error(taken: list[Message]) -> None:
     async with (
         fake_cluster("broker-a") as cluster,
         Producer(cluster.namesrv, group="g") as producer,
@@ -174,7 +172,7 @@ async def test_a_refusal_for_good_is_an_error(taken: list[Message]) -> None:
         assert producer.in_flight == 0
 
 
-async def test_a_send_that_is_given_up_leaves_nothing_behind(a_broker: RunningBroker) -> None:
+async def test_an_abandoned_send_leaves_nothing_behind(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="shop") as producer:
         await producer.send(Message(TOPIC, b"first"))
         sends = [asyncio.ensure_future(producer.send(Message(TOPIC, b"x"))) for _ in range(5)]
@@ -188,7 +186,7 @@ async def test_a_send_that_is_given_up_leaves_nothing_behind(a_broker: RunningBr
         await producer.send(Message(TOPIC, b"last"))
 
 
-async def test_without_any_time_nothing_is_sent(
+async def test_without_time_left_nothing_is_sent(
     a_broker: RunningBroker, taken: list[Message]
 ) -> None:
     async with Producer(a_broker.namesrv, group="shop") as producer:
@@ -199,7 +197,7 @@ async def test_without_any_time_nothing_is_sent(
     assert len(a_broker.messages(TOPIC)) == 1
 
 
-async def test_binary_headers_and_namespaces_go_the_long_way(
+async def test_binary_headers_and_namespaces_take_the_general_path(
     a_broker: RunningBroker, taken: list[Message]
 ) -> None:
     for options in (

@@ -44,9 +44,7 @@ async def producer(a_broker: RunningBroker) -> AsyncIterator[Producer]:
         yield running
 
 
-async def test_a_message_is_stored_as_it_was_given(
-    a_broker: RunningBroker, producer: Producer
-) -> None:
+async def test_a_message_is_stored_unchanged(a_broker: RunningBroker, producer: Producer) -> None:
     message = Message(
         TOPIC, b"paid", tags="eu", keys=["17", "18"], properties={"colour": "blå"}, flag=7
     )
@@ -72,7 +70,7 @@ async def test_queues_take_turns(a_broker: RunningBroker, producer: Producer) ->
     ]
 
 
-async def test_a_queue_a_selector_or_a_key_chooses(
+async def test_a_queue_is_chosen_by_id_selector_or_key(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     message = Message(TOPIC, b"x")
@@ -134,7 +132,9 @@ async def test_long_bodies_are_compressed_and_read_back(
     assert (plain.sys_flag, plain.raw_body) == (0, short)
 
 
-async def test_what_compression_would_make_longer_stays(a_broker: RunningBroker) -> None:
+async def test_bodies_that_compression_would_lengthen_are_sent_as_they_are(
+    a_broker: RunningBroker,
+) -> None:
     queue = MessageQueue(TOPIC, a_broker.name, 0)
     async with Producer(a_broker.namesrv, group="g", compress_over_bytes=1) as producer:
         await producer.send(Message(TOPIC, b"abc"), queue=queue)
@@ -155,7 +155,7 @@ async def test_a_batch_is_stored_in_order(a_broker: RunningBroker, producer: Pro
     ]
 
 
-async def test_a_long_batch_is_cut(a_broker: RunningBroker) -> None:
+async def test_a_long_batch_is_split(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="g", max_message_bytes=2_000) as producer:
         messages = [Message(TOPIC, b"x" * 600) for _ in range(7)]
         queue = MessageQueue(TOPIC, a_broker.name, 3)
@@ -190,9 +190,7 @@ async def test_a_batch_for_a_queue_may_have_several_sharding_keys(
         ([Message(TOPIC, "text")], "bytes"),  # type: ignore[arg-type]
     ],
 )
-async def test_batches_that_are_none(
-    producer: Producer, messages: list[Message], words: str
-) -> None:
+async def test_invalid_batches(producer: Producer, messages: list[Message], words: str) -> None:
     with pytest.raises(BadMessage, match=words):
         await producer.send_batch(messages)
 
@@ -235,7 +233,9 @@ async def test_delays_reach_the_broker(a_broker: RunningBroker, producer: Produc
     assert found[0].message_id == result.message_id
 
 
-async def test_a_first_message_makes_its_topic(producer: Producer, a_broker: RunningBroker) -> None:
+async def test_a_first_message_creates_its_topic(
+    producer: Producer, a_broker: RunningBroker
+) -> None:
     result = await producer.send(Message("New", b"x"))
     assert "New" in a_broker.broker.topics.table
     assert (await stored_soon(a_broker, "New", 1, result.queue.queue_id))[0].body == b"x"
@@ -267,7 +267,7 @@ async def test_the_broker_knows_the_producer_until_it_leaves(a_broker: RunningBr
     assert producers.available_channel("shown") is None
 
 
-async def test_life(a_broker: RunningBroker) -> None:
+async def test_life_cycle(a_broker: RunningBroker) -> None:
     producer = Producer(a_broker.namesrv, group="g")
     with pytest.raises(ClientClosed):
         await producer.send(Message(TOPIC, b"x"))
@@ -329,7 +329,7 @@ async def test_a_broker_that_restarts_is_found_again(
         assert (await producer.send(Message(TOPIC, b"after"))).status is SendStatus.SEND_OK
 
 
-async def test_work_goes_on_without_name_servers(a_broker: RunningBroker) -> None:
+async def test_sending_continues_without_name_servers(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="g") as producer:
         await producer.send(Message(TOPIC, b"x"))
         await a_broker.stop_namesrv()
@@ -357,7 +357,7 @@ async def test_linger_gathers_batches(a_broker: RunningBroker) -> None:
     assert (await last).status is SendStatus.SEND_OK
 
 
-async def test_what_gathers_is_never_longer_than_a_batch_may_be() -> None:
+async def test_gathered_batches_never_exceed_the_limit() -> None:
     async with (
         fake_cluster() as cluster,
         Producer(

@@ -88,7 +88,7 @@ async def test_a_pull_waits_for_a_message(
     assert [each.body for each in (await waiting).messages] == [b"late"]
 
 
-async def test_tags_of_one_hash_are_told_apart(
+async def test_tags_with_equal_hashes_are_distinguished(
     running: RunningBroker, client: ClientInstance, api: PullApi
 ) -> None:
     await store(client, running, b"1", properties={"TAGS": "Aa"})
@@ -137,7 +137,7 @@ async def test_progress_of_a_group(
     assert await api.query_offset(queue) == 1
 
 
-async def test_a_broker_that_nobody_knows(api: PullApi) -> None:
+async def test_an_unknown_broker(api: PullApi) -> None:
     stranger = MessageQueue(TOPIC, "stranger", 0)
     with pytest.raises(NoRoute, match="stranger"):
         await api.pull(stranger, 0, subscription=ALL)
@@ -145,7 +145,7 @@ async def test_a_broker_that_nobody_knows(api: PullApi) -> None:
         await api.max_offset(stranger)
 
 
-async def test_a_body_that_does_not_decompress_is_handed_over(
+async def test_a_body_that_does_not_decompress_is_returned(
     running: RunningBroker, client: ClientInstance, api: PullApi
 ) -> None:
     await store(client, running, b"1")
@@ -190,7 +190,7 @@ def test_a_static_topic_has_other_offsets() -> None:
     assert (found.queue, found.queue_offset) == (QUEUE, 105)
 
 
-def test_bytes_that_are_no_message() -> None:
+def test_bytes_that_are_not_a_message() -> None:
     found, is_whole = decode_messages(record(5, b"x") + b"rubbish", QUEUE)
     assert ([each.queue_offset for each in found], is_whole) == ([5], False)
     with pytest.raises(ProtocolError, match="broker-a") as caught:
@@ -240,7 +240,7 @@ async def test_long_batches_are_read_in_a_thread(
     assert [each != threading.get_ident() for each in readers] == [in_thread]
 
 
-async def test_a_batch_that_would_be_too_long_is_handed_over_whole() -> None:
+async def test_a_batch_that_would_be_too_long_is_returned_whole() -> None:
     packed = zlib.compress(encode_batch([(7, bytes(1 << 20), b"")]))
     flag = flags.INNER_BATCH | flags.NEED_UNWRAP | flags.COMPRESSED
     data = record(5, packed, sys_flag=flag)
@@ -250,13 +250,13 @@ async def test_a_batch_that_would_be_too_long_is_handed_over_whole() -> None:
         _ = found.body
 
 
-def test_a_batch_that_cannot_be_read_is_handed_over_whole() -> None:
+def test_a_batch_that_cannot_be_read_is_returned_whole() -> None:
     flag = flags.INNER_BATCH | flags.NEED_UNWRAP
     (found,), _ = decode_messages(record(5, b"no batch", sys_flag=flag), QUEUE)
     assert (found.body, found.queue_offset) == (b"no batch", 5)
 
 
-async def test_a_broker_of_version_4_is_asked_with_the_only_pull_that_it_knows(
+async def test_a_version_4_broker_gets_the_only_pull_it_knows(
     running: RunningBroker,
     client: ClientInstance,
     api: PullApi,

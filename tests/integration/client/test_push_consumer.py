@@ -33,7 +33,7 @@ from tests.unit.client.handler_kit import Seen
 pytestmark = pytest.mark.timeout(180)
 
 
-async def test_every_message_comes_once_and_is_committed_at_the_end(
+async def test_every_message_is_delivered_once_and_committed_at_the_end(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     bodies = [b"%d" % number for number in range(100)]
@@ -53,7 +53,7 @@ async def test_every_message_comes_once_and_is_committed_at_the_end(
     assert again.bodies == [b"new"]
 
 
-async def test_handlers_that_wait_run_at_once_as_many_as_allowed(
+async def test_waiting_handlers_run_concurrently_up_to_the_limit(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     await send(producer, *(b"%d" % number for number in range(12)))
@@ -76,7 +76,7 @@ async def test_handlers_that_wait_run_at_once_as_many_as_allowed(
     assert most == 5
 
 
-async def test_what_fails_comes_again_with_its_topic_and_count(
+async def test_a_failed_message_is_redelivered_with_its_topic_and_count(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     async def answer(message: ReceivedMessage) -> ConsumeResult | None:
@@ -95,7 +95,7 @@ async def test_what_fails_comes_again_with_its_topic_and_count(
     assert committed(a_broker, topic=retry_topic(GROUP)) == 1
 
 
-async def test_a_handler_that_raises_or_answers_nonsense_is_given_the_message_again(
+async def test_a_message_is_redelivered_if_its_handler_raises_or_returns_nonsense(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     def handler(message: ReceivedMessage) -> ConsumeResult | None:
@@ -112,7 +112,7 @@ async def test_a_handler_that_raises_or_answers_nonsense_is_given_the_message_ag
     assert committed(a_broker) == 2
 
 
-async def test_what_fails_too_often_goes_to_the_dead_letters(
+async def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     async def refuse(message: ReceivedMessage) -> ConsumeResult | None:
@@ -126,7 +126,7 @@ async def test_what_fails_too_often_goes_to_the_dead_letters(
     assert committed(a_broker) == 2
 
 
-async def test_a_message_that_its_broker_does_not_take_back_is_sent_to_the_retry_topic(
+async def test_a_message_that_cannot_be_sent_back_is_sent_to_the_retry_topic(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     async def refuse(message: ReceivedMessage) -> ConsumeResult | None:
@@ -193,7 +193,7 @@ async def test_an_ordinary_function_runs_in_a_thread(
     assert committed(a_broker) == 2
 
 
-async def test_in_order_a_failure_holds_the_queue_and_nothing_overtakes(
+async def test_an_orderly_failure_holds_the_queue(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     bodies = [b"%d" % number for number in range(20)]
@@ -215,7 +215,7 @@ async def test_in_order_a_failure_holds_the_queue_and_nothing_overtakes(
     assert committed(a_broker) == 20
 
 
-async def test_in_order_what_fails_too_often_makes_way(
+async def test_an_orderly_message_that_fails_too_often_becomes_a_dead_letter(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     await send(producer, b"bad", b"good", queue_id=0)
@@ -231,7 +231,7 @@ async def test_in_order_what_fails_too_often_makes_way(
     assert committed(a_broker) == 2
 
 
-async def test_queues_that_are_consumed_in_order_are_locked_and_given_back(
+async def test_orderly_queues_are_locked_and_released(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     await send(producer, b"a")
@@ -262,7 +262,7 @@ async def test_the_clients_of_a_group_share_the_queues(
     assert committed(a_broker) == 8
 
 
-async def test_in_broadcasting_each_client_gets_all_and_remembers_by_itself(
+async def test_broadcast_clients_get_everything_and_keep_their_own_offsets(
     a_broker: RunningBroker, producer: Producer, tmp_path: Path
 ) -> None:
     await send(producer, b"a", b"b")
@@ -319,7 +319,7 @@ async def test_closing_waits_for_handlers_and_commits_what_they_finished(
         await consumer.start()
 
 
-async def test_only_wanted_tags_come_and_the_others_are_passed_over(
+async def test_only_subscribed_tags_are_delivered_and_others_skipped(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     for tag in ("eu", "us", "eu", "asia"):
@@ -338,7 +338,7 @@ def committed_in_memory(consumer: PushConsumer) -> int:
     return sum(consumer._started.status(TOPIC).values())
 
 
-async def test_a_condition_that_the_broker_cannot_read_is_an_error(
+async def test_a_condition_that_the_broker_cannot_parse_is_an_error(
     a_broker: RunningBroker,
 ) -> None:
     consumer = PushConsumer(a_broker.namesrv, group=GROUP, handler=Seen())
@@ -348,7 +348,7 @@ async def test_a_condition_that_the_broker_cannot_read_is_an_error(
     assert "price >" in (caught.value.detail or "")
 
 
-async def test_an_offset_that_the_queue_does_not_have_is_put_right(
+async def test_an_offset_outside_the_queue_is_corrected(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     await send(producer, b"old", queue_id=0)
@@ -406,7 +406,7 @@ async def test_a_broker_has_a_message_consumed_directly(a_broker: RunningBroker)
     assert {each.topic for each in seen.messages} == {TOPIC}
 
 
-async def test_people_are_told_how_the_consumer_is(
+async def test_the_running_info_shows_the_consumers_state(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     await send(producer, b"a", b"b")
@@ -464,7 +464,7 @@ async def test_the_group_and_topic_are_in_the_namespace(a_broker: RunningBroker)
     assert committed(a_broker, group="eu%billing", topic="%RETRY%eu%billing") == 1
 
 
-async def test_work_goes_on_after_the_broker_was_restarted(
+async def test_consumption_continues_after_a_broker_restart(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     seen = Seen()
@@ -476,7 +476,7 @@ async def test_work_goes_on_after_the_broker_was_restarted(
         await until(lambda: b"after" in seen.bodies)
 
 
-async def test_what_cannot_work_is_refused(a_broker: RunningBroker) -> None:
+async def test_invalid_options_are_refused(a_broker: RunningBroker) -> None:
     namesrv = a_broker.namesrv
     with pytest.raises(BadName):
         PushConsumer(namesrv, group="", handler=Seen())

@@ -38,7 +38,7 @@ from tests.unit.client.handler_kit import Seen
 pytestmark = pytest.mark.timeout(180)
 
 
-async def test_a_handler_that_hangs_is_given_up_and_its_message_comes_again(
+async def test_a_hanging_handler_is_given_up_and_its_message_redelivered(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     async def hang(message: ReceivedMessage) -> ConsumeResult | None:
@@ -57,7 +57,7 @@ async def test_a_handler_that_hangs_is_given_up_and_its_message_comes_again(
     assert a_broker.messages("SCHEDULE_TOPIC_XXXX")[0].body == b"hang"
 
 
-async def test_a_queue_with_too_much_unfinished_is_not_pulled(
+async def test_a_queue_with_too_many_unfinished_messages_is_not_pulled(
     a_broker: RunningBroker, producer: Producer
 ) -> None:
     gate = asyncio.Event()
@@ -92,7 +92,7 @@ def info_of(consumer: PushConsumer, a_broker: RunningBroker, queue_id: int) -> P
 
 
 @pytest.mark.parametrize("limit", ["cached_mib_max", "cached_mib_max_of_topic"])
-async def test_a_queue_with_too_many_bytes_unfinished_is_not_pulled(
+async def test_a_queue_with_too_many_unfinished_bytes_is_not_pulled(
     a_broker: RunningBroker, producer: Producer, limit: str
 ) -> None:
     random = Random(17)
@@ -140,7 +140,7 @@ async def test_a_queue_whose_unfinished_messages_are_far_apart_is_not_pulled(
     assert committed(a_broker) == 40
 
 
-async def test_a_body_that_does_not_decompress_is_the_handlers_error_and_comes_again(
+async def test_a_body_that_does_not_decompress_fails_its_handler_and_is_redelivered(
     a_broker: RunningBroker,
 ) -> None:
     errors: list[BadBody] = []
@@ -230,7 +230,7 @@ async def test_a_body_that_grows_too_long_is_an_error_of_its_message(
     assert a_broker.messages(dlq_topic(GROUP))[0].raw_body == bomb(3 << 20)
 
 
-async def test_a_retry_topic_that_name_servers_do_not_know_yet_is_looked_for_again_soon(
+async def test_a_retry_topic_without_a_route_is_soon_looked_up_again(
     a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share_of_queues = group_share.share_of_queues

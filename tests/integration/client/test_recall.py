@@ -13,7 +13,7 @@ from roquet.testing.broker import broker
 TOPIC = "Orders"
 
 
-async def test_a_broker_without_a_timer_says_what_upstream_s_says() -> None:
+async def test_a_broker_without_a_timer_responds_as_upstream() -> None:
     async with broker() as running:
         await running.create_topic(TOPIC)
         async with Producer(running.namesrv, group="billing") as producer:

@@ -38,7 +38,7 @@ async def a_broker() -> AsyncIterator[RunningBroker]:
 
 
 @pytest.mark.parametrize("namespace", ["", "shop"])
-async def test_a_reply_comes_back(a_broker: RunningBroker, namespace: str) -> None:
+async def test_a_reply_arrives(a_broker: RunningBroker, namespace: str) -> None:
     options = ClientOptions(namesrv=a_broker.namesrv, namespace=namespace)
     wire_topic = f"{namespace}%{TOPIC}" if namespace else TOPIC
     async with Producer(options, group="asks") as asks, Producer(options, group="says") as says:
@@ -105,6 +105,6 @@ async def test_closing_ends_requests(a_broker: RunningBroker) -> None:
         await waiting
 
 
-async def test_what_is_no_request() -> None:
+async def test_invalid_requests() -> None:
     with pytest.raises(BadMessage, match="not a request"):
         reply(ReceivedMessage(topic=TOPIC, raw_body=b"x"), b"y")

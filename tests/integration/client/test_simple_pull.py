@@ -54,7 +54,7 @@ async def test_a_part_of_a_queue(
     assert await reader.committed() == 7
 
 
-async def test_messages_that_are_not_there_yet(
+async def test_messages_that_do_not_exist_yet(
     running: RunningBroker, client: ClientInstance, reader: SimplePull
 ) -> None:
     await store(client, running, b"1", b"2")
@@ -75,7 +75,7 @@ async def test_a_pull_waits(
     assert (await reader.pull(1)).status is PullStatus.NO_NEW_MESSAGE
 
 
-async def test_filters_pass_over_the_rest(running: RunningBroker, client: ClientInstance) -> None:
+async def test_filters_skip_the_rest(running: RunningBroker, client: ClientInstance) -> None:
     for each in range(8):
         tag = "odd" if each % 2 else "even"
         await store(client, running, b"%d" % each, properties={"TAGS": tag})
@@ -96,7 +96,7 @@ async def test_namespaces(running: RunningBroker, client: ClientInstance) -> Non
     assert running.broker.groups.table.keys() >= {"shop%billing"}
 
 
-async def test_removed_messages_are_not_passed_over_in_silence(
+async def test_removed_messages_are_not_skipped_silently(
     running: RunningBroker,
     client: ClientInstance,
     reader: SimplePull,

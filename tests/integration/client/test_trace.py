@@ -59,7 +59,7 @@ def rows(message: ReceivedMessage) -> list[list[str]]:
     return [row.split("\x01") for row in text[:-1].split("\x02")]
 
 
-async def test_what_is_sent_is_traced(a_broker: RunningBroker) -> None:
+async def test_sends_are_traced(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="g", trace=True) as producer:
         full = await producer.send(Message(TOPIC, b"x" * 10, tags="t", keys=["1", "2"]))
         bare = await producer.send(Message(TOPIC, b"y", delay_level=1))
@@ -111,7 +111,7 @@ async def test_batches_and_transactions_are_traced(a_broker: RunningBroker) -> N
     ]
 
 
-async def test_many_are_sent_before_the_end(a_broker: RunningBroker) -> None:
+async def test_full_batches_are_sent_before_the_close(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="g", trace=True) as producer:
         for _ in range(trace_module.BATCH_RECORDS):
             await producer.send(Message(TOPIC, b"x"))
@@ -119,7 +119,7 @@ async def test_many_are_sent_before_the_end(a_broker: RunningBroker) -> None:
         assert len(rows(told)) == trace_module.BATCH_RECORDS
 
 
-async def test_traces_that_cannot_be_sent_harm_nobody() -> None:
+async def test_traces_that_cannot_be_sent_are_harmless() -> None:
     async with fake_cluster() as cluster:
         cluster.unknown.add(TRACE)
         async with Producer(cluster.namesrv, group="g", trace=True) as producer:
@@ -255,7 +255,7 @@ async def test_hooks_see_every_attempt() -> None:
     assert [type(error).__name__ for _, error in hook.ended] == ["BrokerBusy"] * 3
 
 
-async def test_hooks_that_make_what_cannot_be_sent_change_nothing(
+async def test_hooks_that_make_a_message_unsendable_change_nothing(
     a_broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Greedy(SendHook):

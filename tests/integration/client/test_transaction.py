@@ -65,7 +65,7 @@ def never_checked(message: ReceivedMessage) -> TransactionState:
     raise AssertionError(message)
 
 
-async def test_a_commit_shows_the_message() -> None:
+async def test_a_commit_makes_the_message_visible() -> None:
     async with broker() as running:
         await running.create_topic(TOPIC, queues=1)
         listener = Listener(TransactionState.COMMIT)
@@ -82,7 +82,7 @@ async def test_a_commit_shows_the_message() -> None:
         assert listener.checked == []
 
 
-async def test_a_rollback_shows_nothing() -> None:
+async def test_a_rollback_makes_nothing_visible() -> None:
     async with (
         broker({"transactionOpBatchInterval": 10}) as running,
         Producer(running.namesrv, group="g", check=never_checked) as producer,
@@ -102,7 +102,7 @@ async def test_a_rollback_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", "shop"])
-async def test_an_unknown_one_is_asked_after(a_broker: RunningBroker, namespace: str) -> None:
+async def test_an_unknown_transaction_is_checked(a_broker: RunningBroker, namespace: str) -> None:
     listener = Listener(TransactionState.UNKNOWN, TransactionState.COMMIT)
     options = ClientOptions(namesrv=a_broker.namesrv, namespace=namespace)
     wire_topic = f"{namespace}%{TOPIC}" if namespace else TOPIC
@@ -119,7 +119,7 @@ async def test_an_unknown_one_is_asked_after(a_broker: RunningBroker, namespace:
 
 
 @pytest.mark.parametrize("is_coroutine", [False, True])
-async def test_an_exception_reaches_the_caller_after_the_roll_back(*, is_coroutine: bool) -> None:
+async def test_an_exception_reaches_the_caller_after_the_rollback(*, is_coroutine: bool) -> None:
     failure = KeyError("no such account")
 
     def execute(message: Message, transaction_id: str) -> TransactionState:
@@ -142,7 +142,7 @@ async def test_an_exception_reaches_the_caller_after_the_roll_back(*, is_corouti
         assert stored(running, TOPIC) == []
 
 
-async def test_a_check_that_raises_is_asked_again(a_broker: RunningBroker) -> None:
+async def test_a_check_that_raises_is_repeated(a_broker: RunningBroker) -> None:
     listener = Listener(TransactionState.UNKNOWN, None)
     async with TransactionProducer(a_broker.namesrv, group="g", listener=listener) as producer:
         await producer.send_transaction(Message(TOPIC, b"x"))
@@ -151,7 +151,7 @@ async def test_a_check_that_raises_is_asked_again(a_broker: RunningBroker) -> No
         assert (await stored_soon(a_broker, TOPIC, 1))[0].body == b"x"
 
 
-async def test_another_producer_of_the_group_may_answer(a_broker: RunningBroker) -> None:
+async def test_another_producer_of_the_group_may_respond(a_broker: RunningBroker) -> None:
     async with Producer(a_broker.namesrv, group="g") as first:
         half = Message(TOPIC, b"x", system_properties={"TRAN_MSG": "true", "PGROUP": "g"})
         await first.send(half)
@@ -162,7 +162,7 @@ async def test_another_producer_of_the_group_may_answer(a_broker: RunningBroker)
         assert (await stored_soon(a_broker, TOPIC, 1))[0].body == b"x"
 
 
-async def test_a_half_message_that_is_less_safe_is_rolled_back() -> None:
+async def test_a_half_message_stored_less_safely_is_rolled_back() -> None:
     async with fake_cluster() as cluster:
         cluster[0].code = ResponseCode.FLUSH_DISK_TIMEOUT
         listener = Listener(TransactionState.COMMIT)
@@ -182,7 +182,7 @@ async def test_a_half_message_that_is_less_safe_is_rolled_back() -> None:
         (TransactionState.UNKNOWN, 0),
     ],
 )
-async def test_what_is_told(state: TransactionState, bits: int) -> None:
+async def test_the_result_of_a_transaction(state: TransactionState, bits: int) -> None:
     seen: list[EndTransactionContext] = []
 
     class Hook(SendHook):
@@ -212,7 +212,7 @@ async def test_what_is_told(state: TransactionState, bits: int) -> None:
         assert request.body == b"x"
 
 
-async def test_what_cannot_be_a_transaction() -> None:
+async def test_invalid_transactions() -> None:
     async with fake_cluster() as cluster:
         listener = Listener(TransactionState.COMMIT)
         async with TransactionProducer(cluster.namesrv, group="g", listener=listener) as producer:
@@ -232,7 +232,7 @@ async def test_what_cannot_be_a_transaction() -> None:
                 await plain.send_in_transaction(Message(TOPIC, b"x"), listener.execute)
 
 
-async def test_work_that_says_something_else_is_unknown() -> None:
+async def test_work_that_returns_something_else_is_unknown() -> None:
     async with (
         fake_cluster() as cluster,
         Producer(cluster.namesrv, group="g", check=never_checked) as producer,

@@ -135,7 +135,7 @@ async def test_a_broker_registers_and_is_found(namesrv: Namesrv) -> None:
     await broker.stop()
 
 
-async def test_a_slave_hears_that_its_master_s_connection_is_gone(namesrv: Namesrv) -> None:
+async def test_a_slave_is_notified_that_its_masters_connection_is_gone(namesrv: Namesrv) -> None:
     master = await Broker(namesrv, acting=True).start()
     slave = await Broker(namesrv, broker_id=1, acting=True).start()
     await master.register()
@@ -166,7 +166,7 @@ async def test_a_silent_broker_is_dropped_and_its_connection_closed(tmp_path: Pa
         await broker.stop()
 
 
-async def test_a_broker_that_cannot_be_told_does_no_harm(namesrv: Namesrv) -> None:
+async def test_a_broker_that_cannot_be_notified_is_harmless(namesrv: Namesrv) -> None:
     slave = await Broker(namesrv, broker_id=2, acting=True).start()
     await slave.register()
     await slave._server.stop()
@@ -177,7 +177,7 @@ async def test_a_broker_that_cannot_be_told_does_no_harm(namesrv: Namesrv) -> No
     await slave.client.close()
 
 
-async def test_what_requests_changed_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_changes_made_by_requests_survive_a_restart(tmp_path: Path) -> None:
     config = settings(tmp_path)
     put = PutKVConfigRequestHeader(namespace="ns", key="k", value="v")
     async with Namesrv(config) as first, RemotingClient(config=PATIENT) as client:
@@ -210,7 +210,7 @@ async def test_damaged_files_are_reported_or_stop_the_start(tmp_path: Path) -> N
         await Namesrv(config).start()
 
 
-async def test_a_port_in_use_is_said_so(namesrv: Namesrv, tmp_path: Path) -> None:
+async def test_a_port_in_use_is_reported(namesrv: Namesrv, tmp_path: Path) -> None:
     other = Namesrv(settings(tmp_path / "other", listenPort=namesrv.port))
     with pytest.raises(ConfigError, match="Cannot listen"):
         await other.start()

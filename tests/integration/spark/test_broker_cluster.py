@@ -53,7 +53,7 @@ async def test_queues_and_offsets(a_broker: RunningBroker) -> None:
         await found.probe(first, 0)
 
 
-async def test_a_name_server_that_is_away_is_not_missed(a_broker: RunningBroker) -> None:
+async def test_an_unreachable_name_server_does_not_matter(a_broker: RunningBroker) -> None:
     async with asking(a_broker) as found:
         queues = await found.queues()
         await a_broker.stop_namesrv()
@@ -72,7 +72,7 @@ async def test_a_broker_that_restarts_is_waited_for(a_broker: RunningBroker) -> 
         assert await found.queues(known=queues) == queues
 
 
-async def test_a_broker_that_stays_away_is_named(a_broker: RunningBroker) -> None:
+async def test_a_broker_that_stays_unreachable_is_named(a_broker: RunningBroker) -> None:
     async with asking(a_broker, **{"fetchOffset.numRetries": "1"}) as found:
         queues = await found.queues()
         await a_broker.stop_broker()
@@ -80,7 +80,7 @@ async def test_a_broker_that_stays_away_is_named(a_broker: RunningBroker) -> Non
             await found.latest_offsets(queues)
 
 
-async def test_a_wrong_topic_is_said_at_once_and_a_wrong_address_soon(
+async def test_a_wrong_topic_is_reported_at_once_and_a_wrong_address_soon(
     a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "RETRIES_AT_FIRST", 2)
@@ -92,7 +92,7 @@ async def test_a_wrong_topic_is_said_at_once_and_a_wrong_address_soon(
             await found.queues()
 
 
-async def test_queues_that_are_assigned_must_be_there(a_broker: RunningBroker) -> None:
+async def test_assigned_queues_must_exist(a_broker: RunningBroker) -> None:
     name = a_broker.name
     given = {"subscribe": "", "assign": f'{{"{TOPIC}":{{"{name}":[1]}}}}'}
     async with asking(a_broker, **given) as found:
@@ -115,7 +115,7 @@ async def test_a_pattern_sees_topics_of_users_only(a_broker: RunningBroker) -> N
     assert caught.value.hint == "There are: Orders, Refunds."
 
 
-async def test_a_probe_says_what_the_broker_refuses(a_broker: RunningBroker) -> None:
+async def test_a_probe_reports_what_the_broker_refuses(a_broker: RunningBroker) -> None:
     given = {"subExpression": "n > 1", "subExpressionType": "SQL92"}
     async with asking(a_broker, **given) as found:
         with pytest.raises(BrokerRefused):

@@ -50,7 +50,7 @@ def read(broker: BackgroundBroker, **options: str) -> list[tuple[str, bytes]]:
     return sorted(found)
 
 
-def test_a_namespace_is_put_on_and_taken_off() -> None:
+def test_a_namespace_is_added_and_removed() -> None:
     with background_broker() as broker:
         write(broker, [b"theirs"])
         write(broker, [b"ours", b"too"], namespace="shop")
@@ -100,7 +100,7 @@ def test_an_empty_part_gives_nothing() -> None:
     assert list(reader.read(RangePartition(nothing))) == []
 
 
-def test_nothing_is_on_the_way_while_the_next_rows_are_waited_for(
+def test_nothing_is_in_flight_while_waiting_for_the_next_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They may be long in coming; an answer that nobody takes would be missed."""
@@ -127,7 +127,7 @@ def test_nothing_is_on_the_way_while_the_next_rows_are_waited_for(
         assert made[0].sent.rows == len(broker.messages("Orders")) == 1_800
 
 
-def test_rows_that_are_taken_slowly_are_all_there() -> None:
+def test_slowly_read_rows_are_complete() -> None:
     with background_broker() as broker:
         broker.create_topic("Orders", 1)
         write(broker, [b"%d" % number for number in range(5_000)])

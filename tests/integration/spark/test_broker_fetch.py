@@ -75,19 +75,19 @@ async def test_exactly_the_wanted_offsets_in_order(a_broker: RunningBroker) -> N
     assert await read(a_broker, 5, 5) == []
 
 
-async def test_chunks_that_get_long_stop_and_go_on(
+async def test_long_chunks_stop_and_continue(
     a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "CHUNK_BYTES_MAX", 1)
     assert await read(a_broker, 0, COUNT) == list(range(COUNT))
 
 
-async def test_what_brokers_filter_is_not_missing(a_broker: RunningBroker) -> None:
+async def test_messages_filtered_by_brokers_are_not_missing(a_broker: RunningBroker) -> None:
     found = await read(a_broker, 10, 1_000, subExpression="odd")
     assert found == list(range(10, 1_000, 2))
 
 
-async def test_connections_that_break_are_made_again(a_broker: RunningBroker) -> None:
+async def test_broken_connections_are_reopened(a_broker: RunningBroker) -> None:
     a_broker.proxy.to_client.cut_after(10_000)
     reading = asyncio.create_task(read(a_broker, 0, COUNT))
     await asyncio.sleep(0)
@@ -111,25 +111,25 @@ async def test_a_restart_of_the_broker_is_waited_for(a_broker: RunningBroker) ->
     assert found == list(range(COUNT))
 
 
-async def test_a_broker_that_stays_away_is_an_error(a_broker: RunningBroker) -> None:
+async def test_a_broker_that_stays_unreachable_is_an_error(a_broker: RunningBroker) -> None:
     await a_broker.proxy.refuse()
     with pytest.raises(ConnectFailed, match="Reading queue 0 of Orders on dev failed at offset 0"):
         await read(a_broker, 0, COUNT, pollTimeoutMs="1")
 
 
-async def test_a_refusal_is_no_reason_to_try_again(a_broker: RunningBroker) -> None:
+async def test_a_refusal_is_not_retried(a_broker: RunningBroker) -> None:
     with pytest.raises(BrokerRefused, match="Reading queue 0"):
         await read(a_broker, 0, 10, subExpression="a > 1", subExpressionType="SQL92")
 
 
-async def test_offsets_that_never_come_are_lost(a_broker: RunningBroker) -> None:
+async def test_offsets_that_never_appear_are_lost(a_broker: RunningBroker) -> None:
     with pytest.raises(DataLost, match=r"lacks 5 messages \(2000 to 2004\): the queue ends at"):
         await read(a_broker, 1_990, COUNT + 5, pollTimeoutMs="1")
     found = await read(a_broker, 1_990, COUNT + 5, pollTimeoutMs="1", failOnDataLoss="false")
     assert found == list(range(1_990, COUNT))
 
 
-async def test_what_retention_removes_while_it_is_read_is_said() -> None:
+async def test_messages_removed_by_retention_during_a_read_are_reported() -> None:
     small = {
         "mappedFileSizeCommitLog": 64 << 10,
         "fileReservedTime": 0,
@@ -152,7 +152,7 @@ async def test_what_retention_removes_while_it_is_read_is_said() -> None:
         assert found == list(range(first, 300))
 
 
-async def test_an_answer_that_passes_over_messages_is_not_believed_at_once(
+async def test_a_response_that_skips_messages_is_not_trusted_at_once(
     a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = PullApi.pull_records
@@ -174,7 +174,7 @@ async def test_an_answer_that_passes_over_messages_is_not_believed_at_once(
         await read(a_broker, 0, 10)
 
 
-def test_a_gap_in_an_answer_is_seen() -> None:
+def test_a_gap_in_a_response_is_detected() -> None:
     def record(queue_offset: int) -> bytes:
         return struct.pack(">i16xq8xi", 100, queue_offset, 0) + bytes(60)
 

@@ -116,7 +116,7 @@ async def test_a_broker_that_stays_unreachable_is_an_error(a_broker: RunningBrok
         await send_all(options(a_broker, retryTimeoutMs="1"), [row(1)], send_timeout_ms=1_000)
 
 
-async def test_a_topic_that_nobody_has_is_an_error(
+async def test_an_unknown_topic_is_an_error(
     a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "NO_ROUTE_TIMEOUT_MS", 1)
@@ -124,19 +124,19 @@ async def test_a_topic_that_nobody_has_is_an_error(
         await send_all(options(a_broker), [row(1, topic="Nowhere")])
 
 
-async def test_a_queue_that_is_not_there_is_an_error(a_broker: RunningBroker) -> None:
+async def test_an_unknown_queue_is_an_error(a_broker: RunningBroker) -> None:
     with pytest.raises(BadMessage, match="no queue 4 that can be written"):
         await send_all(options(a_broker), [row(1, queue_id=4)])
 
 
-async def test_delayed_rows_go_alone(a_broker: RunningBroker) -> None:
+async def test_delayed_rows_are_sent_alone(a_broker: RunningBroker) -> None:
     rows = [row(number, delay_level=18 if number % 2 else 0) for number in range(20)]
     assert (await send_all(options(a_broker), rows)).rows == 20
     assert sorted(numbers(a_broker)) == list(range(0, 20, 2))
     assert len(a_broker.messages("SCHEDULE_TOPIC_XXXX")) == 10
 
 
-async def test_what_is_on_the_way_is_bounded(
+async def test_rows_in_flight_are_bounded(
     a_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_the_way: list[int] = [0, 0]

@@ -64,7 +64,7 @@ def committed(server: BackgroundBroker, group: str) -> int | None:
         return admin.offsets.committed(group, queue)
 
 
-def test_what_is_left_open_is_closed_at_the_end(server: BackgroundBroker) -> None:
+def test_open_clients_are_closed_at_exit(server: BackgroundBroker) -> None:
     out = run(
         server,
         """
@@ -85,7 +85,7 @@ def test_what_is_left_open_is_closed_at_the_end(server: BackgroundBroker) -> Non
     assert committed(server, "billing") == 1
 
 
-def test_threads_go_on_when_the_main_thread_has_ended(server: BackgroundBroker) -> None:
+def test_threads_continue_after_the_main_thread_has_ended(server: BackgroundBroker) -> None:
     out = run(
         server,
         """
@@ -106,7 +106,7 @@ def test_threads_go_on_when_the_main_thread_has_ended(server: BackgroundBroker) 
     assert committed(server, "readers") == 2
 
 
-def test_the_first_use_may_come_when_the_main_thread_has_ended(server: BackgroundBroker) -> None:
+def test_the_first_use_may_follow_the_end_of_the_main_thread(server: BackgroundBroker) -> None:
     out = run(
         server,
         """
@@ -179,7 +179,7 @@ def test_control_c_ends_a_program_that_waits(server: BackgroundBroker) -> None:
         assert admin.clients.consumer_ids("billing") == []
 
 
-def test_a_fork_makes_its_own(server: BackgroundBroker) -> None:
+def test_a_fork_starts_its_own_thread(server: BackgroundBroker) -> None:
     program = """
     import warnings
     from roquet.errors import WrongThread

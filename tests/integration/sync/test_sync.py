@@ -218,7 +218,7 @@ def test_lite_pull(producer: Producer, namesrv: str) -> None:
         next(consumer)
 
 
-def test_what_a_failed_block_was_given_comes_again(producer: Producer, namesrv: str) -> None:
+def test_messages_of_a_failed_block_are_redelivered(producer: Producer, namesrv: str) -> None:
     producer.send(Message(TOPIC, b"paid"))
 
     def failing() -> None:

@@ -32,7 +32,7 @@ def broker_threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "roquet-broker"]
 
 
-def test_it_serves_and_comes_back() -> None:
+def test_it_serves_and_restarts() -> None:
     with background_broker() as b:
         b.create_topic(TOPIC, queues=2)
         assert send_blocking(b, b"one") == ResponseCode.SUCCESS
@@ -66,7 +66,7 @@ def test_nothing_is_left() -> None:
         b.create_topic(TOPIC)
 
 
-def test_errors_come_to_the_thread_that_asked() -> None:
+def test_errors_reach_the_calling_thread() -> None:
     before = broker_threads()
     with pytest.raises(ConfigError, match="flushDiskTyp"), background_broker({"flushDiskTyp": "x"}):
         pass

@@ -42,7 +42,7 @@ async def test_a_topic_has_a_route_once_it_is_made() -> None:
         assert found.broker_datas[0].cluster == b.cluster
 
 
-async def test_it_comes_back_at_the_same_address_with_its_messages() -> None:
+async def test_it_restarts_at_the_same_address_with_its_messages() -> None:
     async with broker() as b, RemotingClient(config=PATIENT) as client:
         await b.create_topic(TOPIC)
         first, address, ports = b.broker, b.address, (b.broker.port, b.broker.fast_port)
@@ -64,14 +64,14 @@ async def test_the_fast_port_is_where_vip_clients_look() -> None:
         assert b.broker.fast_port == b.broker.port - 2
 
 
-async def test_a_proxy_is_there_only_if_it_was_asked_for() -> None:
+async def test_a_proxy_exists_only_if_requested() -> None:
     async with broker() as b:
         assert b.address == b.listens_on
         with pytest.raises(RoquetError, match="proxied=True"):
             _ = b.proxy
 
 
-async def test_while_it_is_stopped_clients_are_refused_and_nobody_gets_its_port() -> None:
+async def test_while_stopped_it_refuses_clients_and_keeps_its_port() -> None:
     async with broker() as b, RemotingClient(config=PATIENT) as client:
         await b.stop_broker()
         with pytest.raises(ConnectFailed):
@@ -88,7 +88,7 @@ async def test_while_it_is_stopped_clients_are_refused_and_nobody_gets_its_port(
         assert await send(client, b.address, b"one") == ResponseCode.SUCCESS
 
 
-async def test_the_name_server_goes_and_comes_back() -> None:
+async def test_the_name_server_can_be_stopped_and_restarted() -> None:
     async with broker() as b, RemotingClient(config=PATIENT) as client:
         await b.create_topic(TOPIC)
         await b.stop_namesrv()
@@ -161,7 +161,7 @@ class SyncedFiles(QuickFiles):
         self.syncs += 1
 
 
-async def test_a_test_may_stand_in_for_the_files() -> None:
+async def test_a_test_may_replace_the_files() -> None:
     files = SyncedFiles()
     options = {"flushDiskType": "SYNC_FLUSH"}
     async with broker(options, files=files) as b, RemotingClient(config=PATIENT) as client:
@@ -190,7 +190,7 @@ async def test_an_option_that_cannot_be_used_is_an_error(
 
 
 @pytest.mark.parametrize(("name", "queues"), [("no good", 4), ("", 4), (TOPIC, 0), (TOPIC, 70_000)])
-async def test_a_topic_that_cannot_be_is_an_error(name: str, queues: int) -> None:
+async def test_an_invalid_topic_is_an_error(name: str, queues: int) -> None:
     async with broker() as b:
         with pytest.raises(ConfigError):
             await b.create_topic(name, queues)
@@ -210,7 +210,7 @@ async def test_the_folder_is_removed_even_when_the_test_fails() -> None:
     assert not folders[0].exists()
 
 
-async def test_a_folder_of_ones_own_is_kept(tmp_path: Path) -> None:
+async def test_a_folder_that_was_given_is_kept(tmp_path: Path) -> None:
     async with broker(folder=tmp_path) as b, RemotingClient(config=PATIENT) as client:
         await b.create_topic(TOPIC)
         await send(client, b.address, b"one")
@@ -252,7 +252,7 @@ async def test_clients_reach_a_proxied_broker_through_its_proxy() -> None:
         assert await send(client, b.address, b"four") == ResponseCode.SUCCESS
 
 
-async def test_a_port_that_the_proxy_cannot_have_is_passed_over(
+async def test_a_port_that_the_proxy_cannot_have_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[str, int]] = []
@@ -296,7 +296,7 @@ async def test_what_is_stored_of_a_topic() -> None:
         assert b.messages("Other") == []
 
 
-async def test_messages_of_an_inner_batch_are_told_one_by_one() -> None:
+async def test_messages_of_an_inner_batch_are_listed_one_by_one() -> None:
     batched = TopicConfig(
         topic_name=TOPIC,
         read_queue_nums=1,

@@ -80,14 +80,14 @@ def test_tests_may_share_a_broker_with_options_of_their_own(tmp_path: Path) -> N
     assert "3 passed" in summary(run)
 
 
-def test_a_scope_that_is_none_is_an_error_of_use(tmp_path: Path) -> None:
+def test_an_invalid_scope_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text("def test(roquet_broker): pass")
     run = run_pytest(tmp_path, "-o", "roquet_broker_scope=for ever")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
     assert "roquet_broker_scope is 'for ever'" in run.stdout + run.stderr
 
 
-def test_the_broker_is_not_imported_before_it_is_asked_for() -> None:
+def test_the_broker_is_not_imported_before_it_is_requested() -> None:
     program = (
         f"import sys, {PLUG_IN}\n"
         "print(*sorted(each for each in sys.modules if each.startswith(('roquet', 'msgspec'))))"

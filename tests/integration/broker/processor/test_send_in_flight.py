@@ -50,7 +50,7 @@ async def send_window(port: int, number: int) -> list[RemotingCommand]:
     return answers
 
 
-async def test_a_disk_that_is_waited_for_refuses_nothing(tmp_path: Path) -> None:
+async def test_waiting_for_the_disk_refuses_nothing(tmp_path: Path) -> None:
     """No time passes, so that nothing is refused for a slow machine either."""
     store_config = MessageStoreConfig(
         commit_log_file_bytes=1 << 20,

@@ -121,7 +121,7 @@ async def test_names_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.current == ["10.0.0.9:9876"]
 
 
-async def test_a_name_that_stands_for_nothing_keeps_the_list(
+async def test_a_name_that_does_not_resolve_keeps_the_list(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def getaddrinfo(host: str, port: int) -> list[object]:
@@ -155,7 +155,7 @@ async def found_at(server: str, before: str = "") -> list[str]:
     "text",
     ["a:1;b:2", "a:1;b:2\n", " a:1;b:2\r\nmore lines\n", "a:1; b:2;\nx"],
 )
-async def test_the_first_line_counts(text: str) -> None:
+async def test_only_the_first_line_is_read(text: str) -> None:
     asked: list[str] = []
 
     def answer(request: str) -> bytes:
@@ -187,7 +187,7 @@ async def test_the_first_line_counts(text: str) -> None:
         http("a:1" * 30_000),
     ],
 )
-async def test_bad_answers_leave_the_list_as_it_is(data: bytes) -> None:
+async def test_bad_responses_leave_the_list_unchanged(data: bytes) -> None:
     async with web_server(lambda _: data) as server:
         assert await found_at(server, "old:1") == ["old:1"]
 

@@ -66,7 +66,7 @@ async def test_topics_have_a_route_while_the_broker_runs(tmp_path: Path) -> None
         assert registered_at(at) == []
 
 
-async def test_a_new_topic_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_new_topic_is_registered_at_once(tmp_path: Path) -> None:
     async with (
         real_namesrv(tmp_path) as namesrv,
         registering(tmp_path, address_of(namesrv)) as (at, topics),
@@ -91,7 +91,7 @@ async def test_several_name_servers(tmp_path: Path) -> None:
         assert knows(other, "T")
 
 
-async def test_a_name_server_that_comes_back_is_told_again(tmp_path: Path) -> None:
+async def test_a_name_server_that_comes_back_gets_another_registration(tmp_path: Path) -> None:
     with reserve_port(LOOPBACK) as held:
         port = held.getsockname()[1]
         async with (
@@ -161,7 +161,9 @@ async def test_header_and_body(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-async def test_a_broker_that_takes_no_writes_says_so(tmp_path: Path, *, compressed: bool) -> None:
+async def test_a_broker_without_write_permission_registers_as_such(
+    tmp_path: Path, *, compressed: bool
+) -> None:
     async with (
         odd_namesrv() as namesrv,
         registering(
@@ -233,7 +235,7 @@ async def test_topics_are_registered_in_parts(tmp_path: Path) -> None:
         assert all(one != other for one, other in pairwise(versions))
 
 
-async def test_parts_have_routes_and_are_taken_again_when_topics_change(tmp_path: Path) -> None:
+async def test_parts_have_routes_and_are_split_again_when_topics_change(tmp_path: Path) -> None:
     async with (
         real_namesrv(tmp_path) as namesrv,
         registering(
@@ -253,7 +255,7 @@ async def test_parts_have_routes_and_are_taken_again_when_topics_change(tmp_path
         assert route.queue_datas[0].perm == 4
 
 
-async def test_single_topics_may_be_wanted(tmp_path: Path) -> None:
+async def test_single_topic_registration_may_be_enabled(tmp_path: Path) -> None:
     async with (
         odd_namesrv() as namesrv,
         registering(tmp_path, namesrv.address, single_topic_register=True) as (at, topics),
@@ -264,7 +266,7 @@ async def test_single_topics_may_be_wanted(tmp_path: Path) -> None:
         assert (namesrv.count(REGISTER), namesrv.count(SINGLE)) == (1, 1)
 
 
-async def test_changes_during_a_registration_are_told_together(tmp_path: Path) -> None:
+async def test_changes_during_a_registration_are_sent_together(tmp_path: Path) -> None:
     async with (
         odd_namesrv() as namesrv,
         registering(tmp_path, namesrv.address) as (at, topics),
@@ -285,7 +287,9 @@ async def test_changes_during_a_registration_are_told_together(tmp_path: Path) -
         assert {f"T{number}" for number in range(10)} <= tables[2].keys()
 
 
-async def test_every_period_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_registration_repeats_every_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registration, "PERIOD_MS_MIN", 1)
     async with (
         odd_namesrv() as namesrv,
@@ -302,7 +306,7 @@ async def test_the_period_has_limits(tmp_path: Path, asked: int, kept: int) -> N
         await register_now(at)
 
 
-async def test_a_name_server_that_forgot_the_version_is_told_all(
+async def test_a_name_server_that_forgot_the_version_gets_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "PERIOD_MS_MIN", 1)
@@ -319,7 +323,7 @@ async def test_a_name_server_that_forgot_the_version_is_told_all(
             assert namesrv.count(REGISTER) <= count + 1
 
 
-async def test_a_version_may_be_asked_for_first(
+async def test_the_version_may_be_queried_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "PERIOD_MS_MIN", 1)
@@ -343,7 +347,7 @@ async def test_a_version_may_be_asked_for_first(
         assert "T" in table
 
 
-async def test_a_name_server_that_knows_no_versions_is_told_all(
+async def test_a_name_server_without_versions_gets_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "PERIOD_MS_MIN", 1)
@@ -379,7 +383,7 @@ async def test_single_topics_have_a_route(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("many")
-async def test_only_what_changed_is_told(tmp_path: Path) -> None:
+async def test_only_changed_topics_are_sent(tmp_path: Path) -> None:
     async with (
         odd_namesrv() as namesrv,
         registering(tmp_path, namesrv.address) as (at, topics),
@@ -402,7 +406,7 @@ async def test_only_what_changed_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("many")
-async def test_many_changes_are_told_as_a_whole(
+async def test_many_changes_are_sent_as_a_full_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "SINGLE_TOPICS_MAX", 2)
@@ -418,7 +422,7 @@ async def test_many_changes_are_told_as_a_whole(
 
 
 @pytest.mark.usefixtures("many")
-async def test_an_old_name_server_is_told_all(tmp_path: Path) -> None:
+async def test_an_old_name_server_gets_everything(tmp_path: Path) -> None:
     async with odd_namesrv() as namesrv:
         namesrv.is_old = True
         async with registering(tmp_path, namesrv.address) as (at, topics):
@@ -430,7 +434,7 @@ async def test_an_old_name_server_is_told_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("many")
-async def test_slaves_tell_all(tmp_path: Path) -> None:
+async def test_slaves_register_everything(tmp_path: Path) -> None:
     async with (
         odd_namesrv() as namesrv,
         registering(tmp_path, namesrv.address, broker_id=1) as (at, topics),
@@ -442,7 +446,7 @@ async def test_slaves_tell_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("many")
-async def test_single_topics_do_not_put_off_whole_registrations(
+async def test_single_topics_do_not_delay_full_registrations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "PERIOD_MS_MIN", 50)

@@ -39,7 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "RETRY_MS_MIN", 1)
 
 
-async def test_one_that_is_down_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_name_server_that_is_down_delays_no_other(tmp_path: Path) -> None:
     with unused_address() as down:
         async with real_namesrv(tmp_path) as namesrv:
             async with registering(tmp_path, down, address_of(namesrv)) as (at, topics):
@@ -52,7 +52,7 @@ async def test_one_that_is_down_keeps_nobody_waiting(tmp_path: Path) -> None:
             assert namesrv.routes.all_topics().topic_list == []
 
 
-async def test_one_that_hangs_keeps_nobody_waiting_twice(tmp_path: Path) -> None:
+async def test_a_name_server_that_hangs_delays_others_only_once(tmp_path: Path) -> None:
     async with odd_namesrv() as hung, real_namesrv(tmp_path) as namesrv:
         hung.gate.clear()
         async with registering(tmp_path, hung.address, address_of(namesrv)) as (at, topics):
@@ -70,7 +70,7 @@ async def test_one_that_hangs_keeps_nobody_waiting_twice(tmp_path: Path) -> None
         assert namesrv.routes.all_topics().topic_list == []
 
 
-async def test_one_that_answered_again_is_waited_for_again(tmp_path: Path) -> None:
+async def test_a_name_server_that_responds_again_is_waited_for_again(tmp_path: Path) -> None:
     async with (
         odd_namesrv() as namesrv,
         registering(tmp_path, namesrv.address) as (at, topics),
@@ -111,7 +111,7 @@ def too_much(namesrv: OddNamesrv) -> None:
         (too_much, "the name server's response is too long"),
     ],
 )
-async def test_wrong_answers_are_logged_now_and_then(
+async def test_wrong_responses_are_logged_at_a_limited_rate(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     misbehave: Callable[[OddNamesrv], None],
@@ -133,7 +133,7 @@ async def test_wrong_answers_are_logged_now_and_then(
             await at.wait_registered(timeout_ms=TIMEOUT_MS)
 
 
-async def test_a_failed_registration_is_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_registration_is_retried(tmp_path: Path) -> None:
     async with odd_namesrv() as namesrv:
         good = namesrv.answer
         refused(namesrv)
@@ -143,9 +143,7 @@ async def test_a_failed_registration_is_tried_again(tmp_path: Path) -> None:
             await until(lambda: registered_at(at) == [namesrv.address])
 
 
-async def test_retries_come_later_and_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_retries_back_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "RETRY_MS_MIN", 1_000)
     async with registering(tmp_path) as (at, _):
         namesrv = registration._Namesrv(LOOPBACK)
@@ -196,7 +194,7 @@ async def test_an_unexpected_error_does_not_end_registration(
         await until(lambda: registered_at(at) == [namesrv.address])
 
 
-async def test_stop_ends_whoever_waits(tmp_path: Path) -> None:
+async def test_stop_releases_waiters(tmp_path: Path) -> None:
     async with odd_namesrv() as namesrv:
         namesrv.gate.clear()
         async with registering(tmp_path, namesrv.address) as (at, topics):
@@ -210,7 +208,7 @@ async def test_stop_ends_whoever_waits(tmp_path: Path) -> None:
         assert namesrv.count(REGISTER) == 1
 
 
-async def test_bad_addresses_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_bad_addresses_are_refused_before_any_request(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'nowhere' is no address"):
         async with registering(tmp_path, "127.0.0.1:9876", "nowhere"):
             pass

@@ -120,7 +120,7 @@ def test_nothing_is_lost_when_a_broker_restarts(tmp_path: Path) -> None:
     assert len({each.properties[ROW_ID] for each in found}) == 200
 
 
-def test_what_no_broker_would_take_is_a_finding(
+def test_a_message_that_no_broker_would_accept_is_a_finding(
     broker: BackgroundBroker, to: ClientOptions, tmp_path: Path
 ) -> None:
     broker.create_topic("Kept")
@@ -140,7 +140,7 @@ def test_what_no_broker_would_take_is_a_finding(
     assert report.numbers["messages"] == 1
 
 
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(to: ClientOptions) -> None:
+def test_nonsensical_options_are_refused_before_anything_is_sent(to: ClientOptions) -> None:
     with pytest.raises(SparkOptionError, match="which topics"):
         replay(HERE, str(STORE), to, wanted=Wanted(), to_topic="Copy")
     for to_topic in (None, TOPIC):
@@ -152,7 +152,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent(to: ClientOption
         replay(HERE, str(STORE), to, wanted=WANTED, to_topic="no topic")
 
 
-def test_a_topic_that_is_not_there_is_said_at_once() -> None:
+def test_a_missing_topic_is_reported_at_once() -> None:
     with background_broker({"autoCreateTopicEnable": "false"}) as strict:
         to = ClientOptions(namesrv=strict.namesrv)
         with pytest.raises(NoRoute):
