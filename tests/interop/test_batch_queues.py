@@ -92,7 +92,7 @@ async def roquet_turn(store: Path, asks: Iterable[Ask]) -> list[RemotingCommand]
         await broker.stop()
 
 
-def test_a_store_goes_to_java_and_back(
+def test_a_store_is_handed_to_java_and_back(
     java_toolkit: JavaToolkit, java_namesrv: JavaNamesrv, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"

@@ -52,7 +52,7 @@ def wait_stored(servers: Cluster, topic: str, count: int) -> None:
     )
 
 
-def test_a_topic_from_its_making_to_its_end(servers: Cluster) -> None:
+def test_the_life_of_a_topic(servers: Cluster) -> None:
     done(servers, "topic", "create", TOPIC, "--queues", "2")
     assert call(servers, "topic", "create", TOPIC).exit_code == 1
     done(servers, "send", TOPIC, "-t", "x", "-k", "17", "-p", "a=b", lines="one\ntwo\n")

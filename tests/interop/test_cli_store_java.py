@@ -28,7 +28,9 @@ def check(store: Path) -> tuple[Report, bool]:
         return verify(view, SystemClock()), view.is_running
 
 
-def test_a_java_store_runs_crashes_is_rebuilt_and_goes_on(java: JavaOracle, tmp_path: Path) -> None:
+def test_a_java_store_runs_crashes_is_rebuilt_and_continues(
+    java: JavaOracle, tmp_path: Path
+) -> None:
     store = tmp_path / "store"
     write_topics(store, {TOPIC: QUEUES})
     sent: list[JavaSendResult] = []

@@ -46,7 +46,7 @@ def broadcast(cluster: Cluster, agent: Agent, topic: str, instance: str) -> Cons
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_consumers_go_on_from_their_own_files(
+def test_consumers_continue_from_their_own_files(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
     """One is there until its process ends, another misses the second round."""

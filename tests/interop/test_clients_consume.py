@@ -41,7 +41,7 @@ def test_broadcast_reaches_every_consumer(cluster: Cluster, agents: AgentPool, k
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tags_choose(cluster: Cluster, agents: AgentPool, kind: str) -> None:
+def test_tags_filter(cluster: Cluster, agents: AgentPool, kind: str) -> None:
     """The strings Aa and BB have the same hash, so the client must drop what the broker cannot.
 
     The Go client hashes bytes and not characters, so it can choose by ASCII tags only.
@@ -69,7 +69,7 @@ def test_tags_choose(cluster: Cluster, agents: AgentPool, kind: str) -> None:
 
 @pytest.mark.parametrize("listener", ["concurrent", "orderly"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_goes_on_where_it_stopped(
+def test_a_group_continues_where_it_stopped(
     cluster: Cluster, agents: AgentPool, kind: str, listener: str
 ) -> None:
     agent = agents.get(kind)

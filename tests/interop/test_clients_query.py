@@ -58,7 +58,7 @@ def test_messages_are_found(cluster: Cluster, agents: AgentPool, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", JAVA_KINDS)
-def test_offsets_are_told(cluster: Cluster, agents: AgentPool, kind: str) -> None:
+def test_offsets_are_reported(cluster: Cluster, agents: AgentPool, kind: str) -> None:
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "Offsets", queues=QUEUES)
     producer = agent.producer(cluster.namesrv)

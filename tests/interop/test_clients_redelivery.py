@@ -22,7 +22,7 @@ def has_got(consumer: Consumer, count: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_delayed_messages_come_when_they_are_due(
+def test_delayed_messages_are_delivered_when_due(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
     """Level 2 is five seconds, in which all are sent; such a message keeps all it was sent with."""
@@ -54,7 +54,7 @@ def test_delayed_messages_come_when_they_are_due(
 
 @pytest.mark.parametrize("listener", ["concurrent", "orderly"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_failed_messages_come_again(
+def test_failed_messages_are_redelivered(
     cluster: Cluster, agents: AgentPool, kind: str, listener: str
 ) -> None:
     agent = agents.get(kind)

@@ -45,7 +45,7 @@ def received(consumer: Consumer, *bodies: str) -> dict[str, ReceivedMessage]:
 
 @pytest.mark.parametrize(("asker_kind", "replier_kind"), PAIRS)
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_reply_reaches_who_asked(
+def test_a_reply_reaches_its_requester(
     cluster: Cluster, agents: AgentPool, asker_kind: str, replier_kind: str, mode: str
 ) -> None:
     asker_agent, replier_agent = agents.get(asker_kind), agents.get(replier_kind)
@@ -72,7 +72,7 @@ def test_a_reply_reaches_who_asked(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_ask_at_once_and_each_gets_its_own_reply(
+def test_concurrent_requests_each_get_their_own_reply(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
     agent = agents.get(kind)
@@ -110,7 +110,7 @@ def test_a_request_to_a_chosen_queue(cluster: Cluster, agents: AgentPool, kind: 
 # Who is called back hears of this from no library: Java's calls once, when the request is sent, and
 # Go's looks for requests without an answer every ten minutes.
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_replies(cluster: Cluster, agents: AgentPool, kind: str) -> None:
+def test_no_reply(cluster: Cluster, agents: AgentPool, kind: str) -> None:
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "Unanswered", queues=1)
     consumer = agent.push(cluster.namesrv, topic, f"{topic}_group")

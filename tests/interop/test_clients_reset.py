@@ -157,7 +157,7 @@ def test_a_live_group_is_moved_when_it_pulls(
     live.stop()
 
 
-def test_live_groups_are_told_to_move(
+def test_live_groups_are_notified_of_a_reset(
     hasty_cluster: Cluster, agents: AgentPool, admin: JavaClient
 ) -> None:
     """All clients wait for ten seconds before they go on, so they do it at the same time."""
@@ -170,7 +170,7 @@ def test_live_groups_are_told_to_move(
 
 
 @pytest.mark.parametrize("cluster_name", CLUSTERS)
-def test_a_group_that_is_away_is_moved(
+def test_an_offline_group_is_moved(
     request: pytest.FixtureRequest, agents: AgentPool, admin: JavaClient, cluster_name: str
 ) -> None:
     """It finds itself there when it comes back: first at the end, then at a time."""
@@ -196,7 +196,7 @@ def test_a_group_that_is_away_is_moved(
 
 
 @pytest.mark.parametrize("kind", [*KINDS, JAVA_BINARY])
-def test_live_clients_are_asked(
+def test_live_clients_are_queried(
     cluster: Cluster, agents: AgentPool, admin: JavaClient, kind: str
 ) -> None:
     """How they are, how far they are, and to consume one message more in between."""
@@ -234,7 +234,7 @@ def test_live_clients_are_asked(
     producer.stop()
 
 
-def test_a_group_goes_on_where_another_one_is(
+def test_a_group_takes_the_offsets_of_another(
     cluster: Cluster, agents: AgentPool, admin: JavaClient
 ) -> None:
     """By the admin tool, which copies queue by queue, and by the request that is made for it."""

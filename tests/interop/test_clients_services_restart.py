@@ -33,7 +33,7 @@ def is_asked_enough(checks: list[ReceivedMessage]) -> bool:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_waits_in_a_broker_outlives_it(
+def test_pending_messages_survive_a_restart(
     server_side: str, agents: AgentPool, tmp_path: Path, end: str
 ) -> None:
     """Nothing is lost, nothing comes early, and open transactions are still asked about.

@@ -71,7 +71,7 @@ def has_got(consumer: Consumer, count: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, JAVA_BINARY])
-def test_messages_are_chosen(filtering: Cluster, agents: AgentPool, kind: str) -> None:
+def test_messages_are_filtered(filtering: Cluster, agents: AgentPool, kind: str) -> None:
     """Those sent before the group was known, and those sent while it waits."""
     assert len(WANTED) == 13
     agent = agents.get(kind)
@@ -94,7 +94,7 @@ def test_messages_are_chosen(filtering: Cluster, agents: AgentPool, kind: str) -
 
 
 @pytest.mark.parametrize("kind", JAVA_KINDS)
-def test_lite_pulls_choose_too(filtering: Cluster, agents: AgentPool, kind: str) -> None:
+def test_lite_pulls_are_filtered(filtering: Cluster, agents: AgentPool, kind: str) -> None:
     agent = agents.get(kind)
     topic = filtering.create_topic(agent, "Lite", queues=1)
     producer = agent.producer(filtering.namesrv)
@@ -109,7 +109,7 @@ def test_lite_pulls_choose_too(filtering: Cluster, agents: AgentPool, kind: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_failed_messages_come_again(filtering: Cluster, agents: AgentPool, kind: str) -> None:
+def test_failed_messages_are_redelivered(filtering: Cluster, agents: AgentPool, kind: str) -> None:
     """The retry topic has none of the properties' filter, so what was chosen once comes again."""
     agent = agents.get(kind)
     topic = filtering.create_topic(agent, "AgainBySql", queues=1)
@@ -168,7 +168,9 @@ def test_expressions_are_refused_unless_they_are_allowed(
     assert said in str(refused.value)
 
 
-def test_two_groups_of_a_topic_each_get_theirs(filtering: Cluster, agents: AgentPool) -> None:
+def test_two_groups_of_a_topic_have_their_own_filters(
+    filtering: Cluster, agents: AgentPool
+) -> None:
     agent = agents.get(JAVA)
     topic = filtering.create_topic(agent, "Shared", queues=2)
     consumers = {
@@ -206,7 +208,7 @@ def is_written(path: Path, what: str | re.Pattern[str]) -> bool:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("other_side", [ROQUET, APACHE])
-def test_filters_outlive_the_broker(
+def test_filters_survive_a_restart(
     server_side: str, agents: AgentPool, tmp_path: Path, end: str, other_side: str
 ) -> None:
     """Whoever continues the store, Roquet or Java, knows its filters and believes its bit maps."""

@@ -80,7 +80,7 @@ def wait_rows(reader: Consumer, results: list[SendResult]) -> Rows:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clients_tell_what_they_do(
+def test_clients_send_traces(
     tracing: Cluster, agents: AgentPool, admin: JavaClient, kind: str
 ) -> None:
     agent = agents.get(kind)
@@ -111,7 +111,7 @@ def test_clients_tell_what_they_do(
 
 
 @pytest.mark.parametrize("kind", JAVA_KINDS)
-def test_a_trace_topic_of_ones_own(cluster: Cluster, agents: AgentPool, kind: str) -> None:
+def test_a_custom_trace_topic(cluster: Cluster, agents: AgentPool, kind: str) -> None:
     """The broker has no topic for traces; a client's first one makes it."""
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "TracedElsewhere", queues=1)

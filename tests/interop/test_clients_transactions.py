@@ -38,7 +38,7 @@ def start(cluster: Cluster, agent: Agent, topic: str, *, verdict: str = "") -> T
 
 
 @pytest.mark.parametrize("kind", [*KINDS, JAVA_BINARY])
-def test_transactions_end_as_their_producer_says(
+def test_transactions_end_as_their_producer_decides(
     hasty_cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
     """When they are sent, or when the broker asks; what is not committed never comes."""
@@ -91,7 +91,7 @@ def test_transactions_end_as_their_producer_says(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_producer_of_the_group_is_asked(
+def test_another_producer_of_the_group_is_checked(
     hasty_cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
     """When the one who left a transaction open stopped or was killed; languages may differ."""
@@ -119,7 +119,7 @@ def test_another_producer_of_the_group_is_asked(
     heir.stop()
 
 
-def test_an_administrator_has_a_broker_ask_again(
+def test_an_administrator_resumes_a_transaction_check(
     hasty_cluster: Cluster, agents: AgentPool, admin: JavaClient
 ) -> None:
     """About a transaction that it gave up, when there is a producer who knows how it ended."""

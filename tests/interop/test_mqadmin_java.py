@@ -127,7 +127,7 @@ def test_same_by_our_tool(shapes: Shapes, command: Command) -> None:
 
 @pytest.mark.parametrize("servers", [ROQUET, APACHE])
 @pytest.mark.parametrize("command", LOOKING, ids=lambda command: command.name)
-def test_same_to_the_blank(
+def test_same_including_whitespace(
     shapes: Shapes, outcomes: Outcomes, command: Command, servers: str
 ) -> None:
     assert command.name in shapes
@@ -143,7 +143,7 @@ def test_same_to_the_blank(
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=lambda command: command.name)
-def test_tells_as_json_what_it_prints(
+def test_json_has_what_the_text_has(
     shapes: Shapes, outcomes: Outcomes, facts: Facts, command: Command
 ) -> None:
     assert command.name in shapes

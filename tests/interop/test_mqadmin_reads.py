@@ -181,5 +181,5 @@ def wait_known(side: Side) -> None:
 
 
 @pytest.mark.parametrize("read", READS, ids=lambda each: each.name)
-def test_same_answer(pieces: Pieces, read: Ask) -> None:
+def test_same_response(pieces: Pieces, read: Ask) -> None:
     assert pieces[read.name][ROQUET] == pieces[read.name][APACHE]

@@ -244,7 +244,7 @@ async def test_offsets_of_a_group_without_clients(
         await admin.offsets.reset_queue(group, first, 4)
 
 
-async def test_clients_that_run(servers: Cluster, admin: Admin, topic: str, group: str) -> None:
+async def test_running_clients(servers: Cluster, admin: Admin, topic: str, group: str) -> None:
     name = servers.broker_name
     await send(servers, topic, b"1")
     await wait_stored(admin, MessageQueue(topic, name, 0), 1)

@@ -106,7 +106,7 @@ async def test_a_route(servers: Cluster, serialize: SerializeType) -> None:
         assert client.routes.broker_address(servers.broker_name) == servers.broker.address
 
 
-async def test_the_first_message_makes_a_topic(servers: Cluster) -> None:
+async def test_the_first_message_creates_a_topic(servers: Cluster) -> None:
     async with opened(servers) as client:
         await eventually(lambda: routed(client, PATTERN_TOPIC))
         topic = f"PythonNew_{next(_numbers)}"
@@ -123,7 +123,7 @@ async def test_the_first_message_makes_a_topic(servers: Cluster) -> None:
 # -------------------------------------------------------------------------------- heartbeats
 
 
-async def test_a_group_sees_who_comes_and_goes(servers: Cluster) -> None:
+async def test_a_group_sees_members_join_and_leave(servers: Cluster) -> None:
     address = servers.broker.address
     async with opened(servers) as one, opened(servers) as other:
         topic = await create_topic(one, address)
@@ -141,7 +141,7 @@ async def test_a_group_sees_who_comes_and_goes(servers: Cluster) -> None:
         await until(lambda: first.rebalances > seen)
 
 
-async def test_a_lost_connection_is_made_good(servers: Cluster) -> None:
+async def test_a_lost_connection_is_restored(servers: Cluster) -> None:
     address = servers.broker.address
     async with opened(servers) as client:
         topic = await create_topic(client, address)
@@ -159,7 +159,7 @@ async def test_a_lost_connection_is_made_good(servers: Cluster) -> None:
 # --------------------------------------------------------------------- what brokers ask of us
 
 
-async def test_a_broker_asks_how_a_consumer_is(servers: Cluster) -> None:
+async def test_a_broker_requests_a_consumers_running_info(servers: Cluster) -> None:
     address = servers.broker.address
     async with opened(servers) as client:
         topic = await create_topic(client, address)
@@ -194,7 +194,7 @@ async def test_a_broker_has_a_message_consumed_directly(servers: Cluster) -> Non
         assert broker_name == servers.broker_name
 
 
-async def test_a_broker_resets_and_asks_for_offsets(servers: Cluster) -> None:
+async def test_a_broker_resets_and_queries_offsets(servers: Cluster) -> None:
     address = servers.broker.address
     async with opened(servers) as client:
         topic = await create_topic(client, address)
@@ -221,7 +221,7 @@ async def test_a_broker_resets_and_asks_for_offsets(servers: Cluster) -> None:
         assert table == {client.client_id: consumer.offsets}
 
 
-async def test_a_broker_asks_after_a_transaction(servers: Cluster) -> None:
+async def test_a_broker_checks_a_transaction(servers: Cluster) -> None:
     address = servers.broker.address
     async with opened(servers) as client:
         topic = await create_topic(client, address)
@@ -271,7 +271,7 @@ def guarded(
 
 
 @pytest.mark.parametrize("serialize", [SerializeType.JSON, SerializeType.ROCKETMQ])
-async def test_a_signed_request_is_taken(guarded: Cluster, serialize: SerializeType) -> None:
+async def test_a_signed_request_is_accepted(guarded: Cluster, serialize: SerializeType) -> None:
     keys = {"access_key": "shop", "secret_key": "12345678", "security_token": "any"}
     async with opened(guarded, serialize=serialize, **keys) as client:
         topic = await create_topic(client, guarded.broker.address)

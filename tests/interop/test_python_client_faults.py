@@ -148,7 +148,7 @@ async def test_a_killed_broker_loses_nothing_and_queues_keep_their_order(
     check_arrival(in_order.messages)
 
 
-async def test_where_a_new_group_begins(usual_servers: Cluster) -> None:
+async def test_where_a_new_group_starts(usual_servers: Cluster) -> None:
     """Brokers say 0 for a young queue; only one that has lost messages leaves it to the client."""
     servers = usual_servers
     (queue,), (full,) = await new_queues(servers, 1), await new_queues(servers, 1)
@@ -217,7 +217,7 @@ async def test_a_live_group_is_reset_by_its_broker(usual_servers: Cluster) -> No
     assert await committed(servers, queues) == [6, 6]
 
 
-async def test_work_goes_on_without_a_name_server(
+async def test_work_continues_without_a_name_server(
     usual_servers: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It does not answer, then it is gone for sixty rounds of questions; a minute has two of them.

@@ -307,7 +307,7 @@ def check_handed_over(mine: Sequence[Placed], yours: Sequence[Placed], queue_id:
     assert together == list(range(len(together)))
 
 
-async def test_python_ends_what_java_left_open_and_the_reverse(
+async def test_python_ends_transactions_that_java_left_open_and_the_reverse(
     servers: Cluster, java: Agent
 ) -> None:
     """The broker asks another producer of the group, whatever its language."""

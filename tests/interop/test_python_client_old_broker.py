@@ -87,7 +87,7 @@ async def test_sends_and_pushes(old_servers: Cluster) -> None:
     assert wanted.bodies == [b"plain"]
 
 
-async def test_clients_share_queues_and_go_on_where_others_were(old_servers: Cluster) -> None:
+async def test_clients_share_queues_and_continue_where_others_stopped(old_servers: Cluster) -> None:
     queues = await new_queues(old_servers, 4)
     topic = queues[0].topic
     one, two = Seen(), Seen()

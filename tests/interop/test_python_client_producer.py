@@ -206,7 +206,7 @@ async def test_traces(servers: Cluster, java: Agent) -> None:
     reader.stop()
 
 
-async def test_a_message_is_called_back_before_it_is_due(servers: Cluster, java: Agent) -> None:
+async def test_a_message_is_recalled_before_it_is_due(servers: Cluster, java: Agent) -> None:
     topic = servers.create_topic(java, "PythonRecalls", queues=1)
     if servers.broker_side == ROQUET:
         async with python(servers) as producer:

@@ -63,7 +63,7 @@ async def test_one_queue(servers: Cluster) -> None:
             await anext(beyond)
 
 
-async def test_polls_go_on_where_the_group_is(servers: Cluster) -> None:
+async def test_polls_continue_from_the_groups_offsets(servers: Cluster) -> None:
     queue = (await filled(servers))[0]
     seen: list[int] = []
     for end in (19, COUNT - 1):

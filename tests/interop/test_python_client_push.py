@@ -135,7 +135,7 @@ async def test_queues_keep_their_order_while_consumers_come_and_go(servers: Clus
     assert await committed(servers, queues) == [60] * 4
 
 
-async def test_in_broadcasting_each_client_gets_all_and_goes_on_by_itself(
+async def test_broadcast_clients_get_everything_and_continue_from_their_own_offsets(
     servers: Cluster, tmp_path: Path
 ) -> None:
     queues = await new_queues(servers, 2)
@@ -167,7 +167,7 @@ async def test_in_broadcasting_each_client_gets_all_and_goes_on_by_itself(
             assert not await admin.offsets.committed(group_of(topic), queue)
 
 
-async def test_only_wanted_tags_and_conditions_come(servers: Cluster) -> None:
+async def test_only_matching_messages_are_delivered(servers: Cluster) -> None:
     queues = await new_queues(servers, 2)
     topic = queues[0].topic
     by_tag, by_condition = Seen(), Seen()
@@ -186,7 +186,7 @@ async def test_only_wanted_tags_and_conditions_come(servers: Cluster) -> None:
     assert sorted(by_condition.bodies) == [b"asia", b"eu"]
 
 
-async def test_a_condition_that_cannot_be_read_is_an_error(servers: Cluster) -> None:
+async def test_a_condition_that_cannot_be_parsed_is_an_error(servers: Cluster) -> None:
     (queue,) = await new_queues(servers, 1)
     consumer = push_of(servers, queue.topic, Seen(), expression=Sql("price >"))
     with pytest.raises(BadExpression) as caught:
@@ -194,7 +194,9 @@ async def test_a_condition_that_cannot_be_read_is_an_error(servers: Cluster) -> 
     assert "price >" in (caught.value.detail or "")
 
 
-async def test_what_fails_comes_again_until_it_is_a_dead_letter(servers: Cluster) -> None:
+async def test_failed_messages_are_redelivered_until_they_are_dead_letters(
+    servers: Cluster,
+) -> None:
     (queue,) = await new_queues(servers, 1)
     topic = queue.topic
     level = 7
@@ -235,7 +237,9 @@ async def test_what_fails_comes_again_until_it_is_a_dead_letter(servers: Cluster
     assert await committed(servers, [queue]) == [2]
 
 
-async def test_in_order_what_fails_too_often_makes_way_as_a_dead_letter(servers: Cluster) -> None:
+async def test_an_orderly_message_that_fails_too_often_becomes_a_dead_letter(
+    servers: Cluster,
+) -> None:
     (queue,) = await new_queues(servers, 1)
     topic = queue.topic
 
@@ -370,7 +374,7 @@ async def test_pauses_and_other_subscriptions(servers: Cluster) -> None:
     assert await committed(servers, [queue, other]) == [3, 2]
 
 
-async def test_a_handler_that_hangs_is_passed_and_its_message_comes_again(servers: Cluster) -> None:
+async def test_a_hanging_handler_is_passed_and_its_message_redelivered(servers: Cluster) -> None:
     (queue,) = await new_queues(servers, 1)
 
     async def hang(message: ReceivedMessage) -> ConsumeResult | None:

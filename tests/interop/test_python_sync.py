@@ -53,7 +53,7 @@ def sender(servers: Cluster) -> Producer:
     return Producer(options_of(servers), group="SyncSenders", send_timeout_ms=TIMEOUT_MS)
 
 
-def test_what_is_sent_is_pushed_and_answered(servers: Cluster) -> None:
+def test_messages_are_sent_pushed_and_replied_to(servers: Cluster) -> None:
     topic, answers = topic_of(servers, "SyncPush"), topic_of(servers, "SyncAnswers")
     seen: SimpleQueue[bytes] = SimpleQueue()
     with sender(servers) as producer:

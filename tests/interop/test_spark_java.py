@@ -65,7 +65,7 @@ def numbered(start: int, end: int) -> list[Outgoing]:
     ]
 
 
-def test_what_java_sends_is_read(spark: SparkSession, apache: Cluster, agent: Agent) -> None:
+def test_messages_sent_by_java_are_read(spark: SparkSession, apache: Cluster, agent: Agent) -> None:
     topic = apache.create_topic(agent, "SparkRead", queues=QUEUES)
     producer = agent.producer(apache.namesrv)
     sent = producer.send(topic, numbered(0, COUNT), "sync")
@@ -120,14 +120,14 @@ def test_a_java_consumer_receives_what_spark_writes(
     assert len({each.properties[ROW_ID] for each in received}) == COUNT
 
 
-def test_how_far_groups_are(spark: SparkSession, apache: Cluster, agent: Agent) -> None:
+def test_progress_of_groups(spark: SparkSession, apache: Cluster, agent: Agent) -> None:
     topic = apache.create_topic(agent, "SparkLag", queues=2)
     send_numbers(apache, topic, 0, 20)
     apache.wait_stored(topic, 20)
     check_live(spark, apache, apache.broker_name, topic)
 
 
-def test_a_java_consumer_receives_later_what_is_due_later(
+def test_a_java_consumer_receives_delayed_messages_when_due(
     spark: SparkSession, apache: Cluster, agent: Agent
 ) -> None:
     topic = apache.create_topic(agent, "SparkLater", queues=QUEUES)
@@ -152,7 +152,7 @@ def test_a_java_consumer_receives_later_what_is_due_later(
             assert each.store_timestamp_ms > int(due_ms) - 2_000
 
 
-def test_a_stream_goes_on_over_a_restart_of_the_broker(
+def test_a_stream_continues_over_a_broker_restart(
     spark: SparkSession, apache: Cluster, agent: Agent, tmp_path: Path
 ) -> None:
     topic = apache.create_topic(agent, "SparkStream", queues=QUEUES)

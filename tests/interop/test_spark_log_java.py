@@ -27,7 +27,7 @@ def sent_places(sent: list[JavaSendResult]) -> list[tuple[int, int]]:
     return sorted((each.queue_id, each.queue_offset) for each in sent)
 
 
-def test_a_java_broker_may_run_meanwhile(java: JavaOracle, tmp_path: Path) -> None:
+def test_the_log_of_a_running_java_broker_is_read(java: JavaOracle, tmp_path: Path) -> None:
     store = tmp_path / "store"
     (store / "config").mkdir(parents=True)
     write_topics(store, {TOPIC: QUEUES})

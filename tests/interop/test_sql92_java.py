@@ -75,7 +75,7 @@ def _answer(request: Json) -> Json:
 
 
 @pytest.mark.parametrize("seed", [int(os.environ.get("ROQUET_SQL92_SEED", "92"))])
-def test_generated_expressions_are_judged_alike(ask_java: Ask, seed: int) -> None:
+def test_generated_expressions_evaluate_alike(ask_java: Ask, seed: int) -> None:
     maker = CaseMaker(random.Random(seed))
     requests: list[Json] = [
         {
@@ -89,7 +89,7 @@ def test_generated_expressions_are_judged_alike(ask_java: Ask, seed: int) -> Non
     _check_variety(answers)
 
 
-def test_rare_expressions_are_judged_alike(ask_java: Ask) -> None:
+def test_rare_expressions_evaluate_alike(ask_java: Ask) -> None:
     requests: list[Json] = [
         {"expression": text, "properties": [{}, {"a": "5", "b": "true"}, {"a": "abc", "c": "5"}]}
         for text in RARE

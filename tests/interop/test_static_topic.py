@@ -72,7 +72,7 @@ def _differences(expected: Seen, found: Seen) -> list[str]:
     ]
 
 
-def test_the_same_as_apache_by_either_tool(java_tool: JavaClient, tmp_path: Path) -> None:
+def test_same_as_apache_with_either_tool(java_tool: JavaClient, tmp_path: Path) -> None:
     with start_pair((APACHE, APACHE), tmp_path / "apache", java_tool) as pair:
         apache = observe(pair)
     with start_pair((ROQUET, ROQUET), tmp_path / "roquet", java_tool) as pair:

@@ -286,7 +286,7 @@ def _same_host(java: str, ours: str) -> bool:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["clean", "killed"])
-def test_a_store_goes_to_and_fro(
+def test_a_store_moves_back_and_forth(
     java: JavaOracle,
     tmp_path: Path,
     killed: bool,  # noqa: FBT001  a test parameter
@@ -353,7 +353,7 @@ def test_a_store_goes_to_and_fro(
     assert list(walk_commit_log(store))[: len(after_java)] == after_java
 
 
-def test_java_refuses_a_store_that_roquet_has(java: JavaOracle, tmp_path: Path) -> None:
+def test_java_refuses_a_store_that_roquet_holds(java: JavaOracle, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(store) as opened:
         put_messages(opened, "InteropLock", queues=1, seed=ROQUET_SEED, first=0, count=1)
