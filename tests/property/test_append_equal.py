@@ -53,7 +53,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", list(KINDS))
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(bursts=BURSTS)
-def test_same_bursts_give_same_answers_and_files(kind: str, bursts: Bursts) -> None:
+def test_same_bursts_give_same_results_and_files(kind: str, bursts: Bursts) -> None:
     config = KINDS[kind]
     with TemporaryDirectory() as base:
         fast, plain = Path(base, "fast"), Path(base, "plain")
@@ -101,7 +101,7 @@ def test_an_inner_batch_for_a_simple_queue_is_refused_in_a_burst(tmp_path: Path)
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(bursts=BURSTS)
-def test_messages_one_by_one_give_same_answers_and_files(bursts: Bursts) -> None:
+def test_messages_one_by_one_give_same_results_and_files(bursts: Bursts) -> None:
     with TemporaryDirectory() as base:
         fast, plain = Path(base, "fast"), Path(base, "plain")
         assert submit_bursts(fast, bursts, CONFIG, Way.COMPILED) == submit_bursts(
@@ -173,7 +173,7 @@ def test_walk_never_passes_what_the_reference_refuses(data: bytes) -> None:
     assert at == position
 
 
-def test_a_walk_stays_inside_of_its_buffer() -> None:
+def test_a_walk_stays_inside_its_buffer() -> None:
     assert _record.walk(bytes(200), 0, 1 << 40, 0, check_crc=False)[:2] == (0, 0)
     with pytest.raises(ValueError, match="before the segment"):
         _record.walk(bytes(200), -1, 200, 0, check_crc=False)

@@ -22,7 +22,7 @@ TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
 @given(NAMESPACES, NAMES)
 @example("shop", "%RETRY%shop%billing")
 @example("a", "a%%DLQ%")
-def test_a_wrapped_name_is_wrapped_once_and_comes_back(namespace: str, name: str) -> None:
+def test_a_wrapped_name_is_wrapped_once_and_unwraps_again(namespace: str, name: str) -> None:
     wrapped = wrap(namespace, name)
     assert wrap(namespace, wrapped) == wrapped
     if wrapped != name:
@@ -37,7 +37,7 @@ def test_a_wrapped_name_is_wrapped_once_and_comes_back(namespace: str, name: str
 )
 @example(properties={"\ud800": "half"}, tags=None, keys=None, sharding_key=None)
 @example(properties={}, tags="a\x02b", keys=None, sharding_key=None)
-def test_what_the_check_lets_through_is_stored_as_it_is(
+def test_messages_that_pass_the_check_are_stored_unchanged(
     properties: dict[str, str],
     tags: str | None,
     keys: str | list[str] | None,
@@ -58,11 +58,11 @@ def test_what_the_check_lets_through_is_stored_as_it_is(
 
 @given(st.binary(max_size=300), st.integers(0, 0x7FF))
 @example(compress(b"x" * 500, Compression.ZSTD)[:-1], 0x201)
-def test_any_bytes_are_a_body_or_a_bad_one(data: bytes, sys_flag: int) -> None:
+def test_any_bytes_are_a_body_or_refused(data: bytes, sys_flag: int) -> None:
     with suppress(BadBody):
         assert isinstance(decompress(data, sys_flag, max_bytes=1 << 20), bytes)
 
 
 @given(st.binary(max_size=2_000), st.sampled_from(Compression), st.integers(1, 9))
-def test_a_body_comes_back(body: bytes, kind: Compression, level: int) -> None:
+def test_a_body_round_trips(body: bytes, kind: Compression, level: int) -> None:
     assert decompress(compress(body, kind, level=level), kind.sys_flag) == body

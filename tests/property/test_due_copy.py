@@ -68,6 +68,6 @@ def whole(data: bytes) -> list[tuple[int, BrokerMessage | None]]:
 
 @settings(max_examples=examples(400), deadline=None)
 @given(parts=st.lists(st.lists(records(), max_size=4).map(b"".join), max_size=4))
-def test_quick_copies_are_those_of_whole_messages(parts: list[bytes]) -> None:
+def test_quick_copies_equal_those_of_whole_messages(parts: list[bytes]) -> None:
     expected = [copy for part in parts for copy in whole(part)]
     assert list(DueCopies().of([memoryview(part) for part in parts])) == expected

@@ -36,7 +36,7 @@ def test_nothing_is_found(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", target_names())
-def test_what_was_recorded_is_understood(name: str) -> None:
+def test_recorded_inputs_are_understood(name: str) -> None:
     target = driver.load(name)
     outcomes = [target.fuzz_one(data) for data in target.seeds()]
     assert len(outcomes) > 1
@@ -44,9 +44,7 @@ def test_what_was_recorded_is_understood(name: str) -> None:
     assert len(refused) < len(outcomes) / 10
 
 
-def test_a_reader_that_believes_a_length_is_found(
-    monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_a_reader_that_trusts_a_length_is_found(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     def gullible(data: bytes | memoryview) -> Iterator[BatchEntry]:
         view = memoryview(data)
         position = 0
@@ -74,7 +72,7 @@ def test_a_reader_that_loses_a_field_is_found(monkeypatch: pytest.MonkeyPatch, s
         driver.run("json-header", seed=seed, runs_max=RUNS)
 
 
-def test_the_seed_decides_every_input() -> None:
+def test_the_seed_determines_every_input() -> None:
     def inputs(seed: int) -> list[bytes]:
         corpus = frames.seeds()
         source = random.Random(seed)

@@ -162,7 +162,7 @@ def test_topics_of_both_types_may_share_a_read(config: MessageStoreConfig) -> No
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE_V2, RequestCode.UPDATE_CONSUMER_OFFSET])
-def test_one_way_requests_are_taken_and_not_answered(code: int) -> None:
+def test_one_way_requests_are_taken_and_get_no_response(code: int) -> None:
     pairs = SEND if code == RequestCode.SEND_MESSAGE_V2 else COMMIT
     made = json_frame(RequestCode.PULL_MESSAGE, 99, 0, PULL, b"")
     taken, _ = compare([[made], both_codecs(code, 5, 2, pairs, b"body")], CONFIG)
@@ -170,7 +170,7 @@ def test_one_way_requests_are_taken_and_not_answered(code: int) -> None:
 
 
 @pytest.mark.parametrize("config", [CONFIG, SYNC], ids=["async", "sync"])
-def test_a_reader_may_begin_to_send_and_go_on_reading(config: MessageStoreConfig) -> None:
+def test_a_reader_may_start_to_send_and_continue_reading(config: MessageStoreConfig) -> None:
     pull = json_frame(RequestCode.PULL_MESSAGE, 1, 0, PULL, b"")
     commit = json_frame(RequestCode.UPDATE_CONSUMER_OFFSET, 2, 0, COMMIT, b"")
     send = json_frame(RequestCode.SEND_MESSAGE_V2, 3, 0, SEND, b"body", style=1)
@@ -195,7 +195,7 @@ def test_long_reads_run_over_the_ends_of_files(config: MessageStoreConfig) -> No
 
 
 @pytest.mark.parametrize("ends", ["expired", "failed"])
-def test_answers_that_wait_are_said_in_the_store_s_words(ends: str) -> None:
+def test_sends_that_wait_for_the_disk_get_the_stores_remarks(ends: str) -> None:
     chunks = [b"".join(both_codecs(RequestCode.SEND_MESSAGE_V2, 5, 0, SEND, b"body"))]
 
     async def run(side: Side) -> list[list[bytes]]:

@@ -58,7 +58,7 @@ def ready(message: Message, unique_id: str) -> OutgoingMessage:
 @example(tags='a"b', keys="k\\", flag=0, born_ms=1, opaque=2, body=b"x")
 @example(tags="\x7f", keys="\x00", flag=-1, born_ms=1, opaque=2, body=b"x")
 @example(tags="t", keys="k", flag=0, born_ms=1, opaque=0, body=b"x")
-def test_frames_are_those_of_the_reference_path(  # noqa: PLR0917 - each is drawn
+def test_frames_equal_those_of_the_reference_path(  # noqa: PLR0917 - each is drawn
     tags: str | None,
     keys: str | list[str] | None,
     flag: int,
@@ -162,7 +162,7 @@ def taken(data: bytes, expected: set[int], plain: set[int]) -> dict[int, object]
 
 
 @given(answers=st.lists(ANSWERS, max_size=4), expected=st.sets(st.integers(0, 4)))
-def test_answers_mean_what_they_mean_to_the_reference_path(
+def test_responses_are_read_as_on_the_reference_path(
     answers: list[RemotingCommand], expected: set[int]
 ) -> None:
     data = b"".join(encode_command(answer) for answer in answers)

@@ -68,13 +68,13 @@ def check(data: bytes, offset_delta: int = 5) -> None:
 
 
 @given(records=st.lists(RECORDS, max_size=4), tail=st.binary(max_size=100))
-def test_both_ways_read_the_same(records: list[bytes], tail: bytes) -> None:
+def test_both_readers_read_the_same(records: list[bytes], tail: bytes) -> None:
     check(b"".join(records) + tail)
 
 
 @pytest.mark.parametrize("offset_delta", [0, -1, 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("queue_offset", [0, 7, 2**63 - 1])
-def test_both_ways_add_the_same_to_offsets(queue_offset: int, offset_delta: int) -> None:
+def test_both_readers_add_the_same_to_offsets(queue_offset: int, offset_delta: int) -> None:
     host = Host(bytes(4), 0).pack()
     record = encode_record(
         topic=b"Orders",
@@ -100,7 +100,7 @@ def test_both_ways_add_the_same_to_offsets(queue_offset: int, offset_delta: int)
     places=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 255)), max_size=3),
     cut=st.integers(0, 30),
 )
-def test_both_ways_take_damage_the_same(
+def test_both_readers_treat_damage_the_same(
     records: list[bytes], places: list[tuple[int, int]], cut: int
 ) -> None:
     data = bytearray(b"".join(records))

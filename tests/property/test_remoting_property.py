@@ -101,7 +101,7 @@ ANY_BYTES = st.binary(max_size=200) | damaged()
 
 
 @given(JSON_COMMANDS | BINARY_COMMANDS)
-def test_commands_come_back(command: RemotingCommand) -> None:
+def test_commands_round_trip(command: RemotingCommand) -> None:
     decoder = FrameDecoder()
     decoder.feed(encode_command(command))
     (frame,) = list(decoder)
@@ -109,7 +109,7 @@ def test_commands_come_back(command: RemotingCommand) -> None:
 
 
 @given(JSON_COMMANDS)
-def test_json_headers_are_fastjson_s(command: RemotingCommand) -> None:
+def test_json_headers_equal_fastjsons(command: RemotingCommand) -> None:
     """The quick writer and the exact writer of the dialect agree on every header."""
     assert encode_json_header(command).decode() == dumps(
         {
@@ -172,7 +172,7 @@ def header_values(draw: st.DrawFn) -> tuple[type[Header], dict[str, str]]:
 
 
 @given(header_values())
-def test_ext_fields_come_back(case: tuple[type[Header], dict[str, str]]) -> None:
+def test_ext_fields_round_trip(case: tuple[type[Header], dict[str, str]]) -> None:
     header_type, fields = case
     written = encode_header(decode_header(header_type, fields))
     assert {name: written[name] for name in fields} == fields
@@ -197,7 +197,7 @@ BROKERS = st.builds(
     ),
     st.booleans(),
 )
-def test_routes_come_back_in_both_dialects(route: TopicRouteData, standard: bool) -> None:  # noqa: FBT001
+def test_routes_round_trip_in_both_dialects(route: TopicRouteData, standard: bool) -> None:  # noqa: FBT001
     data = encode_body(route, standard=standard)
     assert decode_body(TopicRouteData, data) == route
     if standard:
@@ -213,7 +213,7 @@ def test_routes_come_back_in_both_dialects(route: TopicRouteData, standard: bool
         ),
     )
 )
-def test_queues_as_keys_come_back(stats: ConsumeStats) -> None:
+def test_queues_as_keys_round_trip(stats: ConsumeStats) -> None:
     assert decode_body(ConsumeStats, encode_body(stats)) == stats
 
 
@@ -228,12 +228,12 @@ def only_protocol_errors(decode: Callable[[], object]) -> None:
 @given(ANY_BYTES)
 @example(b'{"code":1e400}')
 @example(b'{"extFields":{"\\u0000":"\\uD83D"}}')
-def test_json_headers_only_refuse(data: bytes) -> None:
+def test_json_headers_fail_only_by_refusal(data: bytes) -> None:
     only_protocol_errors(lambda: decode_json_header(data))
 
 
 @given(ANY_BYTES)
-def test_binary_headers_only_refuse(data: bytes) -> None:
+def test_binary_headers_fail_only_by_refusal(data: bytes) -> None:
     only_protocol_errors(lambda: decode_binary_header(data))
 
 
@@ -246,22 +246,26 @@ def cut_and_decode(data: bytes) -> None:
 
 
 @given(ANY_BYTES)
-def test_frames_only_refuse(data: bytes) -> None:
+def test_frames_fail_only_by_refusal(data: bytes) -> None:
     only_protocol_errors(lambda: cut_and_decode(data))
 
 
 @given(ANY_BYTES, st.sampled_from(SerializeType))
-def test_frames_around_bad_headers_only_refuse(data: bytes, serialize_type: SerializeType) -> None:
+def test_frames_around_bad_headers_fail_only_by_refusal(
+    data: bytes, serialize_type: SerializeType
+) -> None:
     only_protocol_errors(lambda: cut_and_decode(encode_frame(serialize_type, data)))
 
 
 @given(st.sampled_from(HEADER_TYPES), st.dictionaries(st.text(max_size=8), st.text(max_size=20)))
-def test_headers_only_refuse(header_type: type[Header], fields: dict[str, str]) -> None:
+def test_headers_fail_only_by_refusal(header_type: type[Header], fields: dict[str, str]) -> None:
     only_protocol_errors(lambda: decode_header(header_type, fields))
 
 
 @given(st.sampled_from(HEADER_TYPES), st.data())
-def test_headers_with_any_texts_only_refuse(header_type: type[Header], data: st.DataObject) -> None:
+def test_headers_with_any_texts_fail_only_by_refusal(
+    header_type: type[Header], data: st.DataObject
+) -> None:
     names = [field.wire_name for field in header_fields(header_type)]
     fields = {name: data.draw(st.text(max_size=12)) for name in names}
     only_protocol_errors(lambda: decode_header(header_type, fields))
@@ -290,7 +294,7 @@ def odd_bodies(draw: st.DrawFn) -> tuple[type[Struct], bytes]:
 @example((ClusterInfo, b'{"brokerAddrTable":{"a":{"brokerAddrs":{99999999999999999999:"x"}}}}'))
 @example((ConsumerRunningInfo, b'{"mqTable":{{"a":1}:{}}}'))
 @example((LockBatchRequestBody, b'{"mqSet":[{"topic":null,"brokerName":"b","queueId":1}]}'))
-def test_bodies_only_refuse(case: tuple[type[Struct], bytes]) -> None:
+def test_bodies_fail_only_by_refusal(case: tuple[type[Struct], bytes]) -> None:
     body_type, data = case
     only_protocol_errors(lambda: decode_body(body_type, data))
 
@@ -306,7 +310,7 @@ def test_bodies_that_are_read_can_be_written(case: tuple[type[Struct], bytes]) -
 
 
 @given(ANY_BYTES, st.booleans())
-def test_register_bodies_only_refuse(data: bytes, packed: bool) -> None:  # noqa: FBT001
+def test_register_bodies_fail_only_by_refusal(data: bytes, packed: bool) -> None:  # noqa: FBT001
     body = zlib.compress(data) if packed else data
     only_protocol_errors(lambda: decode_register_body(body, compressed=True, broker_version=493))
 
@@ -322,7 +326,7 @@ def decode_all(data: bytes) -> None:
 
 @settings(max_examples=examples(30))
 @given(st.binary(max_size=400))
-def test_lies_about_lengths_reserve_nothing(data: bytes) -> None:
+def test_false_lengths_reserve_no_memory(data: bytes) -> None:
     """Whatever lengths the bytes claim, decoding them stays near their own size."""
     claims = [
         data,

@@ -43,7 +43,7 @@ def _operand() -> st.SearchStrategy[str]:
 
 
 @given(TEXTS | _operand(), PROPERTIES)
-def test_only_errors_of_the_filter(text: str, properties: dict[str, str]) -> None:
+def test_only_filter_errors_are_raised(text: str, properties: dict[str, str]) -> None:
     refusal: str | None = None
     try:
         expression = compile_sql92(text)
