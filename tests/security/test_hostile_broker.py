@@ -74,7 +74,7 @@ def absurd_requests(code: int) -> Iterator[tuple[dict[str, str], bytes]]:
 
 
 @pytest.mark.parametrize("code", ASKED)
-async def test_absurd_requests_are_answered_and_forgotten(
+async def test_absurd_requests_get_responses_and_leave_nothing(
     server: FakeServer, client: ClientInstance, code: int
 ) -> None:
     await until(lambda: bool(server.connections))

@@ -158,7 +158,7 @@ async def test_crowds_of_expressions(scene: Scene) -> None:
         await scene.hold()
 
 
-async def test_expressions_do_not_spoil_the_next_start(tmp_path: Path) -> None:
+async def test_expressions_do_not_break_the_next_start(tmp_path: Path) -> None:
     victim = await Victim.start("broker", tmp_path)
     try:
         async with peer_of(victim) as peer:

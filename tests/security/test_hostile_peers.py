@@ -199,7 +199,7 @@ async def test_binary_headers_with_false_lengths(scene: Scene) -> None:
 # -------------------------------------------------------------------------------- reading
 
 
-async def test_a_peer_that_never_reads_its_answers(scene: Scene) -> None:
+async def test_a_peer_that_never_reads_its_responses(scene: Scene) -> None:
     """Its requests are no longer taken once its answers pile up; it gets nothing for free."""
     question = good_request(scene.victim) * 1_000
     async with peer_of(scene.victim) as peer:
@@ -235,7 +235,7 @@ async def test_thousands_of_half_open_connections(scene: Scene) -> None:
         assert (await scene.hold())["connections_opened"] > HALF_OPEN
 
 
-async def test_peers_that_come_and_go(scene: Scene) -> None:
+async def test_peers_that_connect_and_disconnect(scene: Scene) -> None:
     """Connections that end in the middle of a frame, of an answer, or at once."""
     question = good_request(scene.victim)
     for number in range(300):

@@ -178,7 +178,7 @@ async def test_names_that_would_leave_the_store(
     assert {path for path in base.iterdir() if path.is_dir()} == outside
 
 
-async def test_what_was_sent_does_not_spoil_the_next_start(tmp_path: Path) -> None:
+async def test_hostile_names_do_not_break_the_next_start(tmp_path: Path) -> None:
     victim = await Victim.start("broker", tmp_path)
     try:
         async with peer_of(victim) as peer:
@@ -242,7 +242,7 @@ async def test_batches_with_false_lengths(scene: Scene) -> None:
 
 
 @at_broker
-async def test_a_batch_that_could_not_be_answered_is_not_stored(scene: Scene) -> None:
+async def test_a_batch_too_long_to_be_acknowledged_is_not_stored(scene: Scene) -> None:
     """The answer to a batch has an id for every message; one that is too long is none."""
     fields = send_fields("Orders", m="true", i="")
     queue = {"topic": "Orders", "queueId": "0"}
@@ -335,7 +335,7 @@ async def test_a_consumer_that_pulls_and_never_reads(scene: Scene) -> None:
 
 
 @at_broker
-async def test_thousands_of_pulls_that_wait_and_leave(scene: Scene) -> None:
+async def test_thousands_of_held_pulls_that_disconnect(scene: Scene) -> None:
     """Held pulls are bounded for one connection, and go with it."""
     fields = pull_fields("Orders", offset="1", sysFlag="6", suspendTimeoutMillis="9" * 15)
     pull = request(RequestCode.PULL_MESSAGE, fields)
@@ -353,7 +353,7 @@ async def test_thousands_of_pulls_that_wait_and_leave(scene: Scene) -> None:
 
 
 @at_broker
-async def test_sends_without_end_and_without_reading_what_came_of_them(scene: Scene) -> None:
+async def test_an_endless_stream_of_one_way_sends(scene: Scene) -> None:
     """One-way sends are stored or refused; neither piles up."""
     send = request(RequestCode.SEND_MESSAGE_V2, send_fields("Orders"), body=bytes(100), oneway=True)
     async with peer_of(scene.victim) as peer:
