@@ -108,7 +108,7 @@ def test_what_brokers_must_agree_on() -> None:
         check_known("T", known)
 
 
-def test_a_broker_that_is_gone_stops_a_change() -> None:
+def test_a_missing_broker_prevents_a_change() -> None:
     known = created(4, A, B)
     del known[B]
     with pytest.raises(ValueError, match="does not match the real hosted queues"):
@@ -132,7 +132,7 @@ def test_a_remapping_without_a_move_changes_epochs_only() -> None:
     assert plan.epoch == NOW_MS + 2000
 
 
-def test_new_leaders_start_behind_old_ones() -> None:
+def test_new_leaders_start_after_old_ones() -> None:
     plan = plan_remap("T", created(2, A), [B], now_ms=NOW_MS)
     assert leaders(plan.configs) == {0: B, 1: B}
     decide_offsets(plan, A, ends(plan.configs, A, q0=4999, q1=5000))
@@ -150,7 +150,7 @@ def test_a_plan_can_be_carried_out_from_its_file() -> None:
     assert detail.hosted_queues[0][-1].logic_offset == 10_000
 
 
-def test_what_a_former_leader_remembers_decides_nothing() -> None:
+def test_mappings_of_former_leaders_are_ignored() -> None:
     """A lost queue 0 to B long ago and never heard where B starts; now it loses queue 1."""
     plan = plan_remap("T", created(2, A), [A, B], now_ms=NOW_MS)
     stale = msgspec.json.decode(encode_body(plan, standard=True), type=TopicRemappingDetailWrapper)

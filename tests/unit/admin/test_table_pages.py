@@ -53,14 +53,14 @@ async def test_all_pages_are_read(entries: int) -> None:
         assert decode_body(DataVersion, version.encode()) == server.version
 
 
-async def test_a_table_that_moved_is_read_anew() -> None:
+async def test_a_table_that_changed_is_read_again() -> None:
     server = Server(10)
     server.moves_at = {2}
     assert await server.read() == server.table
     assert [first for first, _ in server.asked] == [0, 3, 6, 3, 6, 9]
 
 
-async def test_a_table_that_never_rests_is_an_error() -> None:
+async def test_a_table_that_keeps_changing_is_an_error() -> None:
     server = Server(10)
     server.moves_at = set(range(1_000))
     with pytest.raises(ProtocolError, match="changes faster than it can be read"):
