@@ -34,7 +34,7 @@ def found(numbers: Numbers, *names: str) -> dict[tuple[str, str, str], Line]:
     return {(line.row, line.measure, line.peer): line for line in lines}
 
 
-def test_the_median_of_the_rounds_counts() -> None:
+def test_the_median_of_the_rounds_is_used() -> None:
     numbers = Numbers()
     numbers.results[APACHE, "send-json"] += [
         result(100, failed=3),
@@ -52,7 +52,7 @@ def test_the_median_of_the_rounds_counts() -> None:
     assert (memory.ours, memory.passed) == (60, False), "20 MB of the peer are not twenty times 60"
 
 
-def test_a_row_that_only_one_side_has_is_no_failure() -> None:
+def test_a_row_of_one_side_only_is_no_failure() -> None:
     numbers = Numbers()
     numbers.results[ROQUET, "send-json"].append(result(10))
     assert {line.passed for line in make_lines(numbers, rows.chosen(["send-json"]))} == {None, True}
@@ -108,7 +108,7 @@ def test_another_roquet_must_not_be_faster() -> None:
     assert goal_beside_roquet(measures["p99 us"]).is_reached(5, 99) is None
 
 
-def test_every_row_and_group_can_be_asked_for() -> None:
+def test_every_row_and_group_can_be_requested() -> None:
     names = (*rows.ROW_NAMES, *rows.GROUP_NAMES)
     assert len(set(rows.ROW_NAMES)) == len(rows.ROWS)
     for name in names:

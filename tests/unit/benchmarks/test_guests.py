@@ -44,7 +44,7 @@ def test_durability_of_nats(*, is_sync: bool) -> None:
     assert ("sync_interval: always" in text) is is_sync
 
 
-def test_rates_of_a_cold_client_do_not_count() -> None:
+def test_rates_of_a_cold_client_are_ignored() -> None:
     def text(*rates: float) -> str:
         return "".join(f"9 records sent, {rate} records/sec (x MB/sec)\n" for rate in rates)
 
@@ -66,7 +66,7 @@ def test_names_of_peers() -> None:
         broker.parse(["--peers", "rabbit"])
 
 
-def test_a_peer_that_cannot_be_installed_is_left_out(
+def test_a_peer_that_cannot_be_installed_is_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> guests.Guest:

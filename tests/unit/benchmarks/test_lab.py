@@ -23,7 +23,7 @@ EXAMPLES = (
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_hold(name: str) -> None:
+def test_examples_pass(name: str) -> None:
     failed, attempted = doctest.testmod(importlib.import_module(f"benchmarks.{name}"))
     assert (failed, attempted > 0) == (0, True)
 

@@ -62,7 +62,7 @@ def test_texts_of_goals() -> None:
     ]
 
 
-def test_rounds_count_together() -> None:
+def test_rounds_are_combined() -> None:
     assert Over.MEDIAN.of([9.0, 1.0, 3.0]) == 3.0
     assert Over.MEDIAN.of([4.0, 2.0]) == 3.0
     assert Over.SUM.of([1.0, 2.0]) == 3.0
@@ -84,7 +84,7 @@ LINES = [
 ]
 
 
-def test_the_table_for_people() -> None:
+def test_the_table_as_text() -> None:
     head, *lines = (line.split() for line in to_text(LINES).splitlines())
     assert head == ["work", "measure", "Roquet", "peer", "peer's", "ratio", "goal"]
     assert lines == [
@@ -95,7 +95,7 @@ def test_the_table_for_people() -> None:
     ]
 
 
-def test_programs_get_the_same() -> None:
+def test_the_json_has_the_same() -> None:
     data = json.loads(to_json(LINES, {"cores": 2}))
     assert data["cores"] == 2
     rows = data["rows"]

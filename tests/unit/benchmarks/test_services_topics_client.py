@@ -60,7 +60,7 @@ def test_lines_of_the_client() -> None:
     assert ("linger", "messages/s") not in found
 
 
-def test_rows_of_the_client_can_be_asked_for() -> None:
+def test_rows_of_the_client_can_be_requested() -> None:
     for name in client.ROW_NAMES:
         assert client.parse(["--only", name]).only == [name]
     assert client.parse([]).messages == 10_000_000
