@@ -20,6 +20,6 @@ def test_sync_flush_loses_nothing() -> None:
     assert "lost" in found.disk_loss
 
 
-def test_buffers_of_the_process_end_with_it() -> None:
+def test_buffers_of_the_process_are_lost_with_it() -> None:
     found = durability_of(MessageStoreConfig(transient_store_pool=True))
     assert found.process_end == "the last 0.2 s may be lost"

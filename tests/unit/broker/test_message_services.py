@@ -17,7 +17,7 @@ CODES = [
 ]
 
 
-def test_all_of_it_works_together(tmp_path: Path) -> None:
+def test_all_services_work_together(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         timers = ManualTimers(made.clock)
         service = services(made, timers)

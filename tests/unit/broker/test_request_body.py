@@ -68,12 +68,12 @@ def test_the_dialect_up_to_a_length() -> None:
         b'{"x":[' + b"{}," * (MANY // 4),
     ],
 )
-def test_what_is_no_heartbeat(body: bytes) -> None:
+def test_malformed_heartbeats(body: bytes) -> None:
     with pytest.raises(ProtocolError, match="Body that is no HeartbeatData"):
         read(body)
 
 
-def test_too_long_is_not_read() -> None:
+def test_oversized_bodies_are_not_read() -> None:
     with pytest.raises(RequestRefused) as caught:
         read(padded(STANDARD, 10), max_bytes=10)
     assert caught.value.response_code == ResponseCode.INVALID_PARAMETER

@@ -72,13 +72,13 @@ def test_a_key_has_one_meaning() -> None:
     assert set(without_effect) & set(unsupported) == set()
 
 
-def test_keys_without_effect_are_upstream_s() -> None:
+def test_keys_without_effect_are_keys_of_upstream() -> None:
     theirs = {key for name in BROKER_CLASSES for key in upstream_keys.UPSTREAM_KEYS[name]}
     ours = {key for group in WITHOUT_EFFECT for key in group.keys} | {e.key for e in UNSUPPORTED}
     assert ours - theirs == set()
 
 
-def test_what_is_important_is_what_upstream_marks() -> None:
+def test_the_important_keys_are_those_marked_upstream() -> None:
     effective = {*keys_of(BrokerConfig), *keys_of(MessageStoreConfig)}
     assert effective & set(upstream_keys.IMPORTANT_KEYS) == IMPORTANT_KEYS
 
@@ -86,7 +86,7 @@ def test_what_is_important_is_what_upstream_marks() -> None:
 # -- a file -------------------------------------------------------------------------------------
 
 
-def test_upstream_s_own_file_is_read(tmp_path: Path) -> None:
+def test_upstreams_own_file_is_read(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
         "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\n"
@@ -107,7 +107,7 @@ def test_the_defaults_need_no_file() -> None:
     assert settings.warnings == []
 
 
-def test_a_bad_value_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_bad_value_is_reported_with_its_line(tmp_path: Path) -> None:
     error = refusal(tmp_path, "# ports\nlistenPort = 70000\n")
     assert error.exit_code == 2
     assert error.message == "The value of listenPort cannot be used."
@@ -129,7 +129,7 @@ def test_a_bad_value_is_told_with_its_place(tmp_path: Path) -> None:
         ("tls.server.mode=strict", "one of disabled, permissive, enforcing"),
     ],
 )
-def test_what_is_expected_is_said(tmp_path: Path, line: str, expected: str) -> None:
+def test_errors_name_what_is_expected(tmp_path: Path, line: str, expected: str) -> None:
     assert (refusal(tmp_path, line).detail or "").endswith(f"expected {expected}")
 
 
@@ -163,7 +163,7 @@ def test_every_number_has_a_range(digits: int) -> None:
         ("maxIndexNum=2000000000", "2000000000 entries are 40020000040 bytes"),
     ],
 )
-def test_numbers_inside_of_texts_have_ranges(tmp_path: Path, line: str, expected: str) -> None:
+def test_numbers_inside_texts_have_ranges(tmp_path: Path, line: str, expected: str) -> None:
     error = refusal(tmp_path, line)
     assert line.partition("=")[0] in error.message
     assert "line 1" in (error.detail or "")
@@ -171,7 +171,7 @@ def test_numbers_inside_of_texts_have_ranges(tmp_path: Path, line: str, expected
     assert len(str(error)) < 500
 
 
-def test_the_store_s_own_check_is_told_with_its_place(tmp_path: Path) -> None:
+def test_errors_of_the_stores_own_check_name_the_line(tmp_path: Path) -> None:
     error = refusal(tmp_path, "\n\nmappedFileSizeConsumeQueue=30\n")
     assert "line 3" in (error.detail or "")
     assert "not a multiple of 20" in (error.detail or "")
@@ -216,9 +216,7 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name(tmp_path: Path) -> No
         ("readOnlyCommitLogStorePaths=a,b", "stored there"),
     ],
 )
-def test_what_asks_for_a_missing_feature_is_refused(
-    tmp_path: Path, line: str, feature: str
-) -> None:
+def test_enabling_a_missing_feature_is_refused(tmp_path: Path, line: str, feature: str) -> None:
     error = refusal(tmp_path, line)
     assert error.code == "config_unsupported"
     assert "line 1" in (error.detail or "")
@@ -226,13 +224,13 @@ def test_what_asks_for_a_missing_feature_is_refused(
     assert error.hint
 
 
-def test_what_asks_for_nothing_is_accepted(tmp_path: Path) -> None:
+def test_disabling_a_missing_feature_is_accepted(tmp_path: Path) -> None:
     lines = [f"{each.key}={text}" for each in UNSUPPORTED for text in each.accepted]
     settings = load(tmp_path, "\n".join([*lines, "aclEnable=False", "useTLS=false"]))
     assert (settings.warnings, settings.without_effect) == ([], [])
 
 
-def test_what_tunes_a_missing_feature_is_a_warning_that_names_it(tmp_path: Path) -> None:
+def test_tuning_a_missing_feature_is_a_warning_that_names_it(tmp_path: Path) -> None:
     settings = load(
         tmp_path, "timerMaxDelaySec=60\nhaListenPort=10912\ntimerPrecisionMs=100\nuseABSLock=true\n"
     )
@@ -249,13 +247,13 @@ def test_what_tunes_a_missing_feature_is_a_warning_that_names_it(tmp_path: Path)
     assert settings.without_effect == ["useABSLock"]
 
 
-def test_the_log_may_be_named_where_it_lies(tmp_path: Path) -> None:
+def test_the_default_log_folder_may_be_named(tmp_path: Path) -> None:
     root = tmp_path / "store"
     settings = load(tmp_path, f"storePathRootDir={root}\nstorePathCommitLog={root / 'commitlog'}\n")
     assert settings.config.store_root == str(root)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         load_broker_settings(tmp_path / "none.conf", {})
     assert "none.conf: No such file or directory" in (caught.value.detail or "")
@@ -294,7 +292,7 @@ def test_several_name_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "a:b", "a:9876;b", ":9876", "a:0", "a:65536"])
-def test_a_bad_name_server_address_is_refused_in_upstream_s_words(
+def test_a_bad_name_server_address_is_refused_in_upstreams_words(
     tmp_path: Path, address: str
 ) -> None:
     error = refusal(tmp_path, "", flags={"namesrvAddr": address})
@@ -306,7 +304,7 @@ def test_a_bad_name_server_address_is_refused_in_upstream_s_words(
     assert error.exit_code == 2
 
 
-def test_the_address_server_is_named_by_its_host(tmp_path: Path) -> None:
+def test_the_address_server_is_built_from_its_host(tmp_path: Path) -> None:
     config = load(tmp_path, "rmqAddressServerDomain=localhost:80\n").config
     assert (config.address_server_domain, config.address_server_subgroup) == (
         "localhost:80",
@@ -323,7 +321,7 @@ def test_a_slave_has_an_id(tmp_path: Path) -> None:
     assert error.exit_code == 2
 
 
-def test_a_master_s_id_is_made_0(tmp_path: Path) -> None:
+def test_a_masters_id_becomes_0(tmp_path: Path) -> None:
     settings = load(tmp_path, "brokerId=3\n")
     assert settings.config.broker_id == 0
     assert [each.message for each in settings.warnings] == ["A master's brokerId is 0, not 3."]
@@ -380,7 +378,7 @@ def test_names_of_topics_of_traces(tmp_path: Path, name: str) -> None:
 # -- TLS ----------------------------------------------------------------------------------------
 
 
-def test_tls_from_the_file_and_from_the_one_that_it_names(tmp_path: Path) -> None:
+def test_tls_from_the_file_and_from_the_file_it_names(tmp_path: Path) -> None:
     other = tmp_path / "tls.properties"
     other.write_text(
         "tls.server.certPath=a.pem\ntls.server.keyPath=a.key\ntls.test.mode.enable=false\n"
@@ -396,7 +394,7 @@ def test_tls_from_the_file_and_from_the_one_that_it_names(tmp_path: Path) -> Non
 # -- back to text -------------------------------------------------------------------------------
 
 
-def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
+def test_shown_settings_can_be_read_again(tmp_path: Path) -> None:
     settings = load(tmp_path, "flushDiskType=SYNC_FLUSH\nautoCreateTopicEnable=false\n")
     text = format_properties(broker_properties(settings.config, settings.store))
     assert "flushDiskType=SYNC_FLUSH\n" in text
@@ -405,7 +403,7 @@ def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
     assert (again.config, again.store) == (settings.config, settings.store)
 
 
-def test_only_what_is_important(tmp_path: Path) -> None:
+def test_only_important_settings(tmp_path: Path) -> None:
     settings = load(tmp_path)
     shown = broker_properties(settings.config, settings.store, only_important=True)
     assert shown.keys() == IMPORTANT_KEYS

@@ -19,7 +19,7 @@ from roquet.store.maintenance import TOPICS_A_STEP
 from tests.unit.broker.admin.kit import Desk
 
 
-async def test_queues_of_topics_that_are_no_more(at: Desk) -> None:
+async def test_queues_of_deleted_topics(at: Desk) -> None:
     at.add_topic("Kept", 1)
     at.put("Kept", 0, 1)
     at.put("Unused", 0, 1)
@@ -28,7 +28,7 @@ async def test_queues_of_topics_that_are_no_more(at: Desk) -> None:
     assert at.store.max_offset_in_queue("Kept", 0) == 1
 
 
-async def test_others_have_their_turn_while_topics_are_cleaned(at: Desk) -> None:
+async def test_other_work_runs_while_topics_are_cleaned(at: Desk) -> None:
     for number in range(3 * TOPICS_A_STEP):
         at.put(f"Unused{number}", 0, 1)
     cleaning = asyncio.ensure_future(at.ask_ok(RequestCode.CLEAN_UNUSED_TOPIC))
@@ -39,7 +39,7 @@ async def test_others_have_their_turn_while_topics_are_cleaned(at: Desk) -> None
     assert not at.store.queues.topics()
 
 
-async def test_queues_that_have_messages_stay(at: Desk) -> None:
+async def test_queues_with_messages_are_kept(at: Desk) -> None:
     at.put("T", 0, 1)
     await at.ask_ok(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     assert at.store.max_offset_in_queue("T", 0) == 1
@@ -78,7 +78,7 @@ async def test_what_a_group_may_not_read(at: Desk) -> None:
     assert not at.groups.forbidden
 
 
-async def test_a_name_that_cannot_be(at: Desk) -> None:
+async def test_an_invalid_name(at: Desk) -> None:
     for group, topic in (("a b", "T"), ("G", "x" * 300)):
         header = UpdateGroupForbiddenRequestHeader(group=group, topic=topic, readable=False)
         answer = await at.ask(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)

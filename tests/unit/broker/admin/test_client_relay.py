@@ -36,7 +36,7 @@ def _relay(at: Desk) -> ClientRelayAdmin:
     return at.processor(ClientRelayAdmin)
 
 
-async def test_running_info_is_handed_on(at: Desk, relay: ClientRelayAdmin) -> None:
+async def test_running_info_is_passed_on(at: Desk, relay: ClientRelayAdmin) -> None:
     client = subscribe(
         at, "G", "T", client=FakeClient(answering(77, remark="so so", body=b'{"odd":{1:2}}'))
     )
@@ -49,7 +49,7 @@ async def test_running_info_is_handed_on(at: Desk, relay: ClientRelayAdmin) -> N
 
 
 @pytest.mark.usefixtures("relay")
-async def test_a_client_that_is_not_there(at: Desk) -> None:
+async def test_an_unknown_client(at: Desk) -> None:
     answer = await at.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, RUNNING)
     assert (answer.code, answer.remark) == (
         ResponseCode.SYSTEM_ERROR,
@@ -83,7 +83,7 @@ async def test_a_client_that_is_too_old(at: Desk) -> None:
         ),
     ],
 )
-async def test_a_client_that_does_not_answer(
+async def test_a_client_that_does_not_respond(
     at: Desk, error: Exception, code: int, remark: str
 ) -> None:
     client = subscribe(at, "G", "T")
@@ -92,7 +92,7 @@ async def test_a_client_that_does_not_answer(
     assert (answer.code, answer.remark) == (code, remark)
 
 
-async def test_few_questions_wait_at_a_time(at: Desk, relay: ClientRelayAdmin) -> None:
+async def test_pending_requests_are_bounded(at: Desk, relay: ClientRelayAdmin) -> None:
     class Slow(FakeClient):
         async def send_request(
             self, code: int, header: Header | None = None, *, body: bytes = b"", timeout_ms: int
@@ -197,7 +197,7 @@ async def test_offsets_of_one_client(at: Desk) -> None:
 
 
 @pytest.mark.usefixtures("relay")
-async def test_offsets_of_nobody(at: Desk) -> None:
+async def test_offsets_without_clients(at: Desk) -> None:
     code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
     answer = await at.ask(code, STATUS)
     assert (answer.code, answer.remark) == (

@@ -72,7 +72,7 @@ async def test_a_change_is_kept(at: Desk) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-async def test_permission_is_told_to_name_servers(at: Desk) -> None:
+async def test_the_permission_is_sent_to_name_servers(at: Desk) -> None:
     told: list[None] = []
     at.topics.changed.append(lambda: told.append(None))
     version = at.topics.data_version.counter
@@ -100,7 +100,7 @@ async def test_what_is_not_on_the_list_is_refused(at: Desk, key: str) -> None:
 
 @pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize("key", sorted(BLACK_LIST))
-async def test_what_upstream_refuses_too_gets_its_remark(at: Desk, key: str) -> None:
+async def test_settings_that_upstream_refuses_get_its_remark(at: Desk, key: str) -> None:
     before = everything(at)
     answer = await update(at, f"fileReservedTime=48\n{key}=x")
     expected = (ResponseCode.NO_PERMISSION, "Can not update config in black list.")
@@ -193,19 +193,19 @@ async def test_a_missing_feature_is_refused_by_name(at: Desk) -> None:
 
 @pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize("body", [b"a=\\u12", b"\xff\xfe=1"])
-async def test_what_is_no_text_of_settings(at: Desk, body: bytes) -> None:
+async def test_malformed_settings(at: Desk, body: bytes) -> None:
     answer = await update(at, body)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "string2Properties error")
 
 
 @pytest.mark.usefixtures("settings")
-async def test_nothing_and_too_much(at: Desk) -> None:
+async def test_empty_and_oversized_bodies(at: Desk) -> None:
     assert (await update(at, b"")).code == ResponseCode.SUCCESS
     answer = await update(at, b"#" * (SETTINGS_BODY_BYTES_MAX + 1))
     assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_change_that_cannot_be_kept_is_not_made(
+async def test_a_change_that_cannot_be_saved_is_not_made(
     at: Desk, settings: DynamicSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -221,7 +221,7 @@ async def test_a_change_that_cannot_be_kept_is_not_made(
     assert settings.data_version.counter == 0
 
 
-async def test_changes_are_written_off_the_loop_and_made_in_order(
+async def test_changes_are_written_off_the_loop_and_applied_in_order(
     at: Desk, settings: DynamicSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writers: set[int] = set()
@@ -253,7 +253,7 @@ def test_a_file_of_another_version_changes_only_what_may_be_changed(tmp_path: Pa
     assert config == BrokerConfig(store_root=str(tmp_path), broker_permission=4)
 
 
-async def test_a_file_whose_backup_is_used_is_told(tmp_path: Path) -> None:
+async def test_using_a_backup_is_reported(tmp_path: Path) -> None:
     config, store_config = BrokerConfig(store_root=str(tmp_path)), MessageStoreConfig()
     settings = DynamicSettings.at(config, store_config, Files(), ManualClock())
     await settings.update({"fileReservedTime": "48"})

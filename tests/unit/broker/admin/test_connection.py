@@ -97,7 +97,7 @@ async def test_all_producers(at: Desk) -> None:
     }
 
 
-async def test_nobody(at: Desk) -> None:
+async def test_no_clients(at: Desk) -> None:
     answer = await at.ask(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         headers.GetConsumerConnectionListRequestHeader(consumer_group="G"),

@@ -60,7 +60,7 @@ async def test_progress_of_a_group(at: Desk) -> None:
     )
 
 
-async def test_the_text_is_that_of_the_general_writer(at: Desk) -> None:
+async def test_the_text_equals_the_general_writers(at: Desk) -> None:
     at.add_topic("T|x", 3)
     at.put("T|x", 1, 3)
     at.offsets.commit("G", "T|x", 1, 2)
@@ -73,7 +73,7 @@ async def test_the_text_is_that_of_the_general_writer(at: Desk) -> None:
     assert every == encode_body(decode_body(ConsumeStatsList, every))
 
 
-async def test_a_message_that_is_gone_has_no_time(at: Desk) -> None:
+async def test_an_expired_message_has_no_time(at: Desk) -> None:
     at.add_topic("T", 1)
     at.offsets.commit("G", "T", 0, 9)
     found = await stats(at, "G", topic="T")
@@ -82,7 +82,7 @@ async def test_a_message_that_is_gone_has_no_time(at: Desk) -> None:
     }
 
 
-async def test_topics_that_clients_do_not_subscribe_to_are_left_out(at: Desk) -> None:
+async def test_topics_without_a_subscription_are_skipped(at: Desk) -> None:
     for topic in ("T", "U"):
         at.add_topic(topic, 1)
         at.offsets.commit("G", topic, 0, 0)
@@ -145,7 +145,7 @@ async def test_times_of_queues(at: Desk) -> None:
     assert (empty.min_timestamp_ms, empty.consume_timestamp_ms) == (-1, -1)
 
 
-async def test_a_group_that_has_it_all_is_not_late(at: Desk) -> None:
+async def test_a_group_without_lag_is_not_late(at: Desk) -> None:
     at.add_topic("T", 1)
     at.put("T", 0, 3)
     at.offsets.commit("G", "T", 0, 3)
@@ -154,7 +154,7 @@ async def test_a_group_that_has_it_all_is_not_late(at: Desk) -> None:
     assert [each.delay_ms for each in body.consume_time_span_set] == [0]
 
 
-async def test_times_of_no_topic(at: Desk) -> None:
+async def test_times_of_an_unknown_topic(at: Desk) -> None:
     header = headers.QueryConsumeTimeSpanRequestHeader(topic="None", group="G")
     answer = await at.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, header)
     assert (answer.code, answer.remark) == (

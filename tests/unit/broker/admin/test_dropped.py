@@ -7,7 +7,7 @@ from roquet.remoting.headers import admin as headers
 from tests.unit.broker.admin.kit import Desk
 
 
-async def test_counters_of_dropped_topics_and_groups_go(at: Desk) -> None:
+async def test_counters_of_deleted_topics_and_groups_are_removed(at: Desk) -> None:
     stats = at.stats
     for topic in ("T", "%RETRY%G_T"):
         stats.add_puts(topic, 1, 1)

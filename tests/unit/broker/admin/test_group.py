@@ -25,7 +25,7 @@ async def update_list(at: Desk, *groups: SubscriptionGroupConfig) -> RemotingCom
     return await at.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
 
 
-async def test_a_group_is_made_and_altered(at: Desk) -> None:
+async def test_a_group_is_created_and_changed(at: Desk) -> None:
     answer = await update(at, SubscriptionGroupConfig(group_name="G", retry_max_times=3))
     assert (answer.code, answer.remark, answer.ext_fields) == (0, None, None)
     assert at.groups.table["G"].retry_max_times == 3
@@ -57,7 +57,7 @@ async def test_bad_names(at: Desk, name: str | None, remark: str) -> None:
     assert at.groups.table == before
 
 
-async def test_nothing_is_made_without_a_body(at: Desk) -> None:
+async def test_nothing_is_created_without_a_body(at: Desk) -> None:
     before = dict(at.groups.table)
     await at.ask_ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     assert at.groups.table == before
@@ -69,7 +69,7 @@ async def test_a_list_of_groups(at: Desk) -> None:
     assert {"A", "B"} <= at.groups.table.keys()
 
 
-async def test_a_list_with_a_bad_attribute_makes_none(at: Desk) -> None:
+async def test_a_list_with_a_bad_attribute_creates_none(at: Desk) -> None:
     bad = SubscriptionGroupConfig(group_name="B", attributes={"+none": "1"})
     answer = await update_list(at, SubscriptionGroupConfig(group_name="A"), bad)
     assert (answer.code, answer.remark) == (1, "unsupported key: none")
@@ -77,7 +77,7 @@ async def test_a_list_with_a_bad_attribute_makes_none(at: Desk) -> None:
 
 
 @pytest.mark.parametrize("clean_offset", [False, True])
-async def test_a_group_is_dropped(at: Desk, tmp_path: Path, *, clean_offset: bool) -> None:
+async def test_a_group_is_deleted(at: Desk, tmp_path: Path, *, clean_offset: bool) -> None:
     await update(at, SubscriptionGroupConfig(group_name="G"))
     at.offsets.commit("G", "T", 0, 5)
     at.offsets.persist()
@@ -129,7 +129,7 @@ async def test_one_group(at: Desk) -> None:
     assert group == at.groups.table["G"]
 
 
-async def test_a_group_may_be_made_by_asking(tmp_path: Path) -> None:
+async def test_a_query_may_create_a_group(tmp_path: Path) -> None:
     header = headers.GetSubscriptionGroupConfigRequestHeader(group="New")
     with desk(tmp_path / "a") as at:
         await at.ask_ok(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)

@@ -54,7 +54,7 @@ async def test_topics_that_clients_do_not_subscribe_to(at: Desk) -> None:
     assert at.offsets.topics_of_group("To") == {"T", "U"}
 
 
-async def test_a_group_that_has_no_offsets_is_not_copied(at: Desk) -> None:
+async def test_a_group_without_offsets_is_not_copied(at: Desk) -> None:
     header = headers.CloneGroupOffsetRequestHeader(
         source_group="None", destination_group="To", topic="T"
     )
@@ -63,7 +63,7 @@ async def test_a_group_that_has_no_offsets_is_not_copied(at: Desk) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a@b", "x" * 300])
-async def test_a_name_that_no_group_has(at: Desk, name: str) -> None:
+async def test_an_invalid_group_name(at: Desk, name: str) -> None:
     before = dict(at.offsets.table)
     answer = await at.ask(RequestCode.CLONE_GROUP_OFFSET, clone("T", to=name))
     assert answer.code == ResponseCode.INVALID_PARAMETER
@@ -85,7 +85,7 @@ async def test_the_least_offsets(at: Desk) -> None:
     assert await correction(at, "Other", "From,To") == {0: 7, 1: 8}
 
 
-async def test_groups_that_are_left_out_keep_their_offsets(at: Desk) -> None:
+async def test_excluded_groups_keep_their_offsets(at: Desk) -> None:
     await correction(at, "None", "From,To")
     assert at.offsets.topics_of_group("From") == {"T", "U"}
 
@@ -95,7 +95,7 @@ async def test_a_group_that_is_behind_needs_no_correction(at: Desk) -> None:
     assert await correction(at, "Behind", "Behind") == {0: LONG_MAX, 1: 9}
 
 
-async def test_corrections_of_no_topic(at: Desk) -> None:
+async def test_corrections_of_an_unknown_topic(at: Desk) -> None:
     header = headers.QueryCorrectionOffsetRequestHeader(topic="None", compare_group="From")
     answer = await at.ask_ok(RequestCode.QUERY_CORRECTION_OFFSET, header)
     assert answer.body == b'{"correctionOffsets":{}}'

@@ -86,7 +86,7 @@ async def test_a_body_that_is_too_long_is_not_read(at: Desk, code: RequestCode) 
 
 
 @pytest.mark.parametrize("code", ALL_CODES, ids=lambda code: code.name)
-async def test_bodies_that_nobody_asked_for(at: Desk, code: RequestCode) -> None:
+async def test_unexpected_bodies(at: Desk, code: RequestCode) -> None:
     before = state(at)
     for body in (b"\xff" * (ADMIN_BODY_BYTES_MAX + 1), b"[" * 100_000, b"null", b"{}", b"1"):
         answer = await at.ask(code, body=body)
@@ -96,7 +96,7 @@ async def test_bodies_that_nobody_asked_for(at: Desk, code: RequestCode) -> None
 
 
 @pytest.mark.parametrize("code", [c for c in ALL_CODES if c not in CHANGING], ids=lambda c: c.name)
-async def test_names_and_numbers_that_cannot_be(at: Desk, code: RequestCode) -> None:
+async def test_impossible_names_and_numbers(at: Desk, code: RequestCode) -> None:
     before = state(at)
     for name in NAMES:
         for number in NUMBERS:
@@ -125,9 +125,7 @@ async def test_names_and_numbers_that_cannot_be(at: Desk, code: RequestCode) -> 
     ],
     ids=lambda each: each.name if isinstance(each, RequestCode) else each,
 )
-async def test_one_number_that_cannot_be(
-    at: Desk, code: RequestCode, field: str, number: str
-) -> None:
+async def test_one_impossible_number(at: Desk, code: RequestCode, field: str, number: str) -> None:
     before = state(at)
     request = create_request(code, opaque=1)
     request.ext_fields = {

@@ -32,7 +32,7 @@ async def test_first_and_next_offset(at: Desk) -> None:
     assert await offset_of(at, RequestCode.GET_MIN_OFFSET, least) == 0
 
 
-async def test_a_queue_that_is_not_there(at: Desk) -> None:
+async def test_an_unknown_queue(at: Desk) -> None:
     most = headers.GetMaxOffsetRequestHeader(topic="None", queue_id=7)
     least = headers.GetMinOffsetRequestHeader(topic="None", queue_id=7)
     when = headers.GetEarliestMsgStoretimeRequestHeader(topic="None", queue_id=7)

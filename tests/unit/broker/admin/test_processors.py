@@ -19,7 +19,7 @@ def test_every_code_has_its_processor_on_both_ports(at: Desk) -> None:
             assert each.permission.resource is not Resource.NONE
 
 
-async def test_headers_that_say_nothing_are_refused(at: Desk) -> None:
+async def test_empty_headers_are_refused(at: Desk) -> None:
     needing = CODES - {
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,

@@ -63,7 +63,7 @@ async def test_entries_are_bounded(at: Desk) -> None:
     assert (await dump(at, header(count=-1))).queue_data == []
 
 
-async def test_a_group_that_is_not_there(at: Desk) -> None:
+async def test_an_unknown_group(at: Desk) -> None:
     at.put("T", 0, 1)
     found = await dump(at, header(group="G"))
     assert found.filter_data == "G@T is not online!"

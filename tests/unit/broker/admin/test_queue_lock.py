@@ -37,7 +37,7 @@ async def test_only_the_holder_unlocks(at: Desk) -> None:
     assert await lock(at, "b", QUEUES[0]) == set()
 
 
-async def test_a_lock_runs_out(at: Desk) -> None:
+async def test_a_lock_expires(at: Desk) -> None:
     await lock(at, "a", QUEUES[0])
     at.clock.advance(60_001)
     assert await lock(at, "b", QUEUES[0]) == {QUEUES[0]}
@@ -67,7 +67,7 @@ async def test_names_that_are_too_long_are_not_kept(at: Desk) -> None:
     assert await lock(at, "b", QUEUES[0]) == {QUEUES[0]}
 
 
-async def test_a_body_that_is_none(at: Desk) -> None:
+async def test_a_malformed_body(at: Desk) -> None:
     for bad in (b"", b"[", b"{" * 5000):
         answer = await at.ask(RequestCode.LOCK_BATCH_MQ, LOCK, body=bad)
         assert answer.code == ResponseCode.SYSTEM_ERROR

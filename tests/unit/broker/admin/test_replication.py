@@ -7,7 +7,7 @@ from roquet.remoting.codes import RequestCode, ResponseCode
 from tests.unit.broker.admin.kit import Desk
 
 
-async def test_nobody_follows(at: Desk) -> None:
+async def test_no_slave_follows(at: Desk) -> None:
     at.put("T", 0, 2)
     status = await at.body_of(RequestCode.GET_BROKER_HA_STATUS, None, HARuntimeInfo)
     assert status == HARuntimeInfo(

@@ -89,7 +89,7 @@ async def test_a_reset_is_in_the_file(at: Desk) -> None:
     assert again.query("G", "T", 0) == 0
 
 
-async def test_an_offset_that_the_queue_does_not_have(at: Desk) -> None:
+async def test_an_offset_outside_the_queue(at: Desk) -> None:
     remark = "Target offset 7 not in consume queue range [0-5]"
     wanted = (ResponseCode.SYSTEM_ERROR, remark)
     assert await refusal(at, queue_id=0, queue_offset=7) == wanted
@@ -111,7 +111,7 @@ async def test_no_topic_or_no_group(at: Desk) -> None:
     assert await refusal(at, topic="Empty") == (ResponseCode.SYSTEM_ERROR, "No queues to reset.")
 
 
-async def test_clients_are_told(telling: Desk) -> None:
+async def test_clients_are_notified(telling: Desk) -> None:
     told, gone = FakeClient(), FakeClient()
     gone.close()
     subscribe(telling, "G", "T", client=gone, client_id="c1")
@@ -126,13 +126,13 @@ async def test_clients_are_told(telling: Desk) -> None:
     assert telling.offsets.query("G", "T", 0) == 4
 
 
-async def test_clients_go_on_only_if_forced(telling: Desk) -> None:
+async def test_clients_skip_ahead_only_if_forced(telling: Desk) -> None:
     subscribe(telling, "G", "T")
     assert await reset(telling, timestamp_ms=-1) == {0: 4, 1: 0}
     assert await reset(telling, timestamp_ms=-1, force=True) == {0: 5, 1: 0}
 
 
-async def test_cpp_administrators_have_clients_told_in_their_way(telling: Desk) -> None:
+async def test_cpp_administrators_get_the_cpp_notification(telling: Desk) -> None:
     client = subscribe(telling, "G", "T")
     request = create_request(CODE, header(timestamp_ms=0), opaque=1, language=LanguageCode.CPP)
     answer = await telling.handle(request, telling.connection)
@@ -141,7 +141,7 @@ async def test_cpp_administrators_have_clients_told_in_their_way(telling: Desk) 
     assert [each.queue_id for each in body.offset_table or []] == [0, 1]
 
 
-async def test_clients_that_cannot_be_told(telling: Desk) -> None:
+async def test_clients_that_cannot_be_notified(telling: Desk) -> None:
     remark = f"Consumer not online, so can not reset offset, Group: G Topic: T Timestamp: {NOW_MS}"
     wanted = (ResponseCode.CONSUMER_NOT_ONLINE, remark)
     assert await refusal(telling, timestamp_ms=NOW_MS) == wanted

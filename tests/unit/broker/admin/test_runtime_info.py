@@ -66,7 +66,7 @@ async def test_the_progress_of_delay_levels_is_shown(at: Desk) -> None:
     assert shown == {"scheduleMessageOffset_3": "4,5"}
 
 
-async def test_every_name_of_upstream_is_there(at: Desk) -> None:
+async def test_every_name_of_upstream_is_present(at: Desk) -> None:
     """Those of a recorded broker, but for a path and the delay levels in use."""
     recorded = {
         name
@@ -81,7 +81,7 @@ async def test_every_name_of_upstream_is_there(at: Desk) -> None:
     assert table["ackThreadPoolQueueHeadWaitTimeMills"] == "0"
 
 
-async def test_what_waits_is_shown(at: Desk) -> None:
+async def test_pending_work_is_shown(at: Desk) -> None:
     at.flow.sends_waiting = 17
     assert (await info(at))["sendThreadPoolQueueSize"] == "17"
 
@@ -118,5 +118,5 @@ async def test_config(tmp_path: Path) -> None:
         (1 << 70, "1024.0 EiB"),
     ],
 )
-def test_bytes_for_people(count: int, text: str) -> None:
+def test_human_readable_bytes(count: int, text: str) -> None:
     assert human_bytes(count) == text

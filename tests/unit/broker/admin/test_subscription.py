@@ -20,7 +20,7 @@ async def test_groups_of_a_topic(at: Desk) -> None:
     assert found.group_list == ["Committed", "Online"]
 
 
-async def test_groups_of_no_topic(at: Desk) -> None:
+async def test_groups_of_an_unknown_topic(at: Desk) -> None:
     header = headers.TopicRequestHeader(topic="None")
     answer = await at.ask_ok(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
     assert answer.body == b'{"groupList":[]}'

@@ -54,7 +54,7 @@ async def create_list(at: Desk, *topics: TopicConfig) -> RemotingCommand:
     return await at.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, LIST, body=body)
 
 
-async def test_a_topic_is_made(at: Desk) -> None:
+async def test_a_topic_is_created(at: Desk) -> None:
     version = at.topics.data_version.counter
     answer = await create(at, order=True, topic_sys_flag=None, perm=4)
     assert answer.code == ResponseCode.SUCCESS
@@ -76,7 +76,7 @@ async def test_the_same_again_changes_nothing(at: Desk) -> None:
     assert at.registrations == 1
 
 
-async def test_attributes_are_set_and_dropped(at: Desk) -> None:
+async def test_attributes_are_set_and_removed(at: Desk) -> None:
     await create(at, attributes="+message.type=FIFO,+reserve.time=5")
     await create(at, attributes="-reserve.time")
     assert at.topics.table["New"].attributes == {"message.type": "FIFO"}
@@ -160,7 +160,7 @@ async def test_mixed_types_can_be_allowed(tmp_path: Path) -> None:
         assert at.topics.table["New"].attributes == {"message.type": "MIXED"}
 
 
-async def test_a_topic_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+async def test_a_topic_that_cannot_be_saved_is_not_created(tmp_path: Path) -> None:
     disk = FillingDisk()
     with desk(tmp_path, files=disk) as at:
         disk.is_full = True
@@ -171,7 +171,7 @@ async def test_a_topic_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
         assert at.registrations == 0
 
 
-async def test_a_list_is_made_at_once(at: Desk) -> None:
+async def test_a_list_is_created_at_once(at: Desk) -> None:
     at.add_topic("Old")
     topics = [at.topics.table["Old"], TopicConfig(topic_name="A"), TopicConfig(topic_name="B")]
     answer = await create_list(at, *topics)
@@ -180,7 +180,7 @@ async def test_a_list_is_made_at_once(at: Desk) -> None:
     assert at.registrations == 1
 
 
-async def test_a_list_with_one_bad_name_makes_none(at: Desk) -> None:
+async def test_a_list_with_one_bad_name_creates_none(at: Desk) -> None:
     answer = await create_list(at, TopicConfig(topic_name="A"), TopicConfig(topic_name="b b"))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "A" not in at.topics.table
@@ -199,7 +199,7 @@ async def test_a_list_that_is_too_long_is_not_read(at: Desk) -> None:
     assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_dropped_topic_leaves_nothing(at: Desk, tmp_path: Path) -> None:
+async def test_a_deleted_topic_leaves_nothing(at: Desk, tmp_path: Path) -> None:
     at.add_topic("Gone")
     at.add_topic("Kept")
     for topic in ("Gone", "Kept"):
@@ -219,7 +219,7 @@ async def test_a_dropped_topic_leaves_nothing(at: Desk, tmp_path: Path) -> None:
     assert "Gone" not in (tmp_path / "store" / "config" / "consumerOffset.json").read_text()
 
 
-async def test_a_topic_made_again_while_it_is_dropped_keeps_its_messages(
+async def test_a_topic_recreated_during_its_deletion_keeps_its_messages(
     at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at.add_topic("T")
@@ -238,7 +238,7 @@ async def test_a_topic_made_again_while_it_is_dropped_keeps_its_messages(
     assert at.store.max_offset_in_queue("T", 0) == 1
 
 
-async def test_a_static_topic_stays_until_its_mapping_is_dropped(
+async def test_a_static_topic_stays_until_its_mapping_is_deleted(
     at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at.add_topic("T")
@@ -263,20 +263,20 @@ async def test_a_static_topic_stays_until_its_mapping_is_dropped(
         ("DefaultCluster", "The topic[DefaultCluster] is conflict with system topic."),
     ],
 )
-async def test_what_is_not_dropped(at: Desk, topic: str, remark: str) -> None:
+async def test_deletions_that_are_refused(at: Desk, topic: str, remark: str) -> None:
     header = headers.DeleteTopicRequestHeader(topic=topic)
     answer = await at.ask(RequestCode.DELETE_TOPIC_IN_BROKER, header)
     assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, remark)
 
 
-async def test_a_topic_that_is_not_there_is_dropped_quietly(at: Desk) -> None:
+async def test_deleting_an_unknown_topic_succeeds(at: Desk) -> None:
     version = at.topics.data_version.counter
     header = headers.DeleteTopicRequestHeader(topic="Nobody")
     await at.ask_ok(RequestCode.DELETE_TOPIC_IN_BROKER, header)
     assert at.topics.data_version.counter == version
 
 
-def test_a_name_that_is_a_path_drops_nothing(tmp_path: Path) -> None:
+def test_a_name_that_is_a_path_deletes_nothing(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     header = headers.DeleteTopicRequestHeader(topic="../../outside")
@@ -303,7 +303,7 @@ async def test_all_topics_at_once(at: Desk) -> None:
     assert wrapper.topic_queue_mapping_detail_map == {}
 
 
-async def test_many_topics_are_written_beside_the_loop(
+async def test_many_topics_are_encoded_off_the_loop(
     at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = await at.ask_ok(
@@ -316,7 +316,7 @@ async def test_many_topics_are_written_beside_the_loop(
     assert long.body == short.body
 
 
-async def test_a_table_that_fits_no_frame_is_to_be_asked_for_in_pages(
+async def test_a_table_too_large_for_a_frame_must_be_requested_in_pages(
     at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = await at.ask_ok(

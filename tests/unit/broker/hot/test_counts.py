@@ -37,7 +37,7 @@ def plain_of(side: Side) -> PlainRequests:
     return side.hot_path.requests
 
 
-def test_counts_outlive_what_they_are_about_and_are_given_once(tmp_path: Path) -> None:
+def test_counts_survive_their_subjects_and_are_returned_once(tmp_path: Path) -> None:
     async def run() -> None:
         side = Side(tmp_path, CONFIG, is_hot=True)
         plain = plain_of(side)
@@ -62,7 +62,7 @@ def test_counts_outlive_what_they_are_about_and_are_given_once(tmp_path: Path) -
     asyncio.run(run())
 
 
-def test_requests_that_the_hot_path_leaves_are_not_counted(tmp_path: Path) -> None:
+def test_requests_that_the_hot_path_declines_are_not_counted(tmp_path: Path) -> None:
     async def run() -> None:
         side = Side(tmp_path, CONFIG, is_hot=True)
         missing = [(name, "9" if name == "queueOffset" else value) for name, value in PULL]

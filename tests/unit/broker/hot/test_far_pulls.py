@@ -94,7 +94,7 @@ async def test_recent_messages_are_not_read_ahead(made: Callable[[], Side], call
     assert calls.seen == []
 
 
-async def test_the_read_ahead_is_called_when_it_wants_to_be(
+async def test_the_read_ahead_is_called_when_it_asks_to_be(
     made: Callable[[], Side], calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pull, "RECENT_BYTES", 0)

@@ -82,7 +82,7 @@ async def ready(side: Side) -> None:
     assert await taken(side, COMMIT_FRAME) == 1
 
 
-async def test_reads_of_compiled_code_are_told(made: Callable[..., Side]) -> None:
+async def test_reads_of_compiled_code_are_reported(made: Callable[..., Side]) -> None:
     files = FaultyFiles(only=frozenset({"open", "read_cached_at"}))
     side = made(files=files)
     await ready(side)
@@ -91,7 +91,7 @@ async def test_reads_of_compiled_code_are_told(made: Callable[..., Side]) -> Non
     assert files.calls[0].name == "read_cached_at", "the queue itself would open the file first"
 
 
-async def test_a_read_that_fails_once_is_repeated(made: Callable[..., Side]) -> None:
+async def test_a_read_that_fails_once_is_retried(made: Callable[..., Side]) -> None:
     files = FaultyFiles(only=frozenset({"read_cached_at"}))
     side = made(files=files)
     await ready(side)
@@ -113,7 +113,7 @@ async def test_a_pull_whose_reads_fail_gets_an_error(made: Callable[..., Side]) 
     assert await taken(side, PULL_FRAME) == 1
 
 
-async def test_a_changed_topic_is_looked_at_again(made: Callable[..., Side]) -> None:
+async def test_a_changed_topic_is_checked_again(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)
     put_topics(side.topics, TopicConfig(topic_name="Orders", read_queue_nums=4, write_queue_nums=0))
@@ -133,7 +133,7 @@ async def test_a_deleted_topic_is_not_sent_to(made: Callable[..., Side]) -> None
     assert side.topics.select("Orders") is not None, "sending has created it again"
 
 
-async def test_a_changed_group_is_looked_at_again(made: Callable[..., Side]) -> None:
+async def test_a_changed_group_is_checked_again(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)
     group = side.groups.find("readers")
@@ -143,7 +143,7 @@ async def test_a_changed_group_is_looked_at_again(made: Callable[..., Side]) -> 
     assert b"subscription group no permission" in side.answers()[-1][0]
 
 
-async def test_a_group_that_was_reset_hears_of_it(made: Callable[..., Side]) -> None:
+async def test_a_reset_reaches_the_group(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)
     side.offsets.assign_reset_offset("Orders", "readers", 0, 1)
@@ -180,7 +180,7 @@ async def test_long_subscriptions_are_not_remembered(made: Callable[..., Side]) 
         assert await taken(side, frame) == requests
 
 
-async def test_a_pull_of_no_queue_does_not_decide_for_the_others(made: Callable[..., Side]) -> None:
+async def test_a_pull_of_an_unknown_queue_does_not_affect_others(made: Callable[..., Side]) -> None:
     """The plan is that of the group: one peer must not drive the others off the hot path."""
     side = made()
     await side.feed(PRELUDE)
@@ -242,7 +242,7 @@ async def test_pulls_that_check_many_entries_end_a_burst(
     assert len(side.answers()[-1]) == len(pulls)
 
 
-async def test_pulls_have_no_place_on_the_fast_port(made: Callable[..., Side]) -> None:
+async def test_pulls_are_not_served_on_the_fast_port(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)
     assert await taken(side, PULL_FRAME, port=Port.FAST) == 0
@@ -276,7 +276,7 @@ async def test_flow_control_refuses_in_its_own_words(made: Callable[..., Side]) 
     assert await taken(side, SEND_FRAME) == 1
 
 
-async def test_a_store_that_takes_nothing_is_not_written_to(made: Callable[..., Side]) -> None:
+async def test_a_store_that_refuses_writes_is_not_written_to(made: Callable[..., Side]) -> None:
     side = made()
     await ready(side)
     side.store.put_hooks.append(lambda _message: None)
@@ -369,7 +369,7 @@ def mutated(source: random.Random, frame: bytes) -> bytes:
     return bytes(data)
 
 
-async def test_garbage_is_left_and_harms_nobody(made: Callable[..., Side]) -> None:
+async def test_garbage_is_declined_and_harmless(made: Callable[..., Side]) -> None:
     source = random.Random(20261115)
     requests: list[tuple[int, Pairs, bytes]] = [
         (RequestCode.SEND_MESSAGE_V2, SEND, b"body"),

@@ -29,7 +29,7 @@ def test_a_new_topic_takes_all_attributes() -> None:
     }
 
 
-def test_attributes_are_added_altered_and_dropped() -> None:
+def test_attributes_are_added_changed_and_removed() -> None:
     assert alter_attributes(
         CURRENT, {"+reserve.time": "7", "-message.type": ""}, TOPIC_ATTRIBUTES, is_new=False
     ) == {"queue.type": "BatchCQ", "cleanup.policy": "DELETE", "reserve.time": "7"}
@@ -40,7 +40,7 @@ def test_attributes_are_added_altered_and_dropped() -> None:
     assert alter_attributes(CURRENT, {}, TOPIC_ATTRIBUTES, is_new=False) == CURRENT
 
 
-def test_what_was_given_stays_as_it_was() -> None:
+def test_the_given_attributes_are_not_modified() -> None:
     current = dict(CURRENT)
     alterations = {"-message.type": "", "+reserve.time": "7"}
     alter_attributes(current, alterations, TOPIC_ATTRIBUTES, is_new=False)

@@ -72,7 +72,7 @@ def consumers() -> Consumers:
 # ------------------------------------------------------------------------------ clients
 
 
-def test_every_change_of_clients_is_told_to_all_of_them(consumers: Consumers) -> None:
+def test_all_clients_are_notified_of_every_change(consumers: Consumers) -> None:
     first, second = channel("a"), channel("b")
     assert consumers.register("g", first, "T")
     assert consumers.register("g", second, "T")
@@ -107,7 +107,7 @@ def test_settings_of_a_group_are_those_of_the_last_heartbeat(consumers: Consumer
     assert len(consumers.told) == 1, "but no queue is reassigned"
 
 
-def test_a_group_that_wants_no_news_gets_none(consumers: Consumers) -> None:
+def test_a_group_without_notifications_gets_none(consumers: Consumers) -> None:
     first, second = channel("a"), channel("b")
     assert consumers.register("g", first, "T", notify_enabled=False)
     assert consumers.register("g", second, "T", notify_enabled=False)
@@ -116,7 +116,7 @@ def test_a_group_that_wants_no_news_gets_none(consumers: Consumers) -> None:
     assert consumers.calls.count == 3
 
 
-def test_clients_that_get_all_messages_are_not_told(consumers: Consumers) -> None:
+def test_broadcast_clients_are_not_notified(consumers: Consumers) -> None:
     first, second = channel("a"), channel("b")
     for client in (first, second):
         assert consumers.register("g", client, "T", model=MessageModel.BROADCASTING)
@@ -125,13 +125,13 @@ def test_clients_that_get_all_messages_are_not_told(consumers: Consumers) -> Non
     assert consumers.told == []
 
 
-def test_a_broker_can_be_set_to_tell_nobody() -> None:
+def test_notifications_can_be_turned_off() -> None:
     consumers = Consumers(BrokerConfig(notify_consumer_ids_changed=False))
     consumers.register("g", channel("a"), "T")
     assert consumers.told == []
 
 
-def test_news_can_be_gathered() -> None:
+def test_notifications_can_be_batched() -> None:
     consumers = Consumers(BrokerConfig(real_time_notify_consumer_change=False))
     gone = channel("gone")
     consumers.register("g", channel("a"), "T")
@@ -144,7 +144,7 @@ def test_news_can_be_gathered() -> None:
     assert consumers.told == [("g", ["a", "b"])]
 
 
-def test_a_closed_connection_takes_its_clients_along(consumers: Consumers) -> None:
+def test_a_closed_connection_removes_its_clients(consumers: Consumers) -> None:
     shared, stays = connection(), channel("stays")
     consumers.register("g", channel("a", shared), "T")
     consumers.register("h", channel("a", shared), "T")
@@ -162,7 +162,7 @@ def test_a_closed_connection_takes_its_clients_along(consumers: Consumers) -> No
     assert consumers.ids("h") == ["a"]
 
 
-def test_a_silent_client_is_dropped_closed_and_told_of(consumers: Consumers) -> None:
+def test_a_silent_client_is_removed_closed_and_announced(consumers: Consumers) -> None:
     silent, busy, alone = channel("silent"), channel("busy"), channel("alone")
     consumers.register("g", silent, "T")
     consumers.register("g", busy, "T")
@@ -207,7 +207,7 @@ def test_groups_of_one_heartbeat_expire_one_by_one(consumers: Consumers) -> None
     assert (consumers.ids("g"), consumers.ids("h")) == (None, ["a"])
 
 
-def test_another_client_on_the_same_connection_takes_its_place(consumers: Consumers) -> None:
+def test_another_client_on_the_same_connection_replaces_it(consumers: Consumers) -> None:
     shared = connection()
     consumers.register("g", channel("a", shared), "T")
     consumers.clock.advance(60_000)
@@ -234,7 +234,7 @@ def test_a_client_is_found_by_its_id(consumers: Consumers) -> None:
 # -------------------------------------------------------------------------- subscriptions
 
 
-def test_topics_come_and_go_with_heartbeats(consumers: Consumers) -> None:
+def test_heartbeats_add_and_remove_topics(consumers: Consumers) -> None:
     client = channel("a")
     consumers.register("g", client, "T", "%RETRY%g")
     assert consumers.topics("g") == {"T", "%RETRY%g"}
@@ -285,7 +285,7 @@ def test_a_heartbeat_without_subscriptions_leaves_them(consumers: Consumers) -> 
     assert consumers.topics("g") == {"T"}
 
 
-def test_subscriptions_without_a_topic_are_passed_over(consumers: Consumers) -> None:
+def test_subscriptions_without_a_topic_are_ignored(consumers: Consumers) -> None:
     consumers.register("g", channel("a"), SubscriptionData(topic=None), "", "T")
     assert consumers.topics("g") == {"T"}
 
@@ -313,7 +313,7 @@ def test_groups_of_a_topic(consumers: Consumers) -> None:
     assert consumers.manager._groups_of == {}
 
 
-def test_what_a_pull_carried_stands_in_for_heartbeats(consumers: Consumers) -> None:
+def test_subscriptions_of_pulls_stand_in_for_heartbeats(consumers: Consumers) -> None:
     manager, carried = consumers.manager, subscription("T", expression="carried")
     assert manager.find_subscription("g", "T") is None
     manager.compensate_subscription("g", "T", carried)
@@ -325,7 +325,7 @@ def test_what_a_pull_carried_stands_in_for_heartbeats(consumers: Consumers) -> N
     assert manager.find_subscription("g", "V") == subscription("V")
 
 
-def test_what_a_pull_carried_is_forgotten(consumers: Consumers) -> None:
+def test_subscriptions_of_pulls_are_forgotten(consumers: Consumers) -> None:
     manager = consumers.manager
     # The version is the client's word; a time that is far away keeps nothing alive.
     manager.compensate_subscription("g", "T", subscription("T", version=1 << 62))
@@ -345,7 +345,7 @@ def test_what_a_pull_carried_is_forgotten(consumers: Consumers) -> None:
     assert manager._compensations == {}
 
 
-def test_others_hear_of_heartbeats_and_of_groups_that_are_gone() -> None:
+def test_listeners_are_notified_of_heartbeats_and_removed_groups() -> None:
     made = Consumers()
     heard: list[tuple[str, list[str | None]]] = []
     gone: list[str] = []

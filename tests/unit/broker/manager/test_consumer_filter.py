@@ -95,7 +95,7 @@ def test_a_new_filter(at: Filters) -> None:
         sql("a > 1", kind="XPATH"),
     ],
 )
-def test_what_is_no_filter(at: Filters, subscription: SubscriptionData) -> None:
+def test_subscriptions_without_a_filter(at: Filters, subscription: SubscriptionData) -> None:
     at.table.register("G", [subscription])
     assert at.table.table == {}
     assert list(at.table.of_topic("T")) == []
@@ -126,7 +126,7 @@ def test_the_same_expression_takes_the_newer_version(at: Filters) -> None:
         assert (found.data.client_version, found.data.born_time_ms) == (expected, NOW_MS)
 
 
-def test_a_newer_one_that_cannot_be_read_removes_the_older(at: Filters) -> None:
+def test_a_newer_one_that_cannot_be_parsed_removes_the_older(at: Filters) -> None:
     at.beat("a > 1", version=2)
     assert at.beat("a >", version=1) is not None
     assert at.beat("a >", version=3) is None
@@ -137,7 +137,7 @@ def test_a_newer_one_that_cannot_be_read_removes_the_older(at: Filters) -> None:
 # -- who is dead --------------------------------------------------------------------------------
 
 
-def test_a_group_that_is_gone_is_dead_until_it_comes_back(at: Filters) -> None:
+def test_the_filter_of_a_group_is_dead_until_the_group_returns(at: Filters) -> None:
     at.beat(version=2)
     at.clock.advance(5)
     at.table.unregister("other")
@@ -182,7 +182,7 @@ def test_a_topic_that_is_now_filtered_by_tags_keeps_its_filter(at: Filters) -> N
     assert not at.only.data.is_dead
 
 
-def test_a_clock_that_is_set_back_does_not_revive(tmp_path: Path) -> None:
+def test_setting_the_clock_back_revives_no_filter(tmp_path: Path) -> None:
     at = Filters(tmp_path)
     at.beat()
     at.clock.set(NOW_MS - 1_000)
@@ -190,7 +190,7 @@ def test_a_clock_that_is_set_back_does_not_revive(tmp_path: Path) -> None:
     assert at.only.data.is_dead
 
 
-def test_the_dead_are_forgotten_after_a_day(at: Filters) -> None:
+def test_dead_filters_are_forgotten_after_a_day(at: Filters) -> None:
     at.beat(topic="U")
     at.beat()
     at.table.unregister("G")
@@ -203,7 +203,7 @@ def test_the_dead_are_forgotten_after_a_day(at: Filters) -> None:
     assert {topic: list(groups) for topic, groups in at.table.table.items()} == {"T": ["H"]}
 
 
-def test_how_long_they_are_kept_is_a_setting(tmp_path: Path) -> None:
+def test_the_retention_of_dead_filters_is_a_setting(tmp_path: Path) -> None:
     at = Filters(tmp_path, filter_data_clean_ms=1_000)
     at.beat()
     at.clock.advance(DAY_MS)
@@ -220,7 +220,7 @@ def test_how_long_they_are_kept_is_a_setting(tmp_path: Path) -> None:
 # -- bit maps -----------------------------------------------------------------------------------
 
 
-def test_bit_maps_count_from_the_latest_message_on(at: Filters) -> None:
+def test_bit_maps_are_valid_from_the_latest_message_on(at: Filters) -> None:
     """The log's time never goes back, so it may be ahead of a clock that did."""
     at.latest_ms = NOW_MS + 60_000
     at.beat()
@@ -228,7 +228,7 @@ def test_bit_maps_count_from_the_latest_message_on(at: Filters) -> None:
     assert at.only.data.born_time_ms == NOW_MS
 
 
-def test_settings_that_make_no_bloom_filter(tmp_path: Path) -> None:
+def test_settings_without_a_valid_bloom_filter(tmp_path: Path) -> None:
     for settings in ({"bloom_filter_error_percent": 100}, {"expected_filter_consumers": 0}):
         with pytest.raises(ConfigError):
             Filters(tmp_path, **settings)
@@ -237,7 +237,7 @@ def test_settings_that_make_no_bloom_filter(tmp_path: Path) -> None:
 # -- limits -------------------------------------------------------------------------------------
 
 
-def test_how_many_there_are_is_bounded(at: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_filters_is_bounded(at: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_filter, "FILTERS_MAX", 2)
     for group in ("A", "B", "C"):
         at.table.register(group, [sql("a > 1")])
@@ -249,14 +249,14 @@ def test_how_many_there_are_is_bounded(at: Filters, monkeypatch: pytest.MonkeyPa
     assert found.data.expression == "a > 2"
 
 
-def test_how_long_they_are_is_bounded(at: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_expressions_is_bounded(at: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_filter, "CHARACTERS_MAX", 11)
     for group, expression in (("A", "a > 1"), ("B", "a > 10"), ("C", "a=1")):
         at.table.register(group, [sql(expression)])
     assert list(at.table.table["T"]) == ["A", "B"]
 
 
-def test_what_one_heartbeat_brings_is_bounded(at: Filters) -> None:
+def test_filters_of_one_heartbeat_are_bounded(at: Filters) -> None:
     """The rest comes with the next ones, as those that are known cost nothing."""
     text = "a > 1".ljust(30_000)
     beat = [sql(text, topic=topic) for topic in "TUVW"]
@@ -274,7 +274,7 @@ def test_an_expression_that_is_too_long_removes_the_older(at: Filters) -> None:
 # -- the file -----------------------------------------------------------------------------------
 
 
-def test_everything_is_dead_after_a_start(at: Filters) -> None:
+def test_every_filter_is_dead_after_a_start(at: Filters) -> None:
     at.beat(version=5)
     at.table.persist()
     again = Filters(at.root, now_ms=NOW_MS + 40_000)
@@ -288,7 +288,7 @@ def test_everything_is_dead_after_a_start(at: Filters) -> None:
     assert again.only.data.born_time_ms == NOW_MS
 
 
-def test_it_died_no_earlier_than_it_was_born(at: Filters) -> None:
+def test_a_filter_dies_no_earlier_than_it_was_born(at: Filters) -> None:
     at.beat()
     at.table.persist()
     again = Filters(at.root, now_ms=NOW_MS + 10)
@@ -308,7 +308,7 @@ def test_filters_of_another_bloom_filter_are_not_used(at: Filters) -> None:
 @pytest.mark.parametrize(
     ("old", "new"), [('"a > 1"', '"a >"'), ('"SQL92"', '"XPATH"'), ('"a > 1"', "null")]
 )
-def test_a_filter_that_cannot_be_read_is_left_out(at: Filters, old: str, new: str) -> None:
+def test_a_filter_that_cannot_be_parsed_is_skipped(at: Filters, old: str, new: str) -> None:
     at.beat()
     at.table.register("H", [sql("b = 1")])
     at.table.persist()

@@ -71,7 +71,7 @@ def test_going_back_is_allowed_and_logged(
     assert warnings_of(caplog) == ["T@g queue 0 went back to 4 from 6"], "and not for each again"
 
 
-def test_every_so_many_commits_are_a_version(tmp_path: Path) -> None:
+def test_the_version_changes_every_so_many_commits(tmp_path: Path) -> None:
     offsets = Offsets(tmp_path, consumer_offset_update_version_step=4)
     manager = offsets.manager
     versions = []
@@ -114,7 +114,7 @@ def test_offsets_are_bounded(
 # ---------------------------------------------------------------------------------- pulled
 
 
-def test_what_was_pulled_is_ahead_of_what_was_committed(manager: ConsumerOffsetManager) -> None:
+def test_pulled_offsets_are_ahead_of_committed_ones(manager: ConsumerOffsetManager) -> None:
     assert manager.query_pull("g", "T", 0) == -1
     manager.commit("g", "T", 0, 5)
     assert manager.query_pull("g", "T", 0) == 5
@@ -127,7 +127,7 @@ def test_what_was_pulled_is_ahead_of_what_was_committed(manager: ConsumerOffsetM
 # ----------------------------------------------------------------------------------- reset
 
 
-def test_a_reset_wins_until_it_is_told(manager: ConsumerOffsetManager) -> None:
+def test_a_reset_wins_until_it_is_delivered(manager: ConsumerOffsetManager) -> None:
     manager.commit("g", "T", 0, 50)
     assert not manager.has_offset_reset("T", "g", 0)
     assert manager.query_then_erase_reset_offset("T", "g", 0) is None
@@ -145,7 +145,7 @@ def test_a_reset_wins_until_it_is_told(manager: ConsumerOffsetManager) -> None:
     assert manager._reset == {}
 
 
-def test_listeners_are_told_of_a_reset(manager: ConsumerOffsetManager) -> None:
+def test_listeners_are_notified_of_a_reset(manager: ConsumerOffsetManager) -> None:
     told: list[tuple[str, int, str]] = []
     manager.reset_assigned.append(lambda *reset: told.append(reset))
     manager.assign_reset_offset("T", "g", 3, 7)
@@ -153,7 +153,7 @@ def test_listeners_are_told_of_a_reset(manager: ConsumerOffsetManager) -> None:
     assert told == [("T", 3, "g")]
 
 
-def test_a_reset_reaches_a_group_that_is_away(offsets: Offsets) -> None:
+def test_a_reset_reaches_an_offline_group(offsets: Offsets) -> None:
     offsets.manager.assign_reset_offset("T", "g", 2, 0)
     assert offsets.manager.table == {"T@g": {2: 0}}
     offsets.manager.persist()
@@ -161,7 +161,7 @@ def test_a_reset_reaches_a_group_that_is_away(offsets: Offsets) -> None:
     assert not offsets.again().has_offset_reset("T", "g", 2)
 
 
-def test_a_reset_that_makes_no_sense_is_none(manager: ConsumerOffsetManager) -> None:
+def test_a_nonsensical_reset_is_ignored(manager: ConsumerOffsetManager) -> None:
     manager.assign_reset_offset("", "g", 0, 1)
     manager.assign_reset_offset("T", "", 0, 1)
     manager.assign_reset_offset("T", "g", -1, 1)
@@ -214,7 +214,7 @@ def test_a_topic_is_forgotten(several: ConsumerOffsetManager) -> None:
     assert several.query_pull("g", "U", 0) == 2
 
 
-def test_a_group_goes_on_where_another_is(manager: ConsumerOffsetManager) -> None:
+def test_a_group_takes_the_offsets_of_another(manager: ConsumerOffsetManager) -> None:
     manager.commit("g", "T", 0, 5)
     manager.commit("g", "T", 1, 6)
     manager.commit("h", "T", 0, 50)
@@ -252,7 +252,7 @@ def test_the_file_holds_what_was_committed(offsets: Offsets) -> None:
     assert again.begin_persist() is None
 
 
-def test_only_a_change_is_written(offsets: Offsets) -> None:
+def test_only_changes_are_written(offsets: Offsets) -> None:
     manager = offsets.manager
     manager.persist()
     changes: list[Callable[[], None]] = [
@@ -276,7 +276,7 @@ def test_only_a_change_is_written(offsets: Offsets) -> None:
     assert offsets.disk.writes == writes
 
 
-def test_a_picture_is_of_one_moment(offsets: Offsets) -> None:
+def test_a_snapshot_is_consistent(offsets: Offsets) -> None:
     manager = offsets.manager
     manager.commit("g", "T", 0, 5)
     job = manager.begin_persist()
@@ -289,7 +289,7 @@ def test_a_picture_is_of_one_moment(offsets: Offsets) -> None:
     assert offsets.again().table == manager.table
 
 
-def test_a_full_disk_is_tried_again(offsets: Offsets) -> None:
+def test_a_write_that_meets_a_full_disk_is_retried(offsets: Offsets) -> None:
     offsets.manager.commit("g", "T", 0, 5)
     offsets.disk.is_full = True
     with pytest.raises(StoreError):
@@ -307,7 +307,7 @@ def test_a_file_without_a_version_is_read(offsets: Offsets) -> None:
     assert manager.data_version.counter == 0
 
 
-def test_a_key_of_another_form_disturbs_nothing(offsets: Offsets) -> None:
+def test_a_malformed_key_is_harmless(offsets: Offsets) -> None:
     offsets.path.parent.mkdir()
     offsets.path.write_text('{"offsetTable":{"odd":{0:5},"T@g":{0:1}}}', "utf-8")
     manager = offsets.again()
@@ -318,7 +318,7 @@ def test_a_key_of_another_form_disturbs_nothing(offsets: Offsets) -> None:
     assert offsets.again().table == {"odd": {0: 5}}
 
 
-def test_what_was_loaded_counts_as_much_as_what_was_committed(
+def test_loaded_offsets_count_as_committed_ones(
     offsets: Offsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offsets.manager.commit("g", "T", 0, 5)

@@ -25,7 +25,7 @@ def ids(producers: ProducerManager, group: str) -> list[str]:
     return [each.client_id for each in producers.groups.get(group, {}).values()]
 
 
-def test_a_producer_comes_and_goes(producers: ProducerManager) -> None:
+def test_a_producer_registers_and_unregisters(producers: ProducerManager) -> None:
     first, second = channel("a"), channel("b")
     producers.register("g", first)
     producers.register("g", first)
@@ -40,7 +40,7 @@ def test_a_producer_comes_and_goes(producers: ProducerManager) -> None:
     assert set(producers.groups) == {"h"}
 
 
-def test_a_closed_connection_takes_its_groups_along(producers: ProducerManager) -> None:
+def test_a_closed_connection_removes_its_groups(producers: ProducerManager) -> None:
     shared, other = connection(), connection()
     producers.register("g", channel("a", shared))
     producers.register("h", channel("a", shared))
@@ -89,7 +89,9 @@ def test_groups_of_one_heartbeat_expire_one_by_one(
     assert set(producers.groups) == {"h"}
 
 
-def test_a_clock_that_is_set_drops_nobody(producers: ProducerManager, clock: ManualClock) -> None:
+def test_setting_the_clock_removes_no_producer(
+    producers: ProducerManager, clock: ManualClock
+) -> None:
     producers.register("g", channel())
     clock.set(clock.now_ms() + 10_000_000)
     list(producers.scan())
@@ -110,7 +112,7 @@ def test_open_channels_take_turns(producers: ProducerManager) -> None:
     assert producers.available_channel("g") is None
 
 
-def test_new_producers_can_be_left_out(clock: ManualClock) -> None:
+def test_new_producers_can_be_skipped(clock: ManualClock) -> None:
     config = BrokerConfig(register_producer=False, reject_transaction_message=True)
     producers = ProducerManager(config, clock)
     producers.register("g", channel())
@@ -140,7 +142,7 @@ def test_a_client_cannot_fill_the_table(
     assert ids(producers, "c") == ["y", "x"]
 
 
-def test_a_client_is_found_while_any_of_its_groups_is_there(producers: ProducerManager) -> None:
+def test_a_client_is_found_while_any_of_its_groups_remains(producers: ProducerManager) -> None:
     shared = connection()
     producers.register("g", channel("a", shared))
     producers.register("CLIENT_INNER_PRODUCER", channel("a", shared))

@@ -54,7 +54,7 @@ def test_a_lease_ends_after_a_minute(locks: RebalanceLockManager, clock: ManualC
     assert locks.try_lock_batch("g", Q, "a") == Q
 
 
-def test_an_old_holder_may_come_back_first(locks: RebalanceLockManager, clock: ManualClock) -> None:
+def test_an_old_holder_may_renew_first(locks: RebalanceLockManager, clock: ManualClock) -> None:
     locks.try_lock_batch("g", Q, "a")
     clock.advance(60_001)
     assert not locks.has_locks("g")
@@ -82,7 +82,7 @@ def test_setting_the_clock_ends_no_lease(locks: RebalanceLockManager, clock: Man
     assert not locks.has_locks("g")
 
 
-def test_a_queue_that_is_named_twice_is_held_once(locks: RebalanceLockManager) -> None:
+def test_a_queue_listed_twice_is_held_once(locks: RebalanceLockManager) -> None:
     assert locks.try_lock_batch("g", [Q[0], Q[0]], "a") == [Q[0]]
     locks.unlock_batch("g", [Q[0], Q[0]], "a")
     assert not locks.has_locks("g")

@@ -39,7 +39,9 @@ def persist(file: RebalanceLockFile) -> bool:
     return job is not None
 
 
-def test_only_owners_are_given_locks_of_the_last_life(tmp_path: Path, clock: ManualClock) -> None:
+def test_only_owners_get_their_locks_back_after_a_restart(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     locks, file = life(tmp_path, clock)
     locks.try_lock_batch("g", Q[:2], "a")
     locks.try_lock_batch("g", Q[2:], "b")
@@ -52,9 +54,7 @@ def test_only_owners_are_given_locks_of_the_last_life(tmp_path: Path, clock: Man
     assert locks.try_lock_batch("other", Q, "c") == Q
 
 
-def test_what_no_owner_prolongs_comes_free_when_clients_give_it_up(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_locks_that_no_owner_renews_expire(tmp_path: Path, clock: ManualClock) -> None:
     locks, file = life(tmp_path, clock)
     locks.try_lock_batch("g", Q, "a")
     assert persist(file)
@@ -83,7 +83,7 @@ def test_the_file_is_written_when_owners_change(tmp_path: Path, clock: ManualClo
     assert json.loads(text) == {"lockTable": {}}
 
 
-def test_a_failed_write_is_tried_again(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_failed_write_is_retried(tmp_path: Path, clock: ManualClock) -> None:
     locks, file = life(tmp_path, clock)
     locks.try_lock_batch("g", Q, "a")
     assert file.begin_persist() is not None
@@ -91,7 +91,7 @@ def test_a_failed_write_is_tried_again(tmp_path: Path, clock: ManualClock) -> No
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"lockTable":{"g":{"a":[1]}}}', "\x00" * 9])
-def test_a_damaged_file_is_no_reason_not_to_start(
+def test_a_damaged_file_does_not_prevent_a_start(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     path = tmp_path / "config" / "rebalanceLock.json"
@@ -104,7 +104,7 @@ def test_a_damaged_file_is_no_reason_not_to_start(
     assert life(tmp_path, clock)[0].try_lock_batch("g", Q, "b") == []
 
 
-def test_how_many_are_kept_is_bounded(
+def test_the_number_of_saved_locks_is_bounded(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOCKS_MAX", 3)

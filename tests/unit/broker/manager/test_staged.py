@@ -98,7 +98,7 @@ async def test_a_change_builds_on_one_that_is_staged(stage: Stage) -> None:
     assert stage.disk.files == 1
 
 
-async def test_a_failed_write_drops_what_is_staged_and_is_tried_again(stage: Stage) -> None:
+async def test_a_failed_write_drops_staged_changes_and_is_retried(stage: Stage) -> None:
     await stage.update("kept", perm=6)
     stage.disk.is_full = True
     failed = await asyncio.gather(
@@ -131,7 +131,7 @@ async def test_changes_during_a_write_that_fails_are_dropped_with_it(stage: Stag
     assert stage.topics.select("A") is stage.topics.select("B") is None
 
 
-async def test_a_picture_of_the_periodic_write_has_what_is_staged(stage: Stage) -> None:
+async def test_a_snapshot_of_the_periodic_write_has_staged_changes(stage: Stage) -> None:
     stage.topics.stage_all([TopicConfig(topic_name="T")])
     job = stage.topics.begin_persist()
     assert job is not None
@@ -142,7 +142,7 @@ async def test_a_picture_of_the_periodic_write_has_what_is_staged(stage: Stage) 
     assert stage.topics.select("T") is not None
 
 
-async def test_groups_and_what_is_forbidden_to_them_share_a_write(stage: Stage) -> None:
+async def test_groups_and_their_restrictions_share_a_write(stage: Stage) -> None:
     groups = stage.groups
     groups.stage_all([SubscriptionGroupConfig(group_name="g")])
     groups.stage_forbidden("g", "T", 1, forbidden=True)
@@ -160,7 +160,7 @@ async def test_groups_and_what_is_forbidden_to_them_share_a_write(stage: Stage) 
     assert groups.data_version.counter == 6
 
 
-async def test_a_dead_letter_s_topic_is_there_at_once_and_kept_soon(
+async def test_a_dead_letter_topic_exists_at_once_and_is_saved_soon(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = [asyncio.Event() for _ in range(2)]
@@ -192,7 +192,7 @@ async def test_requests_that_change_offsets_share_a_write(stage: Stage) -> None:
     assert stage.disk.files == 1
 
 
-async def test_waiters_are_told_a_few_in_each_turn(stage: Stage) -> None:
+async def test_waiters_are_notified_a_few_in_each_turn(stage: Stage) -> None:
     told: list[int] = []
     turns = [0]
     for number in range(3 * module.WAITERS_A_TURN):

@@ -55,7 +55,7 @@ def counter(manager: SubscriptionGroupManager) -> int:
     return manager.data_version.counter
 
 
-def test_system_groups_are_there(groups: Groups) -> None:
+def test_system_groups_exist(groups: Groups) -> None:
     assert tuple(groups.manager.table) == SYSTEM_GROUPS
     assert groups.manager.find("TOOLS_CONSUMER") == SubscriptionGroupConfig(
         group_name="TOOLS_CONSUMER"
@@ -68,7 +68,7 @@ def test_system_groups_are_there(groups: Groups) -> None:
 # ------------------------------------------------------------------------- made by consumers
 
 
-def test_a_consumer_makes_its_group(groups: Groups) -> None:
+def test_a_consumer_creates_its_group(groups: Groups) -> None:
     made = groups.manager.find("g")
     assert made == SubscriptionGroupConfig(group_name="g")
     assert groups.manager.find("g") is made
@@ -79,7 +79,7 @@ def test_a_consumer_makes_its_group(groups: Groups) -> None:
     assert counter(groups.again()) == 1
 
 
-def test_a_full_disk_does_not_keep_a_consumer_from_its_group(groups: Groups) -> None:
+def test_a_full_disk_does_not_prevent_a_consumer_from_creating_its_group(groups: Groups) -> None:
     groups.disk.is_full = True
     assert groups.manager.find("g") is not None
     with pytest.raises(StoreError):
@@ -90,7 +90,7 @@ def test_a_full_disk_does_not_keep_a_consumer_from_its_group(groups: Groups) -> 
 
 
 @pytest.mark.parametrize("group", ["", " ", "a b", "a/b", "g" * 121, "Gruppe@ü"])
-def test_no_group_of_a_bad_name(groups: Groups, group: str) -> None:
+def test_no_group_with_a_bad_name(groups: Groups, group: str) -> None:
     assert groups.manager.find(group) is None
     assert group not in groups.manager.table
     assert groups.calls.count == 0
@@ -105,7 +105,7 @@ def test_no_group_of_a_bad_name(groups: Groups, group: str) -> None:
         (False, False, set()),
     ],
 )
-def test_settings_decide_who_makes_groups(
+def test_settings_decide_who_creates_groups(
     tmp_path: Path, *, auto_create: bool, create_system: bool, made: set[str]
 ) -> None:
     manager = Groups(
@@ -117,7 +117,7 @@ def test_settings_decide_who_makes_groups(
     assert manager.find("CID_RMQ_SYS_TRANS") is not None
 
 
-def test_consumers_cannot_make_groups_without_end(
+def test_consumers_cannot_create_unlimited_groups(
     groups: Groups, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "GROUPS_MAX", len(SYSTEM_GROUPS) + 1)
@@ -135,7 +135,7 @@ def test_consumers_cannot_make_groups_without_end(
 # -------------------------------------------------------------------------- by administrators
 
 
-def test_a_group_is_made_altered_and_deleted(groups: Groups) -> None:
+def test_a_group_is_created_changed_and_deleted(groups: Groups) -> None:
     manager = groups.manager
     put_groups(manager, SubscriptionGroupConfig(group_name="g", retry_max_times=3))
     groups.clock.advance(7)
@@ -156,19 +156,19 @@ def test_a_group_is_made_altered_and_deleted(groups: Groups) -> None:
     assert (counter(manager), groups.calls.count) == (4, 4)
 
 
-def test_a_group_to_which_nothing_is_forbidden_is_deleted_too(groups: Groups) -> None:
+def test_a_group_without_restrictions_is_deleted_too(groups: Groups) -> None:
     put_groups(groups.manager, SubscriptionGroupConfig(group_name="g"))
     drop_group(groups.manager, "g")
     assert "g" not in groups.again().table
 
 
-def test_what_is_forbidden_to_an_unknown_group_is_deleted_too(groups: Groups) -> None:
+def test_restrictions_of_an_unknown_group_are_deleted_too(groups: Groups) -> None:
     forbid(groups.manager, "g", "T", 1, forbidden=True)
     drop_group(groups.manager, "g")
     assert groups.again().forbidden == {}
 
 
-def test_attributes_are_altered_by_sign(groups: Groups) -> None:
+def test_attributes_are_changed_by_sign(groups: Groups) -> None:
     manager = groups.manager
     put_groups(
         manager, SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": "5"})
@@ -183,7 +183,7 @@ def test_attributes_are_altered_by_sign(groups: Groups) -> None:
     assert manager.table["g"].attributes == {}
 
 
-def test_of_several_groups_all_or_none_are_taken(groups: Groups) -> None:
+def test_of_several_groups_all_or_none_are_accepted(groups: Groups) -> None:
     manager = groups.manager
     good = SubscriptionGroupConfig(group_name="a")
     bad = SubscriptionGroupConfig(group_name="b", attributes={"+x": "y"})
@@ -198,7 +198,7 @@ def test_of_several_groups_all_or_none_are_taken(groups: Groups) -> None:
     assert {"a", "c"} < set(groups.again().table)
 
 
-def test_a_change_that_cannot_be_written_is_none(groups: Groups) -> None:
+def test_a_change_that_cannot_be_written_is_not_applied(groups: Groups) -> None:
     manager = groups.manager
     put_groups(manager, SubscriptionGroupConfig(group_name="g"))
     forbid(manager, "g", "T", 1, forbidden=True)
@@ -292,7 +292,7 @@ def test_only_a_default_group_of_that_name_is_written_from_the_template(groups: 
     assert member("g", SubscriptionGroupConfig(group_name="g", attributes={"a": "b"})) is None
 
 
-def test_no_text_is_kept_of_groups_that_consumers_make(groups: Groups) -> None:
+def test_no_text_is_cached_for_groups_created_by_consumers(groups: Groups) -> None:
     made = [groups.manager.find(f"g{number}") for number in range(1_000)]
     put_groups(groups.manager, SubscriptionGroupConfig(group_name="own", retry_max_times=3))
     groups.manager.persist()
@@ -302,7 +302,7 @@ def test_no_text_is_kept_of_groups_that_consumers_make(groups: Groups) -> None:
     assert groups.again().table == groups.manager.table
 
 
-def test_settings_that_this_broker_did_not_know_come_from_the_defaults(groups: Groups) -> None:
+def test_settings_missing_in_the_file_come_from_the_defaults(groups: Groups) -> None:
     groups.path.parent.mkdir()
     groups.path.write_text(
         '{"dataVersion":{"counter":4},"subscriptionGroupTable":{"g":{"retryMaxTimes":"3",'

@@ -107,7 +107,7 @@ def test_settings_decide_on_system_topics(tmp_path: Path) -> None:
     assert manager.is_system("Traces")
 
 
-def test_the_topic_of_traces_is_made_by_senders_where_the_broker_has_none(topics: Topics) -> None:
+def test_senders_create_the_trace_topic_if_the_broker_has_none(topics: Topics) -> None:
     manager = topics.manager
     assert manager.select("RMQ_SYS_TRACE_TOPIC") is None
     made = manager.create_in_send(
@@ -144,7 +144,7 @@ def test_the_file_wins_over_the_settings(topics: Topics) -> None:
 # ------------------------------------------------------------------------- made by a send
 
 
-def test_a_send_makes_a_topic_after_the_default_topic(topics: Topics) -> None:
+def test_a_send_creates_a_topic_like_the_default_topic(topics: Topics) -> None:
     made = topics.send("T", queues=4, sys_flag=1)
     assert made == TopicConfig(
         topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=6, topic_sys_flag=1
@@ -181,15 +181,13 @@ def test_permissions_and_filter_type_are_inherited(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("default", ["Unknown", "BenchmarkTest"])
-def test_no_topic_after_one_that_is_unknown_or_not_to_be_inherited(
-    topics: Topics, default: str
-) -> None:
+def test_no_topic_from_an_unknown_or_uninheritable_default(topics: Topics, default: str) -> None:
     assert topics.send("T", default=default) is None
     assert topics.manager.select("T") is None
     assert topics.calls.count == 0
 
 
-def test_no_topic_where_senders_may_make_none(tmp_path: Path) -> None:
+def test_no_topic_where_senders_may_not_create_any(tmp_path: Path) -> None:
     Topics(tmp_path).manager.persist()
     closed = Topics(tmp_path, auto_create_topic=False)
     assert closed.manager.select("TBW102") is not None, "left by the run before"
@@ -198,13 +196,13 @@ def test_no_topic_where_senders_may_make_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "a/b", "..", "a b", "x" * 128])
-def test_no_topic_of_a_bad_name(topics: Topics, topic: str) -> None:
+def test_no_topic_with_a_bad_name(topics: Topics, topic: str) -> None:
     assert topics.send(topic) is None
     assert topics.send_back(topic) is None
     assert topic not in topics.manager.table
 
 
-def test_outsiders_cannot_make_topics_without_end(
+def test_outsiders_cannot_create_unlimited_topics(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "TOPICS_MAX", len(topics.manager.table) + 1)
@@ -219,7 +217,7 @@ def test_outsiders_cannot_make_topics_without_end(
     assert topics.manager.select("ByAdmin") is not None
 
 
-def test_a_topic_that_cannot_be_written_is_not_made(topics: Topics) -> None:
+def test_a_topic_that_cannot_be_written_is_not_created(topics: Topics) -> None:
     topics.disk.is_full = True
     with pytest.raises(StoreError):
         topics.send("T")
@@ -252,7 +250,7 @@ def test_retries_wait_for_the_next_persist(topics: Topics) -> None:
     assert topics.again().select("%RETRY%g") == made
 
 
-def test_a_full_disk_does_not_keep_consumers_from_their_topics(
+def test_a_full_disk_does_not_prevent_consumers_from_getting_their_topics(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics.disk.is_full = True
@@ -268,7 +266,7 @@ def test_a_full_disk_does_not_keep_consumers_from_their_topics(
     assert topics.again().select("%DLQ%g") is not None
 
 
-def test_a_topic_of_retries_follows_its_group_in_being_ordered(topics: Topics) -> None:
+def test_a_retry_topic_is_ordered_if_its_group_is(topics: Topics) -> None:
     topics.send_back("%RETRY%g")
     assert topics.send_back("%RETRY%g") is topics.manager.select("%RETRY%g")
     assert counter(topics.manager) == 1
@@ -281,7 +279,7 @@ def test_a_topic_of_retries_follows_its_group_in_being_ordered(topics: Topics) -
     assert not topics.manager.is_order_topic("%RETRY%g")
 
 
-def test_attributes_outlive_a_change_of_order(topics: Topics) -> None:
+def test_attributes_survive_a_change_of_order(topics: Topics) -> None:
     put_topics(topics.manager, TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
     changed = topics.send_back("T", order=True)
     assert changed is not None
@@ -291,7 +289,7 @@ def test_attributes_outlive_a_change_of_order(topics: Topics) -> None:
 # ------------------------------------------------------------------------- by administrators
 
 
-def test_a_topic_is_made_altered_and_deleted(topics: Topics) -> None:
+def test_a_topic_is_created_changed_and_deleted(topics: Topics) -> None:
     manager = topics.manager
     put_topics(manager, TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     topics.clock.advance(5)
@@ -314,7 +312,7 @@ def test_a_topic_is_made_altered_and_deleted(topics: Topics) -> None:
     assert (counter(manager), topics.calls.count) == (3, 3)
 
 
-def test_attributes_are_altered_by_sign(topics: Topics) -> None:
+def test_attributes_are_changed_by_sign(topics: Topics) -> None:
     manager = topics.manager
     put_topics(manager, TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
     put_topics(manager, TopicConfig(topic_name="T", attributes={"+reserve.time": "5"}))
@@ -327,7 +325,7 @@ def test_attributes_are_altered_by_sign(topics: Topics) -> None:
     assert topic.attributes == {"reserve.time": "5"}
 
 
-def test_of_several_topics_all_or_none_are_taken(topics: Topics) -> None:
+def test_of_several_topics_all_or_none_are_accepted(topics: Topics) -> None:
     manager = topics.manager
     good, bad = TopicConfig(topic_name="A"), TopicConfig(topic_name="B", attributes={"+x": "y"})
     before = msgspec.structs.replace(manager.data_version)
@@ -342,7 +340,7 @@ def test_of_several_topics_all_or_none_are_taken(topics: Topics) -> None:
     assert counter(manager) == 1
 
 
-def test_a_change_that_cannot_be_written_is_none(topics: Topics) -> None:
+def test_a_change_that_cannot_be_written_is_not_applied(topics: Topics) -> None:
     manager = topics.manager
     put_topics(manager, TopicConfig(topic_name="T", perm=6))
     before, text = dict(manager.table), topics.path.read_text("utf-8")
@@ -363,7 +361,7 @@ def test_a_change_that_cannot_be_written_is_none(topics: Topics) -> None:
     assert topics.path.read_text("utf-8") == text
 
 
-def test_where_queues_of_static_topics_are_is_not_kept_here(topics: Topics) -> None:
+def test_mappings_of_static_topics_are_not_kept_here(topics: Topics) -> None:
     put_topics(topics.manager, TopicConfigAndQueueMapping(topic_name="T", perm=4))
     assert type(topics.manager.select("T")) is TopicConfig
     assert topics.again().select("T") == TopicConfig(topic_name="T", perm=4)
@@ -386,7 +384,7 @@ def test_topics_become_ordered_by_the_name_server(topics: Topics) -> None:
 # ---------------------------------------------------------------------------------- the file
 
 
-def test_only_what_changed_is_written_anew(topics: Topics) -> None:
+def test_only_changes_are_rewritten(topics: Topics) -> None:
     manager = topics.manager
     for number in range(50):
         put_topics(manager, TopicConfig(topic_name=f"T{number}", perm=6))
@@ -413,7 +411,7 @@ def test_names_of_any_characters_are_written_as_fastjson_writes_them(topics: Top
     assert topics.again().table == table
 
 
-def test_a_damaged_file_is_told_and_mended(topics: Topics) -> None:
+def test_a_damaged_file_is_reported_and_repaired(topics: Topics) -> None:
     manager = topics.manager
     put_topics(manager, TopicConfig(topic_name="A"))
     put_topics(manager, TopicConfig(topic_name="B"))
@@ -447,7 +445,7 @@ def test_texts_of_other_versions_are_read(topics: Topics, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", '{"topicConfigTable":3}', '{"topicConfigTable":{"T":[]}}'])
-def test_texts_of_something_else_are_refused(topics: Topics, text: str) -> None:
+def test_texts_of_other_files_are_refused(topics: Topics, text: str) -> None:
     topics.path.parent.mkdir()
     topics.path.write_text(text, "utf-8")
     manager = TopicConfigManager.at(topics.config, topics.disk, topics.clock)
@@ -457,7 +455,7 @@ def test_texts_of_something_else_are_refused(topics: Topics, text: str) -> None:
     assert topics.path.read_text("utf-8") == text
 
 
-def test_an_older_picture_never_replaces_a_newer_one(topics: Topics) -> None:
+def test_an_older_snapshot_never_replaces_a_newer_one(topics: Topics) -> None:
     manager = topics.manager
     topics.send_back("%RETRY%old")
     job = manager.begin_persist()
@@ -481,7 +479,7 @@ def test_a_job_that_never_ran_loses_nothing(topics: Topics) -> None:
     assert topics.disk.writes == writes
 
 
-def test_a_job_that_failed_is_tried_again(topics: Topics) -> None:
+def test_a_job_that_failed_is_retried(topics: Topics) -> None:
     topics.send_back("%RETRY%g")
     job = topics.manager.begin_persist()
     assert job is not None

@@ -154,7 +154,7 @@ def test_a_later_epoch_replaces_and_keeps_other_queues(at: Mappings) -> None:
         ),
     ],
 )
-def test_what_is_not_accepted(at: Mappings, new: TopicQueueMappingDetail, fault: str) -> None:
+def test_refused_mappings(at: Mappings, new: TopicQueueMappingDetail, fault: str) -> None:
     old = detail(5, q0=items("broker-b"))
     put_mapping(at.manager, old)
     with pytest.raises(ConfigError) as failed:

@@ -103,13 +103,13 @@ async def test_producers_and_consumers_are_registered(at: Desk) -> None:
     assert subscriptions(at) == {"T"}
 
 
-async def test_others_of_the_group_are_told(at: Desk) -> None:
+async def test_others_of_the_group_are_notified(at: Desk) -> None:
     await beat(at, consumer("G", "T"))
     await beat(at, consumer("G", "T"), client_id="c2", connection=FakeConnection())
     assert at.notified[-1] == ("G", ["c1", "c2"])
 
 
-async def test_a_group_may_not_want_to_be_told(at: Desk) -> None:
+async def test_a_group_may_turn_notifications_off(at: Desk) -> None:
     put_groups(
         at.groups, SubscriptionGroupConfig(group_name="G", notify_consumer_ids_changed_enable=False)
     )
@@ -117,7 +117,7 @@ async def test_a_group_may_not_want_to_be_told(at: Desk) -> None:
     assert at.notified == []
 
 
-async def test_the_retry_topic_is_made(at: Desk) -> None:
+async def test_the_retry_topic_is_created(at: Desk) -> None:
     put_groups(at.groups, SubscriptionGroupConfig(group_name="G", retry_queue_nums=3))
     await beat(at, consumer("G", "T"))
     assert at.topics.table["%RETRY%G"] == TopicConfig(
@@ -125,7 +125,7 @@ async def test_the_retry_topic_is_made(at: Desk) -> None:
     )
 
 
-async def test_a_group_whose_client_is_not_taken_is_not_made(
+async def test_a_group_whose_client_is_refused_is_not_created(
     at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_module, "GROUPS_PER_CONNECTION_MAX", 1)
@@ -146,7 +146,7 @@ async def test_the_retry_topic_of_units_and_of_ordered_topics(at: Desk) -> None:
     assert at.topics.table["%RETRY%O"].order
 
 
-async def test_an_unknown_group_is_passed_over(tmp_path: Path) -> None:
+async def test_an_unknown_group_is_skipped(tmp_path: Path) -> None:
     with desk(tmp_path, auto_create_subscription_group=False) as at:
         await beat(at, consumer("G", "T"), producers=("P",))
         assert at.consumers.find("G") is None
@@ -154,7 +154,7 @@ async def test_an_unknown_group_is_passed_over(tmp_path: Path) -> None:
         assert set(at.producers.groups) == {"P"}
 
 
-async def test_a_bad_group_name_makes_no_topic(at: Desk) -> None:
+async def test_a_bad_group_name_creates_no_topic(at: Desk) -> None:
     await beat(at, consumer("../x", "T"))
     assert at.consumers.find("../x") is None
     assert not [name for name in at.topics.table if "x" in name and "RETRY" in name]
@@ -186,7 +186,7 @@ async def test_pull_consumers_can_be_rejected(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_half_a_heartbeat_registers_nobody(
+async def test_half_a_heartbeat_registers_no_client(
     at: Desk, data: HeartbeatData, remark: str
 ) -> None:
     answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=encode_body(data))
@@ -202,7 +202,7 @@ async def test_a_client_id_that_is_too_long_is_not_kept(at: Desk) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"clientID":3}', b'{"consumerDataSet":[{}]'])
-async def test_a_body_that_is_no_heartbeat(at: Desk, body: bytes) -> None:
+async def test_a_body_that_is_not_a_heartbeat(at: Desk, body: bytes) -> None:
     answer = await at.ask(RequestCode.HEART_BEAT, HEARTBEAT, body=body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
@@ -222,7 +222,7 @@ async def test_the_same_fingerprint_needs_no_subscriptions(at: Desk) -> None:
     assert subscriptions(at) == {"T"}
 
 
-async def test_another_fingerprint_wants_them(at: Desk) -> None:
+async def test_another_fingerprint_needs_them(at: Desk) -> None:
     await beat(at, consumer("G", "T"), fingerprint=7)
     assert await beat(at, consumer("G", "T", "U"), fingerprint=8)
     assert subscriptions(at) == {"T", "U"}
@@ -234,7 +234,7 @@ async def test_a_first_kind_heartbeat_counts_as_another_fingerprint(at: Desk) ->
     assert await beat(at, consumer("G", "T"), fingerprint=7)
 
 
-async def test_a_broker_that_knows_nothing_wants_subscriptions(at: Desk) -> None:
+async def test_a_restarted_broker_needs_subscriptions(at: Desk) -> None:
     """As after a restart: the client thinks that its subscriptions are known."""
     assert await beat(at, consumer("G"), fingerprint=7, without_sub=True)
     assert subscriptions(at) == set()
@@ -242,7 +242,7 @@ async def test_a_broker_that_knows_nothing_wants_subscriptions(at: Desk) -> None
     assert subscriptions(at) == {"T"}
 
 
-async def test_a_group_that_lost_its_connections_is_asked_again(at: Desk) -> None:
+async def test_a_group_that_lost_its_connections_must_send_subscriptions(at: Desk) -> None:
     await beat(at, consumer("G", "T"), fingerprint=7)
     at.consumers.connection_closed(at.connection)  # type: ignore[arg-type]
     again = FakeConnection()
@@ -251,7 +251,7 @@ async def test_a_group_that_lost_its_connections_is_asked_again(at: Desk) -> Non
     assert subscriptions(at) == {"T"}
 
 
-async def test_a_new_group_with_subscriptions_is_not_asked_again(at: Desk) -> None:
+async def test_a_new_group_with_subscriptions_need_not_send_them_again(at: Desk) -> None:
     assert not await beat(at, consumer("G", "T"), fingerprint=7)
     assert not await beat(at, producers=("P",), fingerprint=7, without_sub=True)
 
@@ -261,7 +261,7 @@ async def test_without_a_fingerprint_subscriptions_always_count(at: Desk) -> Non
     assert subscriptions(at) == {"T"}
 
 
-async def test_a_group_that_is_gone_is_forgotten(at: Desk) -> None:
+async def test_a_group_that_left_is_forgotten(at: Desk) -> None:
     await beat(at, consumer("G", "T"), fingerprint=7)
     header = headers.UnregisterClientRequestHeader(client_id="c1", consumer_group="G")
     await at.ask_ok(RequestCode.UNREGISTER_CLIENT, header)
@@ -320,7 +320,7 @@ async def test_a_client_leaves_quietly(at: Desk) -> None:
     assert at.notified == []
 
 
-async def test_leaving_what_is_not_there_makes_nothing(at: Desk) -> None:
+async def test_leaving_an_unknown_group_creates_nothing(at: Desk) -> None:
     header = headers.UnregisterClientRequestHeader(
         client_id="c1", producer_group="P", consumer_group="New"
     )
@@ -342,7 +342,7 @@ async def test_tags_need_no_check(at: Desk, body: bytes) -> None:
     assert (answer.remark, answer.ext_fields) == (None, None)
 
 
-async def test_expressions_may_be_off(at: Desk) -> None:
+async def test_expressions_may_be_disabled(at: Desk) -> None:
     remark = "The broker does not support consumer to filter message by SQL92"
     answer = await at.ask(RequestCode.CHECK_CLIENT_CONFIG, body=checked("SQL92"))
     assert (answer.code, answer.remark) == (1, remark)
@@ -360,7 +360,7 @@ async def test_expressions_are_compiled(tmp_path: Path) -> None:
 # -- many groups --------------------------------------------------------------------------------
 
 
-async def test_a_heartbeat_of_many_groups_is_taken_in_steps(
+async def test_a_heartbeat_of_many_groups_is_processed_in_steps(
     at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_manage, "GROUPS_A_STEP", 10)
@@ -383,7 +383,7 @@ async def test_a_heartbeat_of_many_groups_is_taken_in_steps(
 
 
 @pytest.mark.parametrize("count", [9, 10, 11])
-async def test_all_groups_are_taken_however_many_are_a_step(
+async def test_all_groups_are_processed_whatever_the_step_size(
     at: Desk, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(client_manage, "GROUPS_A_STEP", 10)

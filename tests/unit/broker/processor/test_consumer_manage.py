@@ -63,7 +63,7 @@ async def test_clients_of_a_group(at: Desk) -> None:
     assert body.consumer_id_list == ["c1", "c2"]
 
 
-async def test_nobody_in_a_group(at: Desk) -> None:
+async def test_an_empty_group(at: Desk) -> None:
     header = client.GetConsumerListByGroupRequestHeader(consumer_group="None")
     answer = await at.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
     assert (answer.code, answer.remark) == (1, "no consumer for this group, None")
@@ -98,7 +98,7 @@ async def test_a_commit_without_a_field(at: Desk, missing: str) -> None:
     assert answer.remark == f"the custom field <{missing}> is null"
 
 
-async def test_a_reset_offset_is_not_committed_over(tmp_path: Path) -> None:
+async def test_a_commit_does_not_overwrite_a_reset_offset(tmp_path: Path) -> None:
     for server_side in (True, False):
         path = tmp_path / str(server_side)
         with desk(path, use_server_side_reset_offset=server_side) as at:

@@ -28,7 +28,7 @@ from tests.unit.broker.service.transaction_kit import (
 NOT_FOUND = (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
 
-def test_a_commit_stores_the_message_where_it_belongs(tmp_path: Path) -> None:
+def test_a_commit_stores_the_message_in_its_own_queue(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         half = made.half()
         assert made.end(half, COMMIT) == (0, None)
@@ -55,9 +55,7 @@ def test_a_rollback_stores_nothing_but_the_op(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", [UNKNOWN, 4, 99])
 @pytest.mark.parametrize("from_check", [True, False])
-def test_who_does_not_know_is_not_answered(
-    verdict: int, *, from_check: bool, tmp_path: Path
-) -> None:
+def test_an_unknown_end_gets_no_response(verdict: int, *, from_check: bool, tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         half = made.half()
         assert made.end(half, verdict, from_transaction_check=from_check) is None
@@ -115,7 +113,7 @@ def test_an_op_message_that_is_refused_is_written_later(tmp_path: Path) -> None:
         assert made.op_bodies() == [b"0,", b"1,"]
 
 
-def test_one_way_ends_work_and_are_not_answered(tmp_path: Path) -> None:
+def test_one_way_ends_work_without_a_response(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         half = made.half()
         assert made.made.handle(made.request(half, COMMIT, oneway=True)) is None
@@ -212,7 +210,7 @@ def test_a_committed_message_may_have_to_wait(tmp_path: Path) -> None:
         (PutMessageStatus.UNKNOWN_ERROR, 1, "UNKNOWN_ERROR"),
     ],
 )
-def test_what_the_store_refuses_is_said_and_stays_open(
+def test_a_commit_that_the_store_refuses_is_reported_and_stays_open(
     status: PutMessageStatus, code: int, remark: str, tmp_path: Path
 ) -> None:
     with transactions(tmp_path) as made:
@@ -279,7 +277,7 @@ def test_an_old_half_message_is_read_by_a_thread(tmp_path: Path) -> None:
         assert list(made.ops.pending) == [0]
 
 
-def test_copies_are_known_by_first_and_last_place() -> None:
+def test_copies_are_known_by_first_and_last_offset() -> None:
     copies = HalfCopies()
     copies.moved(1, 11)
     copies.moved(2, 12)

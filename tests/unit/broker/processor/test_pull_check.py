@@ -46,7 +46,7 @@ def found(answer: RemotingCommand | None) -> bool:
     return answer is not None and answer.code == ResponseCode.SUCCESS
 
 
-def test_a_broker_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_broker_without_read_permission(tmp_path: Path) -> None:
     with pull_broker(tmp_path, BrokerConfig(broker_permission=2, broker_ip1="10.0.0.1")) as broker:
         assert refusal(broker, pull(topic="unknown", group="a/b")) == (
             16,
@@ -55,7 +55,7 @@ def test_a_broker_that_may_not_be_read(tmp_path: Path) -> None:
         )
 
 
-def test_lite_pulls_may_be_switched_off(tmp_path: Path) -> None:
+def test_lite_pulls_may_be_disabled(tmp_path: Path) -> None:
     config = BrokerConfig(lite_pull_message=False, broker_ip1="10.0.0.1")
     with pull_broker(tmp_path, config) as broker:
         broker.put(tagged("a"))
@@ -67,7 +67,7 @@ def test_lite_pulls_may_be_switched_off(tmp_path: Path) -> None:
         assert found(broker.ask(pull(flags=OWN)))
 
 
-def test_a_broker_without_a_name_of_its_own_says_where_it_listens(tmp_path: Path) -> None:
+def test_a_broker_without_a_public_address_names_the_one_it_has(tmp_path: Path) -> None:
     with pull_broker(tmp_path, BrokerConfig(broker_permission=2)) as broker:
         assert refusal(broker, pull())[1] == "the broker[127.0.0.1] pulling message is forbidden"
 
@@ -100,7 +100,7 @@ def test_an_unknown_topic(tmp_path: Path) -> None:
         )
 
 
-def test_a_topic_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_topic_without_read_permission(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         put_topics(broker.topics, TopicConfig(topic_name=TOPIC, perm=2))
         assert refusal(broker, pull(queue_id=99)) == (
@@ -126,7 +126,7 @@ def test_a_group_without_heartbeats(tmp_path: Path) -> None:
         assert refusal(broker, pull()) == (24, f"the consumer's group info not exist{FAQ}", None)
 
 
-def test_broadcasting_may_be_switched_off(tmp_path: Path) -> None:
+def test_broadcasting_may_be_disabled(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.put(tagged("a"))
         put_groups(
@@ -179,7 +179,7 @@ def test_a_subscription_that_is_not_the_latest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expression", "kind"), [("||", None), ("||", "TAG"), (None, "SQL92"), ("", "SQL92")]
 )
-def test_an_expression_that_cannot_be_read(
+def test_an_expression_that_cannot_be_parsed(
     tmp_path: Path, expression: str | None, kind: str | None
 ) -> None:
     with pull_broker(tmp_path) as broker:
@@ -188,7 +188,7 @@ def test_an_expression_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("kind", ["SQL92", "XPATH"])
-def test_filters_that_are_not_there(tmp_path: Path, kind: str) -> None:
+def test_missing_filters(tmp_path: Path, kind: str) -> None:
     with pull_broker(tmp_path) as broker:
         assert refusal(broker, pull(flags=OWN, subscription="a > 5", expression_type=kind)) == (
             1,
@@ -206,7 +206,7 @@ def by_sql(broker: PullBroker, expression: str, *, version: int = 0, group: str 
     broker.subscribe(subscription=subscription, version=version, group=group)
 
 
-def test_filters_of_heartbeats_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_filters_of_heartbeats(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         by_sql(broker, "a > 5")
         assert refusal(broker, pull()) == (1, NOT_SUPPORTED, None)
@@ -217,7 +217,7 @@ def test_filters_of_heartbeats_that_are_not_there(tmp_path: Path) -> None:
         assert refusal(broker, pull(group="X")) == (27, NO_FILTER, None)
 
 
-def test_a_bad_expression_takes_the_place_of_a_good_one(tmp_path: Path) -> None:
+def test_a_bad_expression_replaces_a_good_one(tmp_path: Path) -> None:
     with pull_broker(tmp_path, BrokerConfig(property_filter=True)) as broker:
         broker.put(message(topic=TOPIC, a="6"))
         by_sql(broker, "a > 5", version=1)
@@ -291,7 +291,7 @@ def test_pull_consumers_may_be_rejected(
         assert refusal(broker, pull(group=group, flags=OWN)) == (24, remark, None)
 
 
-def test_what_a_pull_subscribes_to_is_noted(tmp_path: Path) -> None:
+def test_the_subscription_of_a_pull_is_recorded(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.ask(pull(flags=OWN, subscription="a||b"))
         noted = broker.consumers.find_subscription("G", TOPIC)

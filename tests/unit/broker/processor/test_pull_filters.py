@@ -75,7 +75,7 @@ def test_messages_are_filtered_by_their_properties(tmp_path: Path) -> None:
         assert answered(broker.ask(pull())) == (ResponseCode.SUCCESS, [b"x", b"z"], "5")
 
 
-def test_nothing_that_is_wanted(tmp_path: Path) -> None:
+def test_no_matching_message(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         by_sql(broker)
         broker.put(*with_a(1, 2, 3))
@@ -85,7 +85,7 @@ def test_nothing_that_is_wanted(tmp_path: Path) -> None:
         assert answer.remark == "NO_MATCHED_MESSAGE"
 
 
-def test_a_value_that_cannot_be_compared_is_not_wanted(tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_compared_does_not_match(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         by_sql(broker)
         broker.put(*with_a("x", 6))
@@ -93,7 +93,7 @@ def test_a_value_that_cannot_be_compared_is_not_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
-def test_a_pull_may_bring_its_expression(tmp_path: Path, code: int) -> None:
+def test_a_pull_may_carry_its_expression(tmp_path: Path, code: int) -> None:
     with pull_broker(tmp_path, ON) as broker:
         broker.put(*with_a(1, 6, 7))
         header = pull(flags=OWN, subscription="a = 7", expression_type="SQL92", sub_version=99)
@@ -101,7 +101,7 @@ def test_a_pull_may_bring_its_expression(tmp_path: Path, code: int) -> None:
         assert broker.filters.table == {}, "only heartbeats leave a filter"
 
 
-def test_the_switch_may_be_turned_while_the_broker_runs(tmp_path: Path) -> None:
+def test_filtering_may_be_switched_while_the_broker_runs(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         by_sql(broker)
         broker.put(*with_a(6))
@@ -113,7 +113,7 @@ def test_the_switch_may_be_turned_while_the_broker_runs(tmp_path: Path) -> None:
         assert answered(broker.ask(pull())) == (ResponseCode.SUCCESS, [b"6"], "1")
 
 
-def test_the_old_way_of_filters_by_classes_lets_everything_through(tmp_path: Path) -> None:
+def test_old_class_filters_pass_everything(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         broker.subscribe(
             subscription=SubscriptionData(
@@ -127,7 +127,7 @@ def test_the_old_way_of_filters_by_classes_lets_everything_through(tmp_path: Pat
 @pytest.mark.parametrize(
     ("characters", "entries"), [(5, 256), (512, 256), (1024, 128), (65_536, 2)]
 )
-def test_how_much_one_pull_judges_is_bounded(tmp_path: Path, characters: int, entries: int) -> None:
+def test_the_work_of_one_pull_is_bounded(tmp_path: Path, characters: int, entries: int) -> None:
     with pull_broker(tmp_path, ON, store_config=LONG_QUEUES) as broker:
         by_sql(broker, "a > 5".ljust(characters))
         broker.put(*with_a(*[1] * 300))
@@ -143,7 +143,7 @@ def test_long_properties_count_more(tmp_path: Path) -> None:
         assert answered(answer) == (ResponseCode.PULL_RETRY_IMMEDIATELY, [], "4")
 
 
-def test_the_limit_of_the_store_holds_too(tmp_path: Path) -> None:
+def test_the_limit_of_the_store_applies_too(tmp_path: Path) -> None:
     store_config = structs.replace(LONG_QUEUES, filter_message_bytes_max=100 * 20)
     with pull_broker(tmp_path, ON, store_config=store_config) as broker:
         by_sql(broker)
@@ -165,7 +165,7 @@ async def test_what_is_read_in_a_thread_is_filtered_too(
 # -- waiting ------------------------------------------------------------------------------------
 
 
-def test_a_pull_waits_for_a_message_that_is_wanted(tmp_path: Path) -> None:
+def test_a_pull_waits_for_a_matching_message(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         by_sql(broker)
         assert broker.ask(pull(flags=WAIT)) is None
@@ -176,7 +176,7 @@ def test_a_pull_waits_for_a_message_that_is_wanted(tmp_path: Path) -> None:
         assert answered(answer) == (ResponseCode.SUCCESS, [b"7"], "4")
 
 
-def test_the_sweep_has_it_go_on_behind_what_is_not_wanted(tmp_path: Path) -> None:
+def test_the_sweep_moves_it_past_messages_that_do_not_match(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         by_sql(broker)
         broker.ask(pull(flags=WAIT))
@@ -186,7 +186,7 @@ def test_the_sweep_has_it_go_on_behind_what_is_not_wanted(tmp_path: Path) -> Non
         assert answered(answer) == (ResponseCode.PULL_RETRY_IMMEDIATELY, [], "2")
 
 
-def test_a_pull_that_waits_hears_that_its_filter_is_gone(tmp_path: Path) -> None:
+def test_a_held_pull_is_refused_when_its_filter_is_gone(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         by_sql(broker, version=1)
         broker.ask(pull(flags=WAIT))
@@ -226,7 +226,7 @@ def test_retry_topics_may_be_filtered_by_the_rule_of_the_original(tmp_path: Path
         assert answered(broker.ask(pull(topic=TOPIC)))[1] == []
 
 
-def test_otherwise_they_have_their_own(tmp_path: Path) -> None:
+def test_otherwise_retry_topics_use_their_own_rule(tmp_path: Path) -> None:
     with pull_broker(tmp_path, ON) as broker:
         made_retry_topic(broker)
         assert answered(broker.ask(pull(topic=RETRY)))[:2] == (ResponseCode.SUCCESS, [b"1"])
@@ -259,7 +259,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_bit_maps_spare_a_look_at_the_message(tmp_path: Path, looked_at: list[str]) -> None:
+def test_bit_maps_save_reading_the_message(tmp_path: Path, looked_at: list[str]) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
         by_sql(broker)
         broker.clock.advance(1)
@@ -268,9 +268,7 @@ def test_bit_maps_spare_a_look_at_the_message(tmp_path: Path, looked_at: list[st
         assert looked_at == ["6", "7"]
 
 
-def test_messages_from_before_the_filter_are_looked_at(
-    tmp_path: Path, looked_at: list[str]
-) -> None:
+def test_messages_older_than_the_filter_are_read(tmp_path: Path, looked_at: list[str]) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
         broker.put(*with_a(6, 1))
         by_sql(broker)
@@ -279,7 +277,7 @@ def test_messages_from_before_the_filter_are_looked_at(
         assert looked_at == ["6", "1", "7", "2"], "all in one millisecond"
 
 
-def test_bit_maps_of_an_older_expression_do_not_count(tmp_path: Path, looked_at: list[str]) -> None:
+def test_bit_maps_of_an_older_expression_are_ignored(tmp_path: Path, looked_at: list[str]) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
         by_sql(broker, "a > 5", version=1)
         broker.clock.advance(1)
@@ -292,7 +290,7 @@ def test_bit_maps_of_an_older_expression_do_not_count(tmp_path: Path, looked_at:
         assert looked_at == ["1", "6", "2"]
 
 
-def test_messages_that_come_while_nobody_is_there_are_judged(
+def test_messages_that_arrive_while_the_group_is_offline_are_judged(
     tmp_path: Path, looked_at: list[str]
 ) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
@@ -306,7 +304,7 @@ def test_messages_that_come_while_nobody_is_there_are_judged(
         assert looked_at == ["6"]
 
 
-def test_pulls_that_wait_use_them_too(tmp_path: Path, looked_at: list[str]) -> None:
+def test_held_pulls_use_bit_maps_too(tmp_path: Path, looked_at: list[str]) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
         by_sql(broker)
         broker.clock.advance(1)
@@ -317,7 +315,7 @@ def test_pulls_that_wait_use_them_too(tmp_path: Path, looked_at: list[str]) -> N
         assert answered(broker.connection.answers[0]) == (ResponseCode.SUCCESS, [b"6"], "4")
 
 
-def test_a_pull_with_its_own_expression_looks_at_the_messages(
+def test_a_pull_with_its_own_expression_reads_the_messages(
     tmp_path: Path, looked_at: list[str]
 ) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
@@ -338,7 +336,7 @@ def test_a_pull_with_its_own_expression_looks_at_the_messages(
         lambda unit: unit._replace(store_timestamp_ms=NOW_MS),
     ],
 )
-def test_a_bit_map_that_tells_nothing_lets_through(
+def test_an_invalid_bit_map_passes_everything(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[CqExtUnit], CqExtUnit | None],
@@ -362,7 +360,7 @@ def test_a_bit_map_that_tells_nothing_lets_through(
         assert answered(broker.ask(pull()))[1] == [b"1"]
 
 
-def test_a_topic_that_nobody_filters_has_no_bit_maps(tmp_path: Path) -> None:
+def test_a_topic_without_filters_has_no_bit_maps(tmp_path: Path) -> None:
     with pull_broker(tmp_path, MATCHED, store_config=WITH_EXT) as broker:
         by_sql(broker)
         broker.put(message(topic="Other", a="6"), *with_a(6))

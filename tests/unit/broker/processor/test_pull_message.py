@@ -39,7 +39,7 @@ def status(broker: PullBroker, monkeypatch: pytest.MonkeyPatch, result: GetMessa
 # -- what is found --------------------------------------------------------------------------
 
 
-def test_messages_are_answered(tmp_path: Path) -> None:
+def test_messages_are_returned(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(tagged("a", b"one"), tagged("b", b"two"), tagged("c", b"three"))
@@ -58,7 +58,7 @@ def test_messages_are_answered(tmp_path: Path) -> None:
         assert bodies(answer) == [b"two", b"three"]
 
 
-def test_as_many_as_asked_for(tmp_path: Path) -> None:
+def test_as_many_as_requested(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(*(tagged("a", b"%d" % number) for number in range(5)))
@@ -84,7 +84,7 @@ def test_a_greedy_pull_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert asked == [1024]
 
 
-def test_flags_of_topic_and_group_are_in_the_answer(tmp_path: Path) -> None:
+def test_flags_of_topic_and_group_are_in_the_response(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         put_topics(broker.topics, TopicConfig(topic_name=TOPIC, topic_sys_flag=3))
@@ -308,7 +308,7 @@ def test_a_refused_pull_commits_nothing(tmp_path: Path) -> None:
         assert broker.offsets.query_pull("G", TOPIC, 0) == -1
 
 
-def test_a_held_pull_commits_when_it_comes_and_not_again(tmp_path: Path) -> None:
+def test_a_held_pull_commits_on_arrival_only(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(tagged("a"))
@@ -322,7 +322,7 @@ def test_a_held_pull_commits_when_it_comes_and_not_again(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_a_reset_offset_is_told_once(tmp_path: Path, *, is_used: bool) -> None:
+def test_a_reset_offset_is_delivered_once(tmp_path: Path, *, is_used: bool) -> None:
     with pull_broker(tmp_path, BrokerConfig(use_server_side_reset_offset=is_used)) as broker:
         broker.subscribe()
         broker.put(tagged("a"), tagged("b"))
@@ -339,7 +339,7 @@ def test_a_reset_offset_is_told_once(tmp_path: Path, *, is_used: bool) -> None:
         assert outcome(broker.ask(pull())) == (0, "FOUND", 2)
 
 
-def test_the_pull_that_is_told_of_a_reset_commits_nothing(tmp_path: Path) -> None:
+def test_the_pull_that_gets_a_reset_commits_nothing(tmp_path: Path) -> None:
     """Its client said how far it is before it knew, and may die before it says so again."""
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
@@ -354,7 +354,7 @@ def test_the_pull_that_is_told_of_a_reset_commits_nothing(tmp_path: Path) -> Non
         assert broker.offsets.query("G", TOPIC, 0) == 0
 
 
-def test_a_reset_reaches_the_pulls_that_wait(tmp_path: Path) -> None:
+def test_a_reset_reaches_held_pulls(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.subscribe(group="H")
@@ -388,7 +388,7 @@ class Hook:
         raise AssertionError(context)
 
 
-def test_hooks_see_what_is_handed_out(tmp_path: Path) -> None:
+def test_hooks_see_delivered_messages(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         hook = Hook()
         broker.processor.consume_hooks.append(hook)

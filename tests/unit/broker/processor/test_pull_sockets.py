@@ -72,7 +72,7 @@ async def test_a_held_pull_is_answered_on_its_connection(tmp_path: Path) -> None
         await second.close()
 
 
-async def test_a_connection_that_closes_takes_its_pulls_along(tmp_path: Path) -> None:
+async def test_a_closed_connection_removes_its_pulls(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         peer = await served.peer()
         for queue_id in range(4):
@@ -109,7 +109,9 @@ async def test_a_crowd_does_not_starve_others(tmp_path: Path) -> None:
             await peer.close()
 
 
-async def test_a_peer_that_does_not_read_costs_little_and_misses_nothing(tmp_path: Path) -> None:
+async def test_a_peer_that_does_not_read_takes_little_memory_and_misses_nothing(
+    tmp_path: Path,
+) -> None:
     count = 64
     async with serving(tmp_path) as served:
         peer = await served.peer()

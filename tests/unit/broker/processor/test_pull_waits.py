@@ -44,7 +44,7 @@ def test_a_pull_waits_for_the_first_message_and_gets_it_in_the_same_burst(tmp_pa
         assert len(broker.hold) == 0
 
 
-def test_without_the_flag_nobody_waits(tmp_path: Path) -> None:
+def test_without_the_flag_a_pull_does_not_wait(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         assert outcome(broker.ask(pull())) == (19, "NO_MESSAGE_IN_QUEUE", 0)
@@ -60,14 +60,14 @@ def test_oneway_pulls_do_not_wait(tmp_path: Path) -> None:
         assert len(broker.hold) == 0
 
 
-def test_a_pull_that_found_something_to_pass_over_does_not_wait(tmp_path: Path) -> None:
+def test_a_pull_that_skipped_messages_does_not_wait(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe("a")
         broker.put(tagged("b"))
         assert outcome(broker.ask(pull(flags=WAIT))) == (20, "NO_MATCHED_MESSAGE", 1)
 
 
-def test_the_tags_of_new_messages_decide_who_wakes(tmp_path: Path) -> None:
+def test_the_tags_of_new_messages_decide_which_pulls_wake(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         first, second = FakeConnection(), FakeConnection()
         broker.subscribe("a", group="A")
@@ -82,7 +82,7 @@ def test_the_tags_of_new_messages_decide_who_wakes(tmp_path: Path) -> None:
         assert bodies(first.answers[0]) == [b"for a"]
 
 
-def test_the_sweep_answers_those_whose_time_is_over(tmp_path: Path) -> None:
+def test_the_sweep_completes_expired_pulls(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(tagged("a"))
@@ -122,7 +122,7 @@ def test_a_held_pull_is_checked_again(tmp_path: Path) -> None:
         assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "3"})
 
 
-def test_beyond_the_limit_the_oldest_of_the_greediest_is_told_that_there_is_nothing(
+def test_beyond_the_limit_the_oldest_pull_of_the_greediest_peer_completes_empty(
     tmp_path: Path,
 ) -> None:
     with pull_broker(tmp_path, held_per_connection_max=2, held_max=3) as broker:
@@ -149,7 +149,7 @@ def test_every_pull_of_a_crowd_is_answered(tmp_path: Path) -> None:
         assert [bodies(answer) for answer in broker.connection.answers] == [[b"one"]] * len(opaques)
 
 
-def test_nobody_is_held_for_ever(tmp_path: Path) -> None:
+def test_no_pull_is_held_forever(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         assert broker.ask(pull(flags=WAIT, suspend_timeout_ms=1 << 62)) is None
@@ -161,7 +161,7 @@ def test_nobody_is_held_for_ever(tmp_path: Path) -> None:
         assert [answer.code for answer in broker.connection.answers] == [19]
 
 
-def test_a_failure_after_the_wait_is_answered(
+def test_a_failure_after_the_wait_gets_a_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pull_broker(tmp_path) as broker:
@@ -188,7 +188,7 @@ def test_a_failure_after_the_wait_is_answered(
         (StoreClosed("it is closed", detail="a path"), (1, "it is closed")),
     ],
 )
-def test_a_refusal_after_the_wait_is_answered_in_its_own_words(
+def test_a_refusal_after_the_wait_keeps_its_remark(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
@@ -207,7 +207,7 @@ def test_a_refusal_after_the_wait_is_answered_in_its_own_words(
         assert (answer.code, answer.remark) == expected
 
 
-async def test_a_held_pull_waits_on_while_its_peer_does_not_read(tmp_path: Path) -> None:
+async def test_a_held_pull_keeps_waiting_while_its_peer_does_not_read(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.ask(pull(flags=WAIT))
@@ -238,7 +238,7 @@ async def test_cold_messages_are_read_in_a_thread(
         assert broker.offsets.query("G", TOPIC, 0) == 0
 
 
-async def test_a_cold_answer_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cold_response_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(tagged("a", b"one"), tagged("a", b"else", queue_id=1), tagged("a", b"two"))

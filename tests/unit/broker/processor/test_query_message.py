@@ -100,7 +100,7 @@ async def test_a_message_by_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("physical_offset", [-1, 1, 1 << 40])
-async def test_no_message_there(tmp_path: Path, physical_offset: int) -> None:
+async def test_no_message_at_the_offset(tmp_path: Path, physical_offset: int) -> None:
     with pull_broker(tmp_path) as broker:
         broker.put(tagged("a", b"one"))
         assert await view(broker, physical_offset) == (

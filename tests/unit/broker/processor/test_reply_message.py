@@ -34,7 +34,7 @@ def _at(tmp_path: Path) -> Iterator[Replies]:
         yield Replies(made)
 
 
-async def test_a_reply_reaches_who_asked_and_is_stored(at: Replies) -> None:
+async def test_a_reply_reaches_the_requester_and_is_stored(at: Replies) -> None:
     requester = at.requester()
     answer = await at.reply(flag=9, reconsume_times=2)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -94,7 +94,7 @@ async def test_the_long_names_and_both_ports(at: Replies, port: Port) -> None:
     assert "reconsumeTimes" not in fields
 
 
-async def test_a_reply_that_is_not_kept(tmp_path: Path) -> None:
+async def test_a_reply_that_is_not_stored(tmp_path: Path) -> None:
     with broker(tmp_path, store_reply_message=False) as made:
         at = Replies(made)
         at.requester()
@@ -122,7 +122,7 @@ async def test_a_reply_that_is_not_kept(tmp_path: Path) -> None:
         ("", "reply message properties[REPLY_TO_CLIENT] is null"),
     ],
 )
-async def test_nobody_asked(at: Replies, properties: str, remark: str) -> None:
+async def test_no_requester(at: Replies, properties: str, remark: str) -> None:
     requester = at.requester()
     answer = await at.reply(properties)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
@@ -131,14 +131,14 @@ async def test_nobody_asked(at: Replies, properties: str, remark: str) -> None:
 
 
 @pytest.mark.parametrize("error", [SendFailed("gone"), RequestTimeout("silent")])
-async def test_who_asked_cannot_be_reached(at: Replies, error: Exception) -> None:
+async def test_the_requester_is_unreachable(at: Replies, error: Exception) -> None:
     at.requester().error = error
     answer = await at.reply()
     assert (answer.code, answer.remark) == (1, f"push reply message to {CLIENT_ID}fail.")
     assert (at.broker.count(REPLY_TOPIC), at.processor.waiting) == (1, 0)
 
 
-async def test_who_asked_does_not_take_it(at: Replies) -> None:
+async def test_the_requester_does_not_accept_it(at: Replies) -> None:
     def refuse(request: RemotingCommand) -> RemotingCommand:
         return create_response(request, 1, remark="process reply message fail")
 
@@ -189,7 +189,7 @@ async def test_a_reply_without_a_body(at: Replies) -> None:
     "properties",
     [f"{REPLY}INNER_NUM\x015\x02", f"{REPLY}TIMER_DELAY_MS\x015\x02", REPLY + "x" * 40_000],
 )
-async def test_what_the_store_does_not_take_is_handed_over_all_the_same(
+async def test_a_reply_that_the_store_refuses_is_pushed_all_the_same(
     at: Replies, properties: str
 ) -> None:
     requester = at.requester()
@@ -198,7 +198,7 @@ async def test_what_the_store_does_not_take_is_handed_over_all_the_same(
     assert (len(requester.got), at.broker.store.max_physical_offset) == (1, 0)
 
 
-async def test_a_slave_hands_over_and_keeps_nothing(tmp_path: Path) -> None:
+async def test_a_slave_pushes_replies_and_stores_nothing(tmp_path: Path) -> None:
     with broker(tmp_path, store_config=replace(SMALL, broker_role=BrokerRole.SLAVE)) as made:
         at = Replies(made)
         requester = at.requester()
@@ -224,7 +224,7 @@ async def test_a_delayed_reply_waits_in_the_log_only(at: Replies) -> None:
     assert (record.properties["REAL_TOPIC"], record.properties["REAL_QID"]) == (REPLY_TOPIC, "0")
 
 
-async def test_the_answer_waits_for_the_disk(tmp_path: Path) -> None:
+async def test_the_response_waits_for_the_disk(tmp_path: Path) -> None:
     sync_flush = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with broker(tmp_path, store_config=sync_flush) as made:
         at = Replies(made)
@@ -299,7 +299,7 @@ async def test_silent_clients_keep_few_replies_waiting(
     assert len(requester.got) == 3
 
 
-async def test_replies_count_from_the_moment_they_come(
+async def test_replies_count_from_their_arrival(
     at: Replies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A burst brings many before the work on any of them begins."""
@@ -311,7 +311,7 @@ async def test_replies_count_from_the_moment_they_come(
     assert at.processor._waiting_bytes == 0
 
 
-async def test_one_large_reply_is_always_taken(
+async def test_one_large_reply_is_always_accepted(
     at: Replies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REPLIES_BYTES_MAX", 1)

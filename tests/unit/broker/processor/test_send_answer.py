@@ -51,7 +51,9 @@ def answers(root: Path, broker_ip: str = "127.0.0.1") -> SendAnswers:
         (PutMessageStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE),
     ],
 )
-def test_what_is_stored_has_a_place(status: PutMessageStatus, code: int, tmp_path: Path) -> None:
+def test_a_stored_message_has_an_offset(
+    status: PutMessageStatus, code: int, tmp_path: Path
+) -> None:
     answer = answers(tmp_path).of(REQUEST, PutMessageResult(status, APPENDED), 3, "KEY")
     assert (answer.code, answer.remark, answer.opaque, answer.flag) == (code, None, 77, 1)
     assert answer.ext_fields == {
@@ -85,18 +87,20 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("status", [each for each in PutMessageStatus if each in REFUSALS])
-def test_what_is_not_stored_has_a_reason(status: PutMessageStatus, tmp_path: Path) -> None:
+def test_a_message_that_is_not_stored_has_a_reason(
+    status: PutMessageStatus, tmp_path: Path
+) -> None:
     answer = answers(tmp_path).of(REQUEST, PutMessageResult(status), 3, "KEY")
     assert (answer.code, answer.remark) == REFUSALS[status]
     assert answer.ext_fields == FIELDS
 
 
-def test_every_status_has_an_answer() -> None:
+def test_every_status_has_a_response() -> None:
     stored = {each for each in PutMessageStatus if PutMessageResult(each).is_stored}
     assert stored | REFUSALS.keys() == set(PutMessageStatus)
 
 
-def test_a_full_disk_is_not_asked_for_every_message(tmp_path: Path) -> None:
+def test_the_disk_usage_is_not_queried_for_every_message(tmp_path: Path) -> None:
     clock = ManualClock()
     store = NumberedStore(tmp_path)
     made = SendAnswers(components_of(BrokerConfig(), store, clock))
@@ -110,7 +114,7 @@ def test_a_full_disk_is_not_asked_for_every_message(tmp_path: Path) -> None:
     assert store.asked == 2
 
 
-def test_an_address_of_ipv6_makes_longer_ids(tmp_path: Path) -> None:
+def test_an_ipv6_address_makes_longer_ids(tmp_path: Path) -> None:
     host = Host.parse("[::1]:10911")
     appended = AppendResult(0, 300, 1, 9, (0, 255))
     answer = answers(tmp_path, "::1").of(

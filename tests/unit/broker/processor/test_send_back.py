@@ -132,7 +132,7 @@ def test_a_batch_is_not_taken_back(tmp_path: Path) -> None:
     ("delay_level", "reconsume_times", "level"),
     [(0, 0, 3), (0, 5, 8), (0, 30, 18), (2, 9, 2), (99, 0, 18)],
 )
-def test_the_delay_grows_or_is_the_consumers(
+def test_the_delay_grows_or_is_set_by_the_consumer(
     delay_level: int, reconsume_times: int, level: int, tmp_path: Path
 ) -> None:
     with returns(tmp_path) as made:
@@ -167,7 +167,7 @@ def test_a_retry_remembers_the_first_topic_and_id(tmp_path: Path) -> None:
         (0, {"max_reconsume_times": 0}, OLD_CLIENT + 1, True),
     ],
 )
-def test_what_was_tried_too_often_is_a_dead_letter(
+def test_a_message_retried_too_often_becomes_a_dead_letter(
     reconsume_times: int,
     fields: dict[str, object],
     version: int,
@@ -191,7 +191,7 @@ def test_what_was_tried_too_often_is_a_dead_letter(
             assert (topic.perm, topic.write_queue_nums) == (6, 1)
 
 
-def test_the_groups_own_limit_and_queues_count(tmp_path: Path) -> None:
+def test_the_groups_own_limit_and_queues_are_used(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
         put_groups(
             made.made.groups,
@@ -207,7 +207,7 @@ def test_the_groups_own_limit_and_queues_count(tmp_path: Path) -> None:
     assert chosen == {"0", "1", "2", "3"}
 
 
-def test_a_group_without_retries_loses_its_message_as_it_wants_to(tmp_path: Path) -> None:
+def test_a_group_without_retries_drops_its_message(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
         put_groups(made.made.groups, SubscriptionGroupConfig(group_name="G", retry_queue_nums=0))
         end = made.send().physical_offset
@@ -224,7 +224,7 @@ def test_a_unit_marks_the_topic_of_retries(tmp_path: Path) -> None:
     assert topic.topic_sys_flag == 2
 
 
-def test_an_unknown_group_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+def test_an_unknown_group_is_refused_and_nothing_is_created(tmp_path: Path) -> None:
     with returns(tmp_path, auto_create_subscription_group=False) as made:
         answer = made.back(made.send())
         end = made.made.store.max_physical_offset
@@ -246,7 +246,7 @@ def test_a_broker_that_takes_no_writes_takes_nothing_back(tmp_path: Path) -> Non
     )
 
 
-def test_a_topic_of_retries_that_is_closed_takes_nothing(tmp_path: Path) -> None:
+def test_a_retry_topic_without_write_permission_takes_nothing(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
         put_topics(made.made.topics, TopicConfig(topic_name="%RETRY%G", perm=PERM_READ))
         answer = made.back(made.send())
@@ -277,7 +277,7 @@ def test_an_offset_without_a_message_is_refused(shift: int, tmp_path: Path) -> N
     )
 
 
-def test_what_the_store_refuses_is_said_by_name(tmp_path: Path) -> None:
+def test_a_refusal_of_the_store_is_named(tmp_path: Path) -> None:
     refused = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
     with returns(tmp_path) as made:
         message = made.send()
@@ -296,7 +296,7 @@ def test_a_busy_broker_takes_nothing_back(tmp_path: Path) -> None:
     assert (answer.remark or "").startswith("[REJECTREQUEST]")
 
 
-def test_nobody_waits_for_the_disk(tmp_path: Path) -> None:
+def test_the_response_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     config = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with returns(tmp_path, store_config=config) as made:
         made.made.send("WAIT\x01false\x02")
@@ -304,7 +304,7 @@ def test_nobody_waits_for_the_disk(tmp_path: Path) -> None:
         assert said(made.back(made.made.stored())) == (0, None)
 
 
-def test_a_one_way_request_is_not_answered(tmp_path: Path) -> None:
+def test_a_one_way_request_gets_no_response(tmp_path: Path) -> None:
     with returns(tmp_path) as made:
         request = made.request(made.send())
         request.flag = 2
@@ -312,7 +312,7 @@ def test_a_one_way_request_is_not_answered(tmp_path: Path) -> None:
         assert made.made.count(SCHEDULE_TOPIC, 2) == 1
 
 
-def test_hooks_hear_of_it_when_the_id_is_named(tmp_path: Path) -> None:
+def test_hooks_are_called_if_the_id_is_named(tmp_path: Path) -> None:
     heard: list[ConsumeMessageContext] = []
 
     class Hook:

@@ -72,7 +72,7 @@ def test_what_a_topic_refuses(
         assert made.store.max_physical_offset == 0
 
 
-def test_a_topic_is_made_by_the_first_send_to_it(tmp_path: Path) -> None:
+def test_a_topic_is_created_by_the_first_send_to_it(tmp_path: Path) -> None:
     with broker(tmp_path, with_topic=False) as made:
         answer = made.send(topic="New", default_topic_queue_nums=2, queue_id=1)
         assert answer.code == ResponseCode.SUCCESS
@@ -82,7 +82,7 @@ def test_a_topic_is_made_by_the_first_send_to_it(tmp_path: Path) -> None:
         assert made.send(topic="New", queue_id=2).code == ResponseCode.INVALID_PARAMETER
 
 
-def test_no_topic_is_made_where_that_is_forbidden(tmp_path: Path) -> None:
+def test_no_topic_is_created_where_that_is_forbidden(tmp_path: Path) -> None:
     with broker(tmp_path, auto_create_topic=False) as made:
         assert made.send(topic="New").code == ResponseCode.TOPIC_NOT_EXIST
         assert made.topics.select("New") is None
@@ -97,7 +97,7 @@ def test_units_mark_their_topics(topic: str, sys_flag: int, tmp_path: Path) -> N
         assert new.topic_sys_flag == sys_flag
 
 
-def test_a_retry_topic_is_made_even_so(tmp_path: Path) -> None:
+def test_a_retry_topic_is_created_even_so(tmp_path: Path) -> None:
     with broker(tmp_path, auto_create_topic=False) as made:
         assert made.send(topic="%RETRY%g").code == 0
         new = made.topics.select("%RETRY%g")
@@ -160,7 +160,7 @@ def test_a_header_without_a_field_is_refused(missing: str, remark: str, tmp_path
     assert (answer.code, answer.remark, answer.ext_fields) == (1, remark, None)
 
 
-def test_a_message_without_a_body_is_refused_before_its_topic_is_looked_at(tmp_path: Path) -> None:
+def test_a_message_without_a_body_is_refused_before_its_topic_is_checked(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         made.send()
         for topic in ("T", "bad topic!"):

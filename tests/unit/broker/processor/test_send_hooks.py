@@ -64,7 +64,7 @@ def test_a_hook_that_fails_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     assert len(caplog.records) == 3
 
 
-def test_hooks_hear_of_the_stores_refusals_and_not_of_others(tmp_path: Path) -> None:
+def test_hooks_see_only_the_stores_refusals(tmp_path: Path) -> None:
     hook = Recorder()
     with broker(tmp_path) as made:
         made.processor.send_hooks.append(hook)
@@ -91,7 +91,7 @@ def test_hooks_see_batches_and_one_way_sends(tmp_path: Path) -> None:
     assert (hook.done[0].msg_id or "").count(",") == 1
 
 
-def test_after_comes_when_the_disk_has_the_message(tmp_path: Path) -> None:
+def test_the_after_hook_waits_for_the_disk(tmp_path: Path) -> None:
     hook = Recorder()
     sync_flush = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with broker(tmp_path, store_config=sync_flush) as made:

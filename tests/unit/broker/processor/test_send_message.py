@@ -55,7 +55,7 @@ def test_a_plain_message_is_stored_with_what_the_broker_adds(tmp_path: Path) -> 
         assert record.store_host == Host.parse("127.0.0.1:10911")
 
 
-def test_both_ways_store_the_same(tmp_path: Path) -> None:
+def test_both_paths_store_the_same(tmp_path: Path) -> None:
     """With a hook every send goes step by step."""
 
     class Silent:
@@ -113,7 +113,7 @@ def test_the_long_names_are_read_too(tmp_path: Path) -> None:
         assert made.stored(queue_id=1).body == b"long"
 
 
-def test_a_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
+def test_a_one_way_send_is_stored_without_a_response(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         for _ in range(PLAIN_TWICE):
             assert made.send(oneway=True).code == -1
@@ -122,7 +122,7 @@ def test_a_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
         assert made.flow.sends_waiting == 0
 
 
-def test_answers_come_with_the_end_of_the_burst_and_in_order(tmp_path: Path) -> None:
+def test_responses_come_in_order_at_the_end_of_the_burst(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         made.send()
         for opaque in range(5):
@@ -144,7 +144,7 @@ def test_answers_come_with_the_end_of_the_burst_and_in_order(tmp_path: Path) -> 
         ("WAIT\x01x\x02", True),
     ],
 )
-def test_only_those_who_want_to_wait_for_the_disk_do(
+def test_only_sends_that_ask_for_it_wait_for_the_disk(
     wait: str, *, answered_at_once: bool, tmp_path: Path
 ) -> None:
     with broker(tmp_path, store_config=SYNC_FLUSH) as made:
@@ -173,7 +173,7 @@ def test_a_waiting_send_keeps_neither_body_nor_properties(tmp_path: Path) -> Non
         assert made.stored(queue_offset=1).body == bytes(1000)
 
 
-def test_a_disk_that_takes_too_long_is_said(tmp_path: Path) -> None:
+def test_a_disk_that_takes_too_long_is_reported(tmp_path: Path) -> None:
     with broker(tmp_path, store_config=SYNC_FLUSH) as made:
         made.send()
         made.clock.advance(SYNC_FLUSH.sync_flush_timeout_ms + 1)
@@ -185,27 +185,27 @@ def test_a_disk_that_takes_too_long_is_said(tmp_path: Path) -> None:
         assert made.flow.sends_waiting == 0
 
 
-def test_a_queue_below_zero_is_chosen_by_chance(tmp_path: Path) -> None:
+def test_a_negative_queue_id_chooses_one_at_random(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         chosen = {(made.send(queue_id=-1).ext_fields or {})["queueId"] for _ in range(60)}
     assert chosen == {"0", "1", "2", "3"}
 
 
-def test_a_queue_that_only_readers_have_takes_messages(tmp_path: Path) -> None:
+def test_a_queue_that_only_readers_have_accepts_messages(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         put_topics(made.topics, TopicConfig(topic_name="R", read_queue_nums=6, write_queue_nums=2))
         codes = [made.send(topic="R", queue_id=at).code for at in (5, 5, 6)]
     assert codes == [0, 0, ResponseCode.INVALID_PARAMETER]
 
 
-def test_a_topic_without_write_queues_has_none_to_choose(tmp_path: Path) -> None:
+def test_no_queue_of_a_topic_without_write_queues_can_be_chosen(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         put_topics(made.topics, TopicConfig(topic_name="R", read_queue_nums=2, write_queue_nums=0))
         answer = made.send(topic="R", queue_id=-1)
     assert (answer.code, answer.remark) == (1, "topic[R] has no queue to write to")
 
 
-def test_a_change_of_a_topic_counts_at_once(tmp_path: Path) -> None:
+def test_a_change_of_a_topic_applies_at_once(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         assert made.send(queue_id=3).code == 0
         put_topics(made.topics, TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
@@ -297,7 +297,7 @@ def test_a_batch_without_a_unique_key_has_no_transaction_id(tmp_path: Path) -> N
     ]
 
 
-def test_what_is_a_batch_is_said_by_the_header_alone(tmp_path: Path) -> None:
+def test_only_the_header_tells_whether_it_is_a_batch(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         made.send(code=320, batch=None, body=batch_of(b"a", b"b"))
         assert made.count() == 1
@@ -358,7 +358,7 @@ def test_a_slave_takes_no_sends(tmp_path: Path) -> None:
         assert made.store.max_physical_offset == 0
 
 
-def test_a_slave_that_may_act_for_its_master_says_that_it_does_not_yet(tmp_path: Path) -> None:
+def test_a_slave_acting_for_its_master_takes_no_sends(tmp_path: Path) -> None:
     approved: list[str] = []
     with broker(tmp_path, store_config=SLAVE, slave_acting_master=True) as made:
         made.processor.plain_topics.append(lambda topic, _: approved.append(topic))
@@ -368,7 +368,7 @@ def test_a_slave_that_may_act_for_its_master_says_that_it_does_not_yet(tmp_path:
         assert made.store.max_physical_offset == 0
 
 
-def test_sends_wait_for_the_time_of_opening(tmp_path: Path) -> None:
+def test_sends_are_refused_before_the_start_time(tmp_path: Path) -> None:
     approved: list[str] = []
     with broker(tmp_path, start_accept_send_timestamp_ms=1_700_000_000_500) as made:
         made.processor.plain_topics.append(lambda topic, _: approved.append(topic))
@@ -383,7 +383,7 @@ def test_sends_wait_for_the_time_of_opening(tmp_path: Path) -> None:
         assert approved == ["T"]
 
 
-def test_flow_control_is_asked_first(tmp_path: Path) -> None:
+def test_flow_control_comes_first(tmp_path: Path) -> None:
     with broker(tmp_path, send_queue_capacity=2, store_config=SYNC_FLUSH) as made:
         for _ in range(2):
             assert made.send().code == -1

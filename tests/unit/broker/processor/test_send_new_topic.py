@@ -112,7 +112,7 @@ async def test_sends_that_come_while_others_wait_do_not_overtake_them(
         assert approved == ["New"]
 
 
-async def test_a_topic_that_is_deleted_before_its_sends_is_made_again(tmp_path: Path) -> None:
+async def test_a_topic_that_is_deleted_before_its_sends_is_created_again(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         assert made.handle(request("New", 1)) is None
         made.topics.stage_delete(["New"])
@@ -122,7 +122,7 @@ async def test_a_topic_that_is_deleted_before_its_sends_is_made_again(tmp_path: 
         assert made.count("New") == 1
 
 
-async def test_a_send_that_fails_after_its_wait_is_answered(
+async def test_a_send_that_fails_after_its_wait_gets_a_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with broker(tmp_path) as made:
@@ -141,7 +141,7 @@ async def test_a_send_that_fails_after_its_wait_is_answered(
         assert made.flow.sends_waiting == 0
 
 
-async def test_producers_that_go_on_sending_do_not_wait_for_ever(tmp_path: Path) -> None:
+async def test_producers_that_keep_sending_do_not_wait_forever(tmp_path: Path) -> None:
     """Each answer brings the next send; the lane takes the topic once nobody waits for it."""
     in_flight = 8 * module.SENDS_A_TURN
     with broker(tmp_path) as made:

@@ -57,7 +57,7 @@ def test_properties_are_stored_as_upstream_reads_them(
         assert made.stored(queue_offset=1).properties_data == (KEY + stored + SUFFIX).encode()
 
 
-def test_half_a_character_becomes_a_question_mark(tmp_path: Path) -> None:
+def test_a_lone_surrogate_becomes_a_question_mark(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         for at, text in enumerate((f"{KEY}A\x01\ud800\x02", f"{KEY}A\x01\ud800\x02DELAY\x010\x02")):
             assert made.send(text).code == 0
@@ -82,7 +82,7 @@ def test_a_message_without_a_unique_key_gets_one(tmp_path: Path) -> None:
     assert 13 * day_ms <= keys[0].millis_of_month <= 15 * day_ms
 
 
-def test_the_source_of_chance_tells_the_keys_of_brokers_apart(tmp_path: Path) -> None:
+def test_the_random_source_makes_the_keys_of_brokers_differ(tmp_path: Path) -> None:
     keys: list[UniqueId] = []
     for seed in (1, 1, 2):
         with broker(tmp_path / str(len(keys)), seed=seed) as made:
@@ -131,7 +131,7 @@ def test_a_delayed_message_waits_in_the_queue_of_its_level(
     )
 
 
-def test_a_delayed_message_cannot_choose_its_place(tmp_path: Path) -> None:
+def test_a_delayed_message_cannot_choose_its_queue(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         made.send(f"REAL_TOPIC\x01X\x02REAL_QID\x0199\x02DELAY\x011\x02{KEY}")
         properties = made.stored(SCHEDULE).properties
@@ -139,14 +139,14 @@ def test_a_delayed_message_cannot_choose_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-def test_a_level_that_is_none_delays_nothing(level: str, tmp_path: Path) -> None:
+def test_an_invalid_level_does_not_delay(level: str, tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         assert made.send(f"DELAY\x01{level}\x02{KEY}").code == 0
         assert made.stored().properties["DELAY"] == level
 
 
 @pytest.mark.parametrize("level", ["soon", "1.5", "99999999999", " 1", "1_0", "+"])
-def test_a_level_that_is_no_number_is_refused(level: str, tmp_path: Path) -> None:
+def test_a_level_that_is_not_a_number_is_refused(level: str, tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         answer = made.send(f"DELAY\x01{level}\x02{KEY}")
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -162,7 +162,7 @@ def test_timer_messages_are_refused(name: str, more: str, tmp_path: Path) -> Non
         assert refused(made, text) == (ResponseCode.SYSTEM_ERROR, TIMER_OFF)
 
 
-def test_the_log_says_that_there_are_no_timed_messages(
+def test_the_log_reports_that_timed_messages_are_unsupported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with broker(tmp_path) as made:
@@ -239,7 +239,7 @@ def test_a_half_message_keeps_its_delay_and_its_topic(tmp_path: Path) -> None:
     assert "TIMER_DELAY_MS" not in properties
 
 
-def test_a_prepared_flag_alone_leaves_a_message_without_a_place(tmp_path: Path) -> None:
+def test_a_prepared_flag_alone_leaves_a_message_without_a_queue_offset(tmp_path: Path) -> None:
     """The old scheme, which upstream still takes: in the log, not in the queue."""
     with broker(tmp_path) as made:
         made.send()
@@ -278,7 +278,7 @@ def dead_letter(made: SendBroker, text: str = f"DELAY\x013\x02{KEY}", **fields: 
     return True
 
 
-def test_a_retry_that_was_tried_too_often_is_a_dead_letter(tmp_path: Path) -> None:
+def test_a_retry_repeated_too_often_becomes_a_dead_letter(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         assert not dead_letter(made, reconsume_times=16)
         assert dead_letter(made, reconsume_times=17)
@@ -291,7 +291,7 @@ def test_a_retry_that_was_tried_too_often_is_a_dead_letter(tmp_path: Path) -> No
         assert (new.write_queue_nums, new.perm) == (1, 6)
 
 
-def test_a_group_says_how_often_it_tries(tmp_path: Path) -> None:
+def test_a_group_sets_its_number_of_retries(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         put_groups(made.groups, SubscriptionGroupConfig(group_name="g", retry_max_times=1))
         assert not dead_letter(made, reconsume_times=1)
@@ -316,7 +316,7 @@ def test_a_retry_of_an_unknown_group_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_a_dead_letter_topic_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_dead_letter_topic_that_cannot_be_created(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         assert made.send(topic="%RETRY%g").code == 0
         made.topics.create_in_send_back = lambda *_, **__: None  # type: ignore[method-assign]
@@ -336,7 +336,7 @@ def test_dead_letter_topics_may_not_be_longer_than_others(
         assert made.send(topic=topic).code == code
 
 
-def test_retry_topics_may(tmp_path: Path) -> None:
+def test_retry_topics_may_be_longer(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         topic = "%RETRY%" + "g" * 120
         put_groups(made.groups, SubscriptionGroupConfig(group_name="g" * 120))
@@ -361,7 +361,7 @@ def test_a_dead_letter_has_the_flags_of_its_topic(tmp_path: Path) -> None:
         assert made.stored("%RETRY%g").sys_flag == 3
 
 
-def test_a_store_that_takes_nothing_is_said_first(tmp_path: Path) -> None:
+def test_a_store_that_refuses_writes_is_reported_first(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
         made.send()
         made.store.flags.set(RunningFlag.NOT_WRITEABLE)

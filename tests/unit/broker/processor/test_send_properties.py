@@ -41,7 +41,7 @@ def test_a_string_is_the_map_that_java_reads(text: str) -> None:
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.text("xyz", min_size=1), min_size=1))
-def test_what_clients_write_is_kept_as_it_is(pairs: dict[str, str]) -> None:
+def test_properties_written_by_clients_are_kept_unchanged(pairs: dict[str, str]) -> None:
     text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
     assert read_properties(text) == pairs
     assert properties_text(read_properties(text)) == text

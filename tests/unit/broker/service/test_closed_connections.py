@@ -74,7 +74,7 @@ class Told(FakeConnection):
         self.told.append(header)
 
 
-async def test_clients_are_told_a_few_in_each_turn() -> None:
+async def test_clients_are_notified_a_few_in_each_turn() -> None:
     told: list[object] = []
     clients: list[ClientChannel] = [
         channel(on=cast("Connection", Told(told))) for _ in range(3 * TOLD_A_TURN)

@@ -216,7 +216,7 @@ async def refusal(task: asyncio.Task[int]) -> str:
     return caught.value.message
 
 
-async def test_work_runs_in_order_as_threads_become_free() -> None:
+async def test_work_runs_in_order_when_threads_become_free() -> None:
     threads = Threads(workers=2)
     tasks = [await threads.start(number) for number in range(4)]
     assert len(threads.executor.jobs) == 2
@@ -243,7 +243,7 @@ async def test_a_full_queue_is_an_overload() -> None:
     threads.flow.close()
 
 
-async def test_what_waits_too_long_for_a_thread_is_cleaned() -> None:
+async def test_work_that_waits_too_long_for_a_thread_is_dropped() -> None:
     threads = Threads()
     running = await threads.start(0)
     first = await threads.start(1)
@@ -286,7 +286,7 @@ async def test_a_timer_cleans_by_itself() -> None:
     flow.close()
 
 
-async def test_queries_wait_as_long_as_it_takes() -> None:
+async def test_queries_wait_without_a_limit() -> None:
     threads = Threads()
     running = await threads.start(0, RequestClass.QUERY)
     waiting = await threads.start(1, RequestClass.QUERY)
@@ -297,7 +297,7 @@ async def test_queries_wait_as_long_as_it_takes() -> None:
     assert (await running, await waiting) == (0, 1)
 
 
-async def test_who_goes_away_leaves_the_queue() -> None:
+async def test_a_cancelled_waiter_leaves_the_queue() -> None:
     threads = Threads()
     running = await threads.start(0)
     gone = await threads.start(1)
@@ -311,7 +311,7 @@ async def test_who_goes_away_leaves_the_queue() -> None:
     threads.flow.close()
 
 
-async def test_a_waiter_that_is_cancelled_passes_its_thread_on() -> None:
+async def test_a_cancelled_waiter_passes_its_thread_on() -> None:
     threads = Threads()
     running = await threads.start(0)
     gone = await threads.start(1)

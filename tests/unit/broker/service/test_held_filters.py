@@ -115,14 +115,14 @@ def test_a_lost_ext_unit_leaves_the_verdict_to_the_record() -> None:
     assert room.woken == [held]
 
 
-def test_a_record_that_is_not_there_wakes() -> None:
+def test_a_missing_record_wakes_the_pull() -> None:
     room = Room()
     held = room.hold(wanted=by_record(b"x"))
     room.arrive(A)
     assert room.woken == [held]
 
 
-def test_a_filter_that_fails_wakes_its_pull_and_nobody_else(
+def test_a_filter_that_fails_wakes_only_its_own_pull(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(_record: memoryview) -> bool:

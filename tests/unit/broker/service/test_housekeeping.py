@@ -25,7 +25,7 @@ class Rounds:
         self.count += 1
 
 
-async def test_rounds_come_until_the_stop() -> None:
+async def test_rounds_repeat_until_the_stop() -> None:
     rounds, later = Rounds(), Rounds()
     tasks = PeriodicTasks()
     tasks.every(1, "rounds", rounds)
@@ -99,7 +99,7 @@ class FakeTable:
         self.writers.append(threading.current_thread())
 
 
-async def test_tables_are_written_beside_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tables_are_written_off_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     broken, good = FakeTable(StoreError("no space")), FakeTable()
     for _ in range(2):
         assert await persist_tables([broken, good]) == [broken.error]
@@ -108,7 +108,7 @@ async def test_tables_are_written_beside_the_loop(caplog: pytest.LogCaptureFixtu
     assert "FakeTable could not be saved: no space" in caplog.text
 
 
-async def test_the_broker_keeps_house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_brokers_housekeeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SCAN_INTERVAL_MS", "LOCK_SCAN_INTERVAL_MS", "DEFERRED_NOTIFY_INTERVAL_MS"):
         monkeypatch.setattr(housekeeping, name, 1)
     settings = {"real_time_notify_consumer_change": False, "flush_consumer_offset_interval_ms": 1}
@@ -127,7 +127,7 @@ async def test_the_broker_keeps_house(tmp_path: Path, monkeypatch: pytest.Monkey
         await tasks.stop()
 
 
-async def test_clients_are_told_at_once_by_default(tmp_path: Path) -> None:
+async def test_clients_are_notified_at_once_by_default(tmp_path: Path) -> None:
     with desk(tmp_path) as at:
         tasks = PeriodicTasks()
         schedule_housekeeping(tasks, at.parts)

@@ -32,7 +32,7 @@ async def test_stays_awake_for_a_burst_that_follows_closely() -> None:
     assert await turns_awake(lingering, clock, turn_ms=1) == WINDOW_MS
 
 
-async def test_every_burst_begins_the_time_anew() -> None:
+async def test_every_burst_restarts_the_wait() -> None:
     clock = ManualClock()
     lingering = Linger(clock, window_ns=WINDOW_MS * 1_000_000)
     for _ in range(50):
@@ -53,7 +53,7 @@ async def test_sleeps_when_bursts_come_apart(gap_ms: int) -> None:
         clock.advance(gap_ms)
 
 
-async def test_a_single_processor_is_left_to_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_one_processor_the_peer_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linger, "usable_processors", lambda: 1)
     lingering = Linger(ManualClock())
     for _ in range(3):
@@ -61,7 +61,7 @@ async def test_a_single_processor_is_left_to_the_peer(monkeypatch: pytest.Monkey
         assert not lingering.is_awake
 
 
-async def test_a_clock_that_stands_still_keeps_nobody_awake_for_ever() -> None:
+async def test_a_stopped_clock_does_not_keep_the_loop_awake_forever() -> None:
     clock = ManualClock()
     lingering = Linger(clock, window_ns=1)
     lingering.burst_ended()

@@ -13,7 +13,7 @@ from tests.unit.store.kit import message, opened, put
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
-def test_entries_that_cannot_be_read_wake_everybody(tmp_path: Path, error: int) -> None:
+def test_entries_that_cannot_be_read_wake_every_pull(tmp_path: Path, error: int) -> None:
     files = FaultyFiles(error=error, and_after=True, only=frozenset({"open"}))
     with opened(tmp_path / "store", files=files) as store:
         put(store, message(b"one"))

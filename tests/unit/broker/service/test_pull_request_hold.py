@@ -27,7 +27,7 @@ from tests.unit.broker.processor.pull_kit import FakeConnection
 from tests.unit.broker.service.hold_kit import A, B, FakeExt, FakeQueue, Room
 
 
-def test_an_arrival_wakes_those_of_its_queue() -> None:
+def test_an_arrival_wakes_the_pulls_of_its_queue() -> None:
     room = Room()
     here = room.hold()
     room.hold(queue_id=1)
@@ -36,7 +36,7 @@ def test_an_arrival_wakes_those_of_its_queue() -> None:
     assert len(room.service) == 1
 
 
-def test_each_is_woken_once() -> None:
+def test_each_pull_is_woken_once() -> None:
     room = Room()
     room.hold()
     room.arrive(A)
@@ -46,14 +46,14 @@ def test_each_is_woken_once() -> None:
     assert len(room.woken) == 1
 
 
-def test_a_queue_that_nobody_waits_for_is_not_read() -> None:
+def test_a_queue_without_held_pulls_is_not_read() -> None:
     room = Room()
     room.hold(queue_id=1, wanted={A})
     room.arrive(A)
     assert room.queue().reads == 0
 
 
-def test_a_queue_is_not_read_for_those_who_want_everything() -> None:
+def test_a_queue_is_not_read_for_pulls_without_a_filter() -> None:
     room = Room()
     room.hold()
     room.arrive(A)
@@ -75,7 +75,7 @@ def test_filters_see_the_entries_that_are_new() -> None:
     assert room.queue().reads == 3
 
 
-def test_a_burst_that_is_too_long_to_look_at_wakes_everybody() -> None:
+def test_a_burst_that_is_too_long_to_filter_wakes_every_pull() -> None:
     room = Room()
     held = room.hold(wanted={A})
     room.arrive(*[B] * 1_024)
@@ -84,7 +84,7 @@ def test_a_burst_that_is_too_long_to_look_at_wakes_everybody() -> None:
     assert room.woken == [held]
 
 
-def test_entries_that_cannot_be_read_wake_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_cannot_be_read_wake_every_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room()
     held = room.hold(wanted={A})
     monkeypatch.setattr(FakeQueue, "read_units", lambda *_: b"\0" * (UNIT_BYTES - 1))
@@ -106,7 +106,7 @@ def test_tags_may_stand_in_the_ext_file() -> None:
     assert room.woken == [held]
 
 
-def test_a_lost_ext_unit_wakes_everybody() -> None:
+def test_a_lost_ext_unit_wakes_every_pull() -> None:
     room = Room()
     room.queue().ext = FakeExt()
     held = room.hold(wanted={A})
@@ -114,7 +114,7 @@ def test_a_lost_ext_unit_wakes_everybody() -> None:
     assert room.woken == [held]
 
 
-def test_who_waits_for_a_later_place_is_not_woken() -> None:
+def test_a_pull_at_a_later_offset_is_not_woken() -> None:
     room = Room()
     room.arrive(A)
     held = room.hold(3)
@@ -125,7 +125,7 @@ def test_who_waits_for_a_later_place_is_not_woken() -> None:
     assert room.woken == [held]
 
 
-def test_what_came_before_the_wait_began_is_not_missed() -> None:
+def test_messages_stored_before_the_wait_are_not_missed() -> None:
     room = Room()
     room.arrive(A)
     held = room.hold(0, wanted={B})
@@ -133,7 +133,7 @@ def test_what_came_before_the_wait_began_is_not_missed() -> None:
     assert len(room.service) == 0
 
 
-def test_the_sweep_wakes_those_whose_time_is_over() -> None:
+def test_the_sweep_wakes_expired_pulls() -> None:
     room = Room()
     short = room.hold(wait_ms=5_000)
     longer = room.hold(wait_ms=5_001)
@@ -150,7 +150,7 @@ def test_the_sweep_wakes_those_whose_time_is_over() -> None:
     assert len(room.service) == 1
 
 
-def test_the_sweep_wakes_those_whose_filter_passed_everything_over() -> None:
+def test_the_sweep_wakes_pulls_whose_filter_skipped_everything() -> None:
     room = Room()
     held = room.hold(wanted={A})
     room.arrive(B)
@@ -159,7 +159,7 @@ def test_the_sweep_wakes_those_whose_filter_passed_everything_over() -> None:
     assert room.woken == [held]
 
 
-def test_a_closed_connection_takes_its_pulls_along() -> None:
+def test_a_closed_connection_removes_its_pulls() -> None:
     room = Room()
     gone, other = FakeConnection(), FakeConnection()
     for queue_id in range(3):
@@ -186,7 +186,7 @@ def test_a_connection_is_listened_to_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(listened) == 1
 
 
-def test_a_connection_with_too_many_gives_up_its_own_oldest() -> None:
+def test_a_connection_with_too_many_pulls_loses_its_oldest() -> None:
     room = Room(held_per_connection_max=2)
     other = room.hold(connection=FakeConnection())
     crowd = [room.hold() for _ in range(5)]
@@ -196,7 +196,7 @@ def test_a_connection_with_too_many_gives_up_its_own_oldest() -> None:
     assert set(room.woken) == {other, *crowd}
 
 
-def test_when_all_are_too_many_the_greediest_gives_up_its_oldest() -> None:
+def test_with_too_many_pulls_in_all_the_greediest_loses_its_oldest() -> None:
     room = Room(held_max=10)
     greedy, modest, new = FakeConnection(), FakeConnection(), FakeConnection()
     crowd = [room.hold(connection=greedy) for _ in range(8)]
@@ -210,7 +210,7 @@ def test_when_all_are_too_many_the_greediest_gives_up_its_oldest() -> None:
     assert len(room.service) == 5
 
 
-def test_a_flood_beyond_what_can_be_woken_is_refused_to_its_sender_only() -> None:
+def test_a_flood_of_pulls_is_refused_to_its_sender_only() -> None:
     room = Room(held_per_connection_max=2)
     for _ in range(2 + WAKE_BATCH + GIVEN_UP_MAX):
         room.hold()
@@ -245,7 +245,7 @@ def test_a_crowd_of_one_connection_does_not_delay_another() -> None:
     assert len(room.woken) == WAKE_BATCH
 
 
-def test_a_crowd_is_looked_through_in_parts() -> None:
+def test_a_crowd_is_scanned_in_parts() -> None:
     room = Room()
     looked_at = [0]
 
@@ -272,7 +272,7 @@ def test_a_crowd_is_looked_through_in_parts() -> None:
     assert len(room.service) == 0
 
 
-def test_what_arrives_while_a_crowd_is_looked_through_is_not_missed() -> None:
+def test_arrivals_during_a_scan_are_not_missed() -> None:
     room = Room()
     for _ in range(3 * SCAN_BATCH):
         room.hold(wanted={B})
@@ -284,7 +284,7 @@ def test_what_arrives_while_a_crowd_is_looked_through_is_not_missed() -> None:
     assert room.woken == [late]
 
 
-def test_a_connection_that_closes_during_a_scan_is_passed_over() -> None:
+def test_a_connection_that_closes_during_a_scan_is_skipped() -> None:
     room = Room()
     gone = FakeConnection()
     for _ in range(3 * SCAN_BATCH):
@@ -325,7 +325,7 @@ def test_a_crowd_on_many_queues_is_woken_in_batches_too() -> None:
     assert room.woken == crowd
 
 
-def test_who_becomes_due_meanwhile_waits_for_its_turn() -> None:
+def test_a_pull_that_becomes_due_meanwhile_waits_for_its_turn() -> None:
     room = Room()
     crowd = [room.hold() for _ in range(WAKE_BATCH + 1)]
     other = room.hold(queue_id=1)
@@ -340,7 +340,7 @@ def test_who_becomes_due_meanwhile_waits_for_its_turn() -> None:
     assert room.woken[-1] is last
 
 
-def test_the_turns_end_when_nobody_is_due() -> None:
+def test_the_turns_end_when_no_pull_is_due() -> None:
     room = Room()
     room.hold()
     room.arrive(A)
@@ -349,7 +349,7 @@ def test_the_turns_end_when_nobody_is_due() -> None:
     assert room.soon == []
 
 
-def test_who_is_due_still_counts_and_can_be_dropped() -> None:
+def test_a_due_pull_still_counts_and_can_be_dropped() -> None:
     room = Room()
     gone = FakeConnection()
     crowd = [room.hold() for _ in range(WAKE_BATCH)]
@@ -364,7 +364,7 @@ def test_who_is_due_still_counts_and_can_be_dropped() -> None:
     assert len(room.service) == 0
 
 
-def test_a_failure_keeps_nobody_else_from_being_woken(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_does_not_prevent_other_wake_ups(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
     crowd = [room.hold() for _ in range(3)]
 
@@ -393,12 +393,12 @@ def test_a_long_sweep_is_done_in_parts() -> None:
     assert len(set(room.woken)) == len(room.woken)
 
 
-def test_how_often_the_sweep_comes() -> None:
+def test_how_often_the_sweep_runs() -> None:
     assert sweep_interval_ms(BrokerConfig()) == 5_000
     assert sweep_interval_ms(BrokerConfig(long_polling=False, short_polling_ms=700)) == 700
 
 
-def test_queues_are_forgotten_when_nobody_waits() -> None:
+def test_queues_without_held_pulls_are_forgotten() -> None:
     room = Room()
     for number in range(10):
         room.hold(queue_id=number)
@@ -406,14 +406,14 @@ def test_queues_are_forgotten_when_nobody_waits() -> None:
     assert room.service._queues == {}
 
 
-def test_few_pulls_of_a_connection_are_kept_as_they_were_read() -> None:
+def test_a_connections_few_pulls_are_kept_as_they_were_read() -> None:
     room = Room()
     assert not any(room.hold()._packed for _ in range(UNPACKED_MAX))
     assert room.hold()._packed
     assert not room.hold(connection=FakeConnection())._packed
 
 
-def test_a_pull_of_a_crowd_says_the_same_when_it_is_woken() -> None:
+def test_a_pull_of_a_crowd_is_unchanged_when_it_is_woken() -> None:
     room = Room()
     for _ in range(UNPACKED_MAX):
         room.hold()
@@ -430,7 +430,7 @@ def test_a_pull_of_a_crowd_says_the_same_when_it_is_woken() -> None:
     assert packed.context is packed.context
 
 
-def test_a_pull_whose_fields_are_no_text_is_held_all_the_same() -> None:
+def test_a_pull_whose_fields_are_not_text_is_held_all_the_same() -> None:
     room = Room()
     for _ in range(UNPACKED_MAX):
         room.hold()
@@ -446,7 +446,7 @@ def test_a_pull_whose_fields_are_no_text_is_held_all_the_same() -> None:
     assert odd in room.woken
 
 
-def test_what_pulls_of_a_crowd_have_in_common_is_kept_once() -> None:
+def test_common_parts_of_a_crowds_pulls_are_kept_once() -> None:
     room = Room()
     pulls = [room.hold(number // 500, opaque=number) for number in range(UNPACKED_MAX + 1_000)]
     crowd = pulls[UNPACKED_MAX:]

@@ -54,7 +54,7 @@ def test_a_message_is_delivered_when_it_is_due_and_not_before(tmp_path: Path) ->
     assert made.offsets.table == {1: 1}
 
 
-def test_levels_wait_each_for_itself(tmp_path: Path) -> None:
+def test_levels_wait_independently(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         for level in (3, 1, 2):
             made.send(level, str(level).encode())
@@ -64,7 +64,7 @@ def test_levels_wait_each_for_itself(tmp_path: Path) -> None:
     assert made.offsets.table == {1: 1, 2: 1, 3: 1}
 
 
-def test_a_waiting_level_looks_at_the_clock_and_an_idle_one_does_nothing(tmp_path: Path) -> None:
+def test_a_waiting_level_polls_the_clock_and_an_idle_one_does_nothing(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         assert made.timers.pending == 0
         made.send(5)
@@ -115,7 +115,7 @@ def test_a_turn_of_the_loop_ends_after_some_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("others_ms", "batches"), [(0, 1), (9, 3), (1_000, 5)])
-def test_a_turn_of_the_loop_takes_a_part_of_its_time(
+def test_a_turn_of_the_loop_is_limited_in_time(
     others_ms: int, batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with delays(tmp_path, replace(LONG, consume_queue_file_bytes=60_000)) as made:
@@ -135,7 +135,7 @@ def test_a_turn_of_the_loop_takes_a_part_of_its_time(
         assert made.service.delivered - before == batches * BATCH_MESSAGES
 
 
-def test_what_is_refused_now_is_delivered_later_once_and_in_order(tmp_path: Path) -> None:
+def test_refused_messages_are_delivered_later_once_and_in_order(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         for at in range(5):
             made.send(1, b"%d" % at)
@@ -152,7 +152,7 @@ def test_what_is_refused_now_is_delivered_later_once_and_in_order(tmp_path: Path
         assert made.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_was_taken_behind_a_refused_message_is_not_delivered_twice(tmp_path: Path) -> None:
+def test_messages_after_a_refused_one_are_not_delivered_twice(tmp_path: Path) -> None:
     def refuse(message: BrokerMessage | BatchMessage) -> PutMessageResult | None:
         is_meant = message.topic == "T" and message.body in {b"1", b"3"}
         return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY) if is_meant else None
@@ -177,7 +177,7 @@ def test_what_was_taken_behind_a_refused_message_is_not_delivered_twice(tmp_path
 @pytest.mark.parametrize(
     "status", [PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED]
 )
-def test_what_can_never_be_stored_blocks_nothing(
+def test_a_message_that_can_never_be_stored_blocks_nothing(
     status: PutMessageStatus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with delays(tmp_path) as made:
@@ -200,7 +200,7 @@ def test_what_can_never_be_stored_blocks_nothing(
         b"DELAY\x011\x02REAL_TOPIC\x01" + TRANS_HALF_TOPIC.encode() + b"\x02REAL_QID\x010\x02",
     ],
 )
-def test_a_message_for_no_queue_is_dropped(properties: bytes, tmp_path: Path) -> None:
+def test_a_message_without_a_queue_is_dropped(properties: bytes, tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         made.made.store.put_message(BrokerMessage(SCHEDULE_TOPIC, 0, b"lost", properties))
         made.send(1)
@@ -210,7 +210,7 @@ def test_a_message_for_no_queue_is_dropped(properties: bytes, tmp_path: Path) ->
     assert made.offsets.table == {1: 2}
 
 
-def test_a_restart_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_a_restart_continues_where_the_last_run_ended(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         made.send(1, b"first")
         made.send(2, b"second")
@@ -267,7 +267,7 @@ def test_a_clock_that_is_set_forward_is_seen_within_a_second(tmp_path: Path) -> 
         assert made.bodies() == [b"later"]
 
 
-def test_a_shorter_delay_of_a_level_counts_for_what_waits(tmp_path: Path) -> None:
+def test_a_shorter_delay_of_a_level_applies_to_pending_messages(tmp_path: Path) -> None:
     with delays(tmp_path, replace(SMALL, message_delay_levels="1h")) as made:
         made.send(1)
         now_ms = made.clock.now_ms()
@@ -278,7 +278,7 @@ def test_a_shorter_delay_of_a_level_counts_for_what_waits(tmp_path: Path) -> Non
         assert made.bodies() == [b"later"]
 
 
-def test_a_level_that_was_taken_away_still_delivers(tmp_path: Path) -> None:
+def test_a_removed_level_still_delivers(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         made.send(5)
         now_ms = made.clock.now_ms()
@@ -292,7 +292,7 @@ def test_a_level_that_was_taken_away_still_delivers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [7, 400])
-def test_an_offset_that_the_queue_does_not_have_is_corrected(offset: int, tmp_path: Path) -> None:
+def test_an_offset_outside_the_queue_is_corrected(offset: int, tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         made.send(1)
         made.service.stop()
@@ -305,7 +305,7 @@ def test_an_offset_that_the_queue_does_not_have_is_corrected(offset: int, tmp_pa
         assert made.offsets.table == {1: 2}
 
 
-def test_what_is_no_longer_in_memory_is_read_by_a_thread(
+def test_messages_not_in_memory_are_read_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cold(*_: object, **__: object) -> GetMessageResult | None:
@@ -339,7 +339,7 @@ def test_a_read_that_ends_after_the_stop_delivers_nothing(
     assert made.service.delivered == 0
 
 
-def test_a_failure_is_logged_and_tried_again(
+def test_a_failure_is_logged_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> GetMessageResult | None:

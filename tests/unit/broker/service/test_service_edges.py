@@ -19,7 +19,7 @@ from tests.unit.broker.service.transaction_kit import COMMIT, ROLLBACK, transact
 OK = (ResponseCode.SUCCESS, None)
 
 
-def test_a_dropped_topic_still_gets_what_waits_for_it(tmp_path: Path) -> None:
+def test_a_deleted_topic_still_gets_its_delayed_messages(tmp_path: Path) -> None:
     """Upstream stores it as well; the queue starts again."""
     with delays(tmp_path) as made:
         made.made.send()
@@ -33,7 +33,7 @@ def test_a_dropped_topic_still_gets_what_waits_for_it(tmp_path: Path) -> None:
         assert made.service.dropped == 0
 
 
-def test_a_topic_that_takes_no_writes_gets_what_waits_for_it(tmp_path: Path) -> None:
+def test_a_read_only_topic_still_gets_its_delayed_messages(tmp_path: Path) -> None:
     """Upstream does not look at the permission of a topic when it stores."""
     with delays(tmp_path) as made:
         made.send(1, b"before")
@@ -44,7 +44,7 @@ def test_a_topic_that_takes_no_writes_gets_what_waits_for_it(tmp_path: Path) -> 
         assert made.bodies() == [b"before"]
 
 
-def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(tmp_path: Path) -> None:
+def test_setting_the_clock_back_delays_nothing_beyond_its_level(tmp_path: Path) -> None:
     with delays(tmp_path) as made:
         made.send(3)
         made.timers.advance(10)
@@ -58,7 +58,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(tmp_path: 
         assert made.bodies() == [b"later", b"new"]
 
 
-def test_a_longer_delay_of_a_level_is_that_of_new_messages(tmp_path: Path) -> None:
+def test_a_longer_delay_of_a_level_applies_to_new_messages(tmp_path: Path) -> None:
     with delays(tmp_path, replace(SMALL, message_delay_levels="5s")) as made:
         made.send(1, b"old")
         now_ms = made.clock.now_ms()
@@ -81,7 +81,7 @@ def test_a_longer_delay_of_a_level_is_that_of_new_messages(tmp_path: Path) -> No
     ("first", "second", "stored"),
     [(COMMIT, COMMIT, 2), (COMMIT, ROLLBACK, 1), (ROLLBACK, COMMIT, 1)],
 )
-def test_an_end_that_comes_twice_is_taken_by_its_word(
+def test_a_repeated_end_is_carried_out_again(
     first: int, second: int, stored: int, tmp_path: Path
 ) -> None:
     """A half message stays where it is, so upstream commits it as often as it is asked to."""
@@ -104,7 +104,7 @@ def test_the_id_of_another_message_decides_nothing(tmp_path: Path) -> None:
         assert list(made.ops.pending) == [0]
 
 
-def test_an_end_of_another_topic_goes_where_the_half_message_says(tmp_path: Path) -> None:
+def test_an_end_of_another_topic_uses_the_half_messages_topic(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         half = made.half()
         assert made.end(half, COMMIT, topic="Elsewhere") == OK
@@ -117,7 +117,7 @@ def test_an_end_of_another_topic_goes_where_the_half_message_says(tmp_path: Path
     ("name", "offset"),
     [("physical_offset", 2**62), ("half_queue_offset", 2**62), ("half_queue_offset", -1)],
 )
-def test_places_far_outside_are_refused(
+def test_offsets_far_outside_are_refused(
     name: str, offset: int, verdict: int, tmp_path: Path
 ) -> None:
     with transactions(tmp_path) as made:
@@ -127,7 +127,7 @@ def test_places_far_outside_are_refused(
         assert (made.made.count("T", 1), dict(made.ops.pending)) == (0, {})
 
 
-def test_a_half_message_of_a_dropped_topic_can_be_ended(tmp_path: Path) -> None:
+def test_a_half_message_of_a_deleted_topic_can_be_ended(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         half = made.half()
         drop_topics(made.made.topics, "T")

@@ -57,7 +57,7 @@ def test_steps_are_made_in_their_turns() -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_what_is_cancelled_goes_no_further(turns: int) -> None:
+def test_a_cancelled_task_makes_no_further_step(turns: int) -> None:
     work = Work()
     for _ in range(turns):
         work.timers.step()
@@ -70,7 +70,7 @@ def test_what_is_cancelled_goes_no_further(turns: int) -> None:
     assert (seen[-1:] == ["end"]) == (turns > 0)
 
 
-def test_work_that_ends_after_the_cancel_is_not_heard_of() -> None:
+def test_work_that_ends_after_the_cancel_is_ignored() -> None:
     timers = ManualTimers(ManualClock())
     ended: list[Exception | None] = []
 
@@ -84,7 +84,7 @@ def test_work_that_ends_after_the_cancel_is_not_heard_of() -> None:
     assert ended == []
 
 
-def test_a_failure_is_handed_on() -> None:
+def test_a_failure_is_passed_on() -> None:
     timers = ManualTimers(ManualClock())
     ended: list[Exception | None] = []
 

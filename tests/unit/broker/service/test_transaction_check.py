@@ -35,7 +35,7 @@ def keys(producer: ProducerConnection) -> list[str | None]:
     return [header.msg_id for header, _ in producer.asked]
 
 
-def test_a_producer_is_asked_about_the_copy_of_its_message(tmp_path: Path) -> None:
+def test_a_producer_is_checked_about_the_copy_of_its_message(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         half = made.half()
@@ -61,7 +61,7 @@ def test_a_producer_is_asked_about_the_copy_of_its_message(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("verdict", [COMMIT, ROLLBACK])
-def test_the_answer_to_a_check_ends_it(verdict: int, tmp_path: Path) -> None:
+def test_the_response_to_a_check_ends_it(verdict: int, tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         made.half()
@@ -76,7 +76,7 @@ def test_the_answer_to_a_check_ends_it(verdict: int, tmp_path: Path) -> None:
         assert len(made.ops.copies) == 0
 
 
-def test_what_is_ended_is_not_asked_about(tmp_path: Path) -> None:
+def test_an_ended_transaction_is_not_checked(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         halves = [made.half(f"K{at}") for at in range(5)]
@@ -100,7 +100,7 @@ def test_an_end_that_is_not_written_yet_counts(tmp_path: Path) -> None:
         assert made.kept_offsets() == (1, 1)
 
 
-def test_a_late_end_of_the_first_place_counts_for_the_copy(tmp_path: Path) -> None:
+def test_a_late_end_of_the_original_counts_for_the_copy(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         half = made.half()
@@ -113,7 +113,7 @@ def test_a_late_end_of_the_first_place_counts_for_the_copy(tmp_path: Path) -> No
         assert made.op_bodies() == [b"0,2,"]
 
 
-def test_the_young_are_left_alone(tmp_path: Path) -> None:
+def test_young_transactions_are_not_checked(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         made.timers.advance(ROUND_MS - 6_000)
@@ -124,7 +124,7 @@ def test_the_young_are_left_alone(tmp_path: Path) -> None:
         assert keys(producer) == ["K"]
 
 
-def test_what_was_asked_about_too_often_is_put_aside(tmp_path: Path) -> None:
+def test_a_transaction_checked_too_often_is_put_aside(tmp_path: Path) -> None:
     with transactions(tmp_path, transaction_check_max=2) as made:
         producer = made.producer()
         made.metrics.add("T", 1)
@@ -142,7 +142,7 @@ def test_what_was_asked_about_too_often_is_put_aside(tmp_path: Path) -> None:
     assert (topic.perm, topic.write_queue_nums) == (6, 1)
 
 
-def test_what_is_older_than_the_log_may_be_is_put_aside(tmp_path: Path) -> None:
+def test_a_transaction_older_than_the_retention_is_put_aside(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         made.half()
         made.clock.set(made.clock.now_ms() + 73 * 3_600_000)
@@ -150,7 +150,7 @@ def test_what_is_older_than_the_log_may_be_is_put_aside(tmp_path: Path) -> None:
         assert made.made.count(TRANS_CHECK_MAX_TIME_TOPIC) == 1
 
 
-def test_an_immune_message_moves_behind_the_others(tmp_path: Path) -> None:
+def test_an_immune_message_moves_to_the_end(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         immune = made.half("immune", "CHECK_IMMUNITY_TIME_IN_SECONDS\x0170\x02")
@@ -165,7 +165,7 @@ def test_an_immune_message_moves_behind_the_others(tmp_path: Path) -> None:
         assert "immune" in keys(producer)
 
 
-def test_an_immune_message_that_its_producer_ends_is_not_asked_about(tmp_path: Path) -> None:
+def test_an_immune_message_that_its_producer_ends_is_not_checked(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         producer = made.producer()
         immune = made.half("immune", "CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02")
@@ -180,7 +180,7 @@ def test_an_immune_message_that_its_producer_ends_is_not_asked_about(tmp_path: P
 
 
 @pytest.mark.parametrize("gone", ["is_closed", "is_stuck"])
-def test_another_producer_is_asked_when_one_is_gone(gone: str, tmp_path: Path) -> None:
+def test_another_producer_is_checked_when_one_is_gone(gone: str, tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         first, second = made.producer(), made.producer()
         setattr(first, gone, True)
@@ -191,7 +191,7 @@ def test_another_producer_is_asked_when_one_is_gone(gone: str, tmp_path: Path) -
     assert keys(second) == ["K0", "K1", "K2", "K3"]
 
 
-def test_without_a_producer_the_next_round_asks(tmp_path: Path) -> None:
+def test_without_a_producer_the_next_round_checks(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         made.half()
         made.timers.advance(ROUND_MS + 2_000)
@@ -202,7 +202,7 @@ def test_without_a_producer_the_next_round_asks(tmp_path: Path) -> None:
     assert message.properties["TRANSACTION_CHECK_TIMES"] == "2"
 
 
-def test_a_restart_goes_on_with_what_is_open(tmp_path: Path) -> None:
+def test_a_restart_continues_with_open_transactions(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         made.producer()
         made.end(made.half("ended"), COMMIT)
@@ -222,7 +222,7 @@ def test_a_restart_goes_on_with_what_is_open(tmp_path: Path) -> None:
         assert made.made.count("T", 1) == 1
 
 
-def test_a_crash_before_anything_was_kept_loses_no_half_message(tmp_path: Path) -> None:
+def test_a_crash_before_the_first_save_loses_no_half_message(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         made.end(made.half("ended"), COMMIT)
         made.half("open")
@@ -236,7 +236,7 @@ def test_a_crash_before_anything_was_kept_loses_no_half_message(tmp_path: Path) 
         assert set(keys(producer)) == {"open"}
 
 
-def test_offsets_are_kept_only_behind_what_is_on_disk(
+def test_offsets_are_saved_only_up_to_what_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with transactions(tmp_path) as made:
@@ -250,7 +250,7 @@ def test_offsets_are_kept_only_behind_what_is_on_disk(
         assert made.kept_offsets() == (2, -1)
 
 
-def test_a_copy_that_is_refused_is_tried_again(tmp_path: Path) -> None:
+def test_a_copy_that_is_refused_is_retried(tmp_path: Path) -> None:
     refused = PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY)
     with transactions(tmp_path) as made:
         producer = made.producer()
@@ -264,7 +264,7 @@ def test_a_copy_that_is_refused_is_tried_again(tmp_path: Path) -> None:
         assert made.halves() == 2
 
 
-def test_a_turn_asks_about_a_bounded_number(tmp_path: Path) -> None:
+def test_a_turn_checks_a_bounded_number(tmp_path: Path) -> None:
     total = 5 * BATCH_MESSAGES
     with transactions(tmp_path, store_config=BIG) as made:
         producer = made.producer()
@@ -326,7 +326,7 @@ def test_a_round_rests_for_longer_than_it_works(
     assert took_ms >= 2 * work_ms
 
 
-def test_what_is_no_longer_in_memory_is_read_by_threads(
+def test_messages_not_in_memory_are_read_by_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cold(*_: object, **__: object) -> GetMessageResult | None:
@@ -397,7 +397,7 @@ def op(offset: int, body: bytes, tag: str = "d") -> StoredMessage:
     )
 
 
-def test_op_messages_are_done_when_all_they_name_is_passed() -> None:
+def test_op_messages_are_done_when_all_their_offsets_are_passed() -> None:
     ended = EndedTransactions(3, 10)
     assert ended.add([op(3, b"9,10,"), op(4, b"12,11,"), op(5, b"1,2,"), op(6, b"11,")], 7)
     assert ended.done_offset() == 3
@@ -413,7 +413,7 @@ def test_op_messages_are_done_when_all_they_name_is_passed() -> None:
     assert ended.last_born_ms is None
 
 
-def test_op_messages_that_are_gone_or_bad_hold_nothing_up() -> None:
+def test_missing_or_bad_op_messages_hold_nothing_up() -> None:
     ended = EndedTransactions(0, 0)
     ended.add([op(2, b"1,x,,-3,"), op(4, b"5,", "other")], 6)
     assert ended.take(1)
@@ -451,7 +451,7 @@ def test_a_message_that_was_put_aside_is_checked_again(tmp_path: Path) -> None:
     assert resumed.properties == {**aside.properties, "TRANSACTION_CHECK_TIMES": "0"}
 
 
-def test_what_cannot_be_resumed_is_refused(tmp_path: Path) -> None:
+def test_messages_that_cannot_be_resumed_are_refused(tmp_path: Path) -> None:
     with transactions(tmp_path) as made:
         made.made.send()
         plain = made.made.stored()

@@ -54,7 +54,7 @@ def snapshot(item: BrokerStatsItem | None) -> StatsSnapshot:
     return StatsSnapshot(item.sum, item.tps, item.average_per_time)
 
 
-def test_nothing_is_shown_before_the_first_picture(stats: BrokerStats) -> None:
+def test_nothing_is_shown_before_the_first_snapshot(stats: BrokerStats) -> None:
     assert stats.view("TOPIC_PUT_NUMS", "T") is None
     stats.add_puts("T", 3, 300)
     assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot()
@@ -81,7 +81,7 @@ def test_gets(stats: BrokerStats, clock: ManualClock) -> None:
     assert stats.group_get_tps("G", "U") == 0.0
 
 
-def test_system_topics_count_apart(stats: BrokerStats) -> None:
+def test_system_topics_are_counted_apart(stats: BrokerStats) -> None:
     stats.add_puts("T", 1, 1)
     stats.add_puts("SCHEDULE_TOPIC_XXXX", 2, 1)
     stats.add_gets("G", "SCHEDULE_TOPIC_XXXX", 4, 1)
@@ -128,9 +128,7 @@ def test_hours_begin_with_the_broker(clock: ManualClock) -> None:
     assert snapshot(found.stats_hour) == StatsSnapshot(6, 0.01, 6.0)
 
 
-def test_what_is_older_than_the_window_does_not_count(
-    stats: BrokerStats, clock: ManualClock
-) -> None:
+def test_samples_older_than_the_window_are_ignored(stats: BrokerStats, clock: ManualClock) -> None:
     stats.add_puts("T", 60, 1)
     pass_time(stats, clock, 10)
     stats.add_puts("T", 6, 1)
@@ -152,7 +150,7 @@ def test_a_counter_that_moves_again_has_the_rate_of_a_whole_minute(
     assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(60, 1.0, 60.0)
 
 
-def test_the_picture_is_that_of_a_counter_that_is_always_looked_at(clock: ManualClock) -> None:
+def test_the_snapshot_equals_that_of_a_counter_sampled_all_along(clock: ManualClock) -> None:
     """Dropping counters that stand still must not be seen from outside."""
     stats = BrokerStats(CLUSTER, clock)
     snapshots: list[tuple[int, int]] = []
@@ -232,7 +230,7 @@ def keys(stats: BrokerStats) -> set[tuple[str, str]]:
     return {(name, key) for name in probes for key in probes[name] if stats.view(name, key)}
 
 
-def test_counters_go_with_their_topic(stats: BrokerStats, clock: ManualClock) -> None:
+def test_counters_are_removed_with_their_topic(stats: BrokerStats, clock: ManualClock) -> None:
     fill(stats)
     pass_time(stats, clock, 10)
     everything, count = keys(stats), len(stats)
@@ -247,7 +245,7 @@ def test_counters_go_with_their_topic(stats: BrokerStats, clock: ManualClock) ->
     assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(5, 0.5, 5.0)
 
 
-def test_counters_go_with_their_group(stats: BrokerStats) -> None:
+def test_counters_are_removed_with_their_group(stats: BrokerStats) -> None:
     fill(stats)
     everything = keys(stats)
     stats.group_deleted("G")
@@ -315,13 +313,13 @@ def test_counters_are_shown(stats: BrokerStats, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "None"), ("NO_SUCH", "T")])
-def test_counters_that_are_not_there(stats: BrokerStats, name: str, key: str) -> None:
+def test_unknown_counters(stats: BrokerStats, name: str, key: str) -> None:
     with pytest.raises(RequestRefused, match=f"The stats <{name}> <{key}> not exist") as error:
         ask(stats, name, key)
     assert error.value.response_code == ResponseCode.SYSTEM_ERROR
 
 
-def test_what_the_broker_s_own_groups_get_is_not_handed_out(stats: BrokerStats) -> None:
+def test_pulls_of_the_brokers_own_groups_are_not_counted(stats: BrokerStats) -> None:
     stats.add_group_gets("G", "T", 3, 300)
     stats.add_topic_puts("T", 2, 200)
     assert stats.total("GROUP_GET_NUMS", "T@G") == 3
@@ -330,7 +328,7 @@ def test_what_the_broker_s_own_groups_get_is_not_handed_out(stats: BrokerStats) 
         assert stats.total(name, CLUSTER) == 0
 
 
-def test_sources_are_asked_before_anybody_looks(stats: BrokerStats, clock: ManualClock) -> None:
+def test_sources_are_queried_before_a_view(stats: BrokerStats, clock: ManualClock) -> None:
     waiting = [("T", 3), ("T", 4), ("T", 5), ("Gone", 6), ("T", 7)]
 
     def source() -> None:
@@ -395,7 +393,7 @@ class TestDays:
         assert self.totals(stats)[:3] == ("0", "0", "1")
 
 
-async def test_others_have_their_turns_while_many_counters_are_looked_at(
+async def test_other_work_runs_while_many_counters_are_sampled(
     stats: BrokerStats, clock: ManualClock
 ) -> None:
     count = TURN_ITEMS + 1

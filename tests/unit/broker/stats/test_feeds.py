@@ -92,7 +92,7 @@ def test_delayed_messages(scene: Scene) -> None:
     assert ("BROKER_GET_NUMS", CLUSTER) not in found
 
 
-def test_half_messages_are_read_and_stored_anew(scene: Scene) -> None:
+def test_half_messages_are_read_and_stored_again(scene: Scene) -> None:
     made, timers, service = scene
     made.send("TRAN_MSG\x01true\x02PGROUP\x01P\x02", queue_id=2)
     before = figures(made.stats)
