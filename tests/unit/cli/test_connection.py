@@ -63,7 +63,7 @@ def done(*arguments: str) -> str:
 # -- who says what ------------------------------------------------------------------------------
 
 
-def test_nothing_said() -> None:
+def test_no_settings_at_all() -> None:
     found = seen("look")
     assert found.namesrv == "127.0.0.1:9876"
     options = found.options()
@@ -100,7 +100,7 @@ def test_tls() -> None:
     assert seen("look", "--tls-ca", "ca.pem", "--no-tls").options().tls is None
 
 
-def test_the_environment_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "env:1")
     monkeypatch.setenv("ROQUET_ACCESS_KEY", "who")
     monkeypatch.setenv("ROQUET_SECRET_KEY", SECRET)
@@ -141,7 +141,7 @@ def test_another_access_key_does_not_go_with_the_secret_of_the_context() -> None
         seen("look", "--access-key", "b").options()
 
 
-def test_where_the_addresses_are_from_is_told() -> None:
+def test_the_source_of_the_addresses_is_reported() -> None:
     failure = ConnectFailed("No name server responds", code="no_name_server", hint="Is it running?")
     assert "roquet dev" in str(seen("look").explained(failure))
     assert "--namesrv" in str(seen("look", "-n", "a:1").explained(failure))
@@ -170,7 +170,7 @@ def test_bad_flags(flags: tuple[str, ...]) -> None:
         ("topic", "nonsense"),
     ],
 )
-def test_a_bad_command_line_is_told_in_the_form_that_was_asked_for(words: tuple[str, ...]) -> None:
+def test_a_bad_command_line_is_reported_in_the_requested_format(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(roquet, [*words, "--json"])
     assert (result.exit_code, error_of(result)["code"]) == (2, "usage")
     assert error_of(result)["hint"].endswith("--help")
@@ -178,7 +178,7 @@ def test_a_bad_command_line_is_told_in_the_form_that_was_asked_for(words: tuple[
     assert (result.exit_code, result.stderr.startswith("Usage:")) == (2, True)
 
 
-def test_an_unknown_context_is_told_in_the_form_that_was_asked_for() -> None:
+def test_an_unknown_context_is_reported_in_the_requested_format() -> None:
     done("add", "prod", "-n", "p:1")
     result = CliRunner().invoke(roquet, ["topic", "ls", "--context", "prd", "--json"])
     assert result.exit_code == 1
@@ -191,7 +191,7 @@ def test_an_unknown_context_is_told_in_the_form_that_was_asked_for() -> None:
 # -- secrets ------------------------------------------------------------------------------------
 
 
-def test_where_secrets_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_secrets_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\nand more\n")
     monkeypatch.setenv("MY_SECRET", SECRET)
@@ -230,7 +230,7 @@ def shown(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_a_context_from_its_making_to_its_end() -> None:
+def test_the_life_of_a_context() -> None:
     assert done("add", "prod", "-n", "a:1;b:2", "--access-key", "k", "--secret-key", SECRET) == (
         "Added prod, the current context\n"
     )
@@ -252,7 +252,7 @@ def test_a_context_from_its_making_to_its_end() -> None:
     assert call("use", "test").exit_code == 1
 
 
-def test_a_context_is_replaced_only_if_asked_for() -> None:
+def test_a_context_is_replaced_only_on_request() -> None:
     done("add", "prod", "-n", "a:1")
     result = call("add", "prod", "-n", "b:1", "--json")
     assert (result.exit_code, error_of(result)["code"]) == (1, "already_exists")
@@ -273,12 +273,12 @@ def test_a_context_is_replaced_only_if_asked_for() -> None:
         ("x" * 64, "-n", "a:1"),
     ],
 )
-def test_what_cannot_be_used_is_not_added(arguments: tuple[str, ...]) -> None:
+def test_unusable_contexts_are_not_added(arguments: tuple[str, ...]) -> None:
     assert call("add", *arguments).exit_code == 2
     assert not contexts_path().exists()
 
 
-def test_paths_hold_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done(
         "add", "p", "-n", "a:1", "--tls-ca", "ca.pem", "--access-key", "k", "--secret-key", "file:s"
@@ -316,7 +316,7 @@ def test_many_at_once_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"schema":2}', '{"schema":1,"more":1}', "\xff"])
-def test_a_file_that_cannot_be_understood(text: str) -> None:
+def test_a_file_that_cannot_be_parsed(text: str) -> None:
     contexts_path().parent.mkdir(parents=True)
     contexts_path().write_bytes(text.encode("latin-1"))
     result = call("ls", "--json")
@@ -338,9 +338,7 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
     assert b"a:1" in target.read_bytes()
 
 
-def test_a_home_without_a_folder_of_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_without_a_settings_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert contexts_path() == tmp_path / ".config" / "roquet" / "contexts.json"
@@ -354,7 +352,7 @@ def test_nearest() -> None:
 # -- signatures ---------------------------------------------------------------------------------
 
 
-async def test_requests_are_signed_and_secrets_stay_here(tmp_path: Path) -> None:
+async def test_requests_are_signed_and_secrets_never_sent(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     flags = ("--access-key", "ops", "--secret-key", f"file:{secret}", "--security-token", "ticket")

@@ -57,7 +57,7 @@ def test_times() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1_000", "٣", "1.5", " 1"])
-def test_numbers_that_are_none(text: str) -> None:
+def test_malformed_numbers(text: str) -> None:
     with pytest.raises(java.BadNumber):
         java.parse_number(text)
 

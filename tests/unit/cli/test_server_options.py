@@ -42,7 +42,7 @@ def test_important_settings_are_printed() -> None:
     assert shown(invoke("broker", "-m")).keys() == IMPORTANT_KEYS
 
 
-def test_settings_are_printed_for_programs() -> None:
+def test_settings_are_printed_as_json() -> None:
     result = invoke("broker", "-m", "--json")
     assert json.loads(result.stdout).keys() == IMPORTANT_KEYS
 
@@ -79,7 +79,7 @@ def test_a_slave_without_an_id_ends_it(tmp_path: Path) -> None:
     assert (error["code"], error["message"]) == ("broker_id", "Slave's brokerId must be > 0")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     result = invoke("broker", "-c", str(tmp_path / "none"))
     assert result.exit_code == 2
     assert "No such file or directory" in result.stderr
@@ -97,7 +97,7 @@ def test_help_shows_examples(command: str) -> None:
     assert f"\n  roquet {command}" in result.output
 
 
-def test_a_store_that_nobody_has_is_free(tmp_path: Path) -> None:
+def test_an_unused_store_is_free(tmp_path: Path) -> None:
     refuse_store_in_use(tmp_path / "none", Files())
     (tmp_path / "lock").touch()
     refuse_store_in_use(tmp_path, Files())
@@ -139,7 +139,7 @@ async def test_a_failure_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize(("address", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104
-def test_a_port_that_others_reach_is_worth_a_warning(
+def test_a_port_reachable_by_others_gives_a_warning(
     caplog: pytest.LogCaptureFixture, address: str, *, warned: bool
 ) -> None:
     warn_if_exposed(address)

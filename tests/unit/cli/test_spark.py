@@ -81,7 +81,7 @@ def test_flags_become_one_value(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["isDryRun"] is True
 
 
-def test_a_report_is_printed_for_people_and_for_programs() -> None:
+def test_a_report_is_printed_as_text_and_as_json() -> None:
     made.numbers["messages"] = 12345
     made.add_table("By topic", ["topic", "share", "none"], [["A\x1b", 0.5, None]])
     _, printed = call("store")
@@ -92,21 +92,21 @@ def test_a_report_is_printed_for_people_and_for_programs() -> None:
     assert json.loads(printed)["tables"][0]["rows"] == [["A\x1b", 0.5, None]]
 
 
-def test_findings_end_with_two() -> None:
+def test_findings_give_exit_code_two() -> None:
     made.add_finding("gap", "queue 0", "3 are missing")
     code, printed = call("store")
     assert code == 2
     assert "3 are missing" in printed
 
 
-def test_what_spark_says_is_cut_down() -> None:
+def test_the_output_of_spark_is_shortened() -> None:
     code, printed = call("bad")
     assert code == 1
     assert "The option 'x' is unknown.; HINT: y" in printed
     assert "org.apache" not in printed
 
 
-def test_the_end_of_spark_is_told_without_a_stack() -> None:
+def test_a_spark_failure_is_reported_without_a_stack() -> None:
     code, printed = call("gone")
     assert code == 1
     assert printed.startswith("Error: Spark's process ended in the middle of the job.\nDETAIL: Ans")
@@ -114,7 +114,7 @@ def test_the_end_of_spark_is_told_without_a_stack() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_ends_a_job_in_order(name: str, expected: int) -> None:
+def test_a_signal_ends_a_job_cleanly(name: str, expected: int) -> None:
     before = signal.getsignal(signal.Signals[name])
     code, printed = call(name)
     assert (code, printed) == (expected, f"Ended by {name} before it was done.\n")
@@ -136,13 +136,13 @@ def test_a_signal_waits_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> N
     assert started
 
 
-def test_settings_of_spark_have_a_form() -> None:
+def test_malformed_spark_settings_are_refused() -> None:
     code, printed = call("store", "--conf", "a.b")
     assert code == 2
     assert "KEY=VALUE" in printed
 
 
-def test_java_is_missed_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise JavaMissing("Spark needs Java, which is not installed.", hint="Install it.")
 
@@ -196,7 +196,7 @@ assert (help_.exit_code, "Summarize a log" in help_.output) == (0, True), help_.
 
 
 @pytest.mark.parametrize("missing", [("pyspark", "pyarrow", "numpy"), ("pyarrow",)])
-def test_every_command_says_that_the_extra_is_missing(missing: tuple[str, ...]) -> None:
+def test_every_command_reports_that_the_extra_is_missing(missing: tuple[str, ...]) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRA, ",".join(missing)],
         capture_output=True,

@@ -91,12 +91,12 @@ def test_every_option_is_listed(name: str) -> None:
     assert f"\n## roquet spark {name}{words}\n" in PAGE
 
 
-def test_no_section_is_left_over() -> None:
+def test_no_section_is_superfluous() -> None:
     named = re.findall(r"(?m)^## roquet spark (.*?)(?: \[?STORE\]?)?$", PAGE)
     assert sorted(named) == sorted(COMMANDS)
 
 
-def test_what_every_job_takes_and_how_it_ends() -> None:
+def test_common_options_and_exit_codes_are_listed() -> None:
     text = section("Every job")
     assert flags_in(text) == flags_of(bare)
     rows = re.findall(r"(?m)^\| (\d[\d, ]*) \|", text)

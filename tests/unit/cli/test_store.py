@@ -182,13 +182,13 @@ def test_dump_options(store: SyntheticStore) -> None:
     "options",
     [("--from", "yesterday"), ("--queue", "-1"), ("--limit", "many"), ("--from", "9999999-01-01")],
 )
-def test_dump_options_that_make_no_sense(store: SyntheticStore, options: tuple[str, str]) -> None:
+def test_nonsensical_dump_options(store: SyntheticStore, options: tuple[str, str]) -> None:
     result = run("dump", store.root, *options)
     assert result.exit_code == 2
     assert "Invalid value" in result.stderr
 
 
-def test_text_of_a_message_cannot_steer_a_terminal(tmp_path: Path) -> None:
+def test_text_of_a_message_cannot_control_a_terminal(tmp_path: Path) -> None:
     store = SyntheticStore(tmp_path / "store")
     store.put(body=b"\x1b[2J", unique_key="\x1b]0;title\x07")
     result = run("dump", store.write())
@@ -222,7 +222,7 @@ def test_verify_with_other_delay_levels(store: SyntheticStore) -> None:
 
 @pytest.mark.parametrize("command", [*COMMANDS, "rebuild"])
 @pytest.mark.parametrize("place", ["missing", "empty", "file", "store/commitlog"])
-def test_what_is_no_store(store: SyntheticStore, command: str, place: str) -> None:
+def test_folders_that_are_not_a_store(store: SyntheticStore, command: str, place: str) -> None:
     base = store.root.parent
     (base / "empty").mkdir()
     (base / "file").write_text("x")
@@ -326,16 +326,14 @@ def test_a_store_newer_than_the_clock(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_store_that_may_not_be_read(store: SyntheticStore) -> None:
+def test_a_store_without_read_permission(store: SyntheticStore) -> None:
     (store.root / "commitlog" / f"{0:020d}").chmod(0)
     result = run("info", store.root)
     assert result.exit_code == 1
     assert "check its permissions" in result.stderr
 
 
-def test_what_the_file_system_refuses(
-    store: SyntheticStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_the_file_system(store: SyntheticStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object, **_options: object) -> int:
         raise PermissionError(13, "Permission denied", "the-file")
 
@@ -371,7 +369,7 @@ def test_rebuild_in_place(store: SyntheticStore) -> None:
     assert run("verify", store.root).exit_code == 0
 
 
-def test_rebuild_in_place_asks(store: SyntheticStore) -> None:
+def test_rebuild_in_place_needs_confirmation(store: SyntheticStore) -> None:
     before = content(store.root)
     result = run("rebuild", store.root)
     assert result.exit_code == 2
@@ -382,7 +380,9 @@ def test_rebuild_in_place_asks(store: SyntheticStore) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
-def test_rebuild_in_place_asks_on_a_terminal(store: SyntheticStore, answer: str, code: int) -> None:
+def test_rebuild_in_place_asks_for_confirmation_on_a_terminal(
+    store: SyntheticStore, answer: str, code: int
+) -> None:
     before = content(store.root)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "roquet", "store", "rebuild", str(store.root)]
