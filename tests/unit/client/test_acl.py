@@ -62,7 +62,7 @@ VECTORS = [
 
 
 @pytest.mark.parametrize("vector", [Vector(*each) for each in VECTORS])
-def test_signatures_are_javas(vector: Vector) -> None:
+def test_signatures_equal_javas(vector: Vector) -> None:
     signed = vector.fields | {"AccessKey": vector.access_key}
     if vector.token:
         signed["SecurityToken"] = vector.token

@@ -66,7 +66,7 @@ def nearby() -> AllocateMachineRoomNearby:
 
 
 @pytest.mark.parametrize("line", SHARES)
-def test_shares_are_those_of_java(line: str) -> None:
+def test_shares_equal_javas(line: str) -> None:
     queue_count, client_count, name, client_id, share = line.split("|")
     strategy = STRATEGIES[name]
     assert strategy.name == name.partition("/")[0]
@@ -88,7 +88,7 @@ def test_machine_rooms(client_id: str, share: str) -> None:
     assert strategy.name == "MACHINE_ROOM"
 
 
-def test_a_rest_of_machine_rooms_goes_to_the_first() -> None:
+def test_the_remainder_of_machine_rooms_goes_to_the_first() -> None:
     strategy = AllocateByMachineRoom({"north"})
     queues = [MessageQueue("Orders", "north@a", each) for each in range(5)]
     assert shown(strategy.allocate("x", queues, ["x", "y"])) == "north@a:0,north@a:1,north@a:4"
@@ -111,13 +111,13 @@ def test_machine_rooms_nearby(client_id: str, share: str) -> None:
     assert nearby().name == "MACHINE_ROOM_NEARBY-AVG"
 
 
-def test_a_room_that_is_not_known_is_an_error() -> None:
+def test_an_unknown_room_is_an_error() -> None:
     with pytest.raises(ConfigError, match="machine room"):
         nearby().allocate("north-1", [MessageQueue("Orders", "@a", 0)], ROOM_CLIENTS)
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES.values(), AllocateByMachineRoom({"a"}), nearby()])
-def test_a_client_that_is_not_there_gets_nothing(strategy: AllocateStrategy) -> None:
+def test_an_unknown_client_gets_nothing(strategy: AllocateStrategy) -> None:
     assert strategy.allocate("stranger", queues_of(4), clients_of(2)) == []
     assert strategy.allocate("stranger", queues_of(4), []) == []
 
@@ -134,7 +134,7 @@ def test_by_config() -> None:
     assert AllocateByConfig(mine).allocate("x", queues_of(8), []) == mine
 
 
-def test_a_ring_without_places() -> None:
+def test_an_empty_ring() -> None:
     assert AllocateByConsistentHash(0).allocate("x", queues_of(4), ["x"]) == []
     with pytest.raises(ConfigError, match="virtual_nodes"):
         AllocateByConsistentHash(-1)

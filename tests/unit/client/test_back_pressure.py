@@ -29,7 +29,7 @@ async def test_first_come_first_served() -> None:
     assert (room.count, room.held_bytes) == (2, 55)
 
 
-async def test_one_that_is_too_large_goes_alone() -> None:
+async def test_an_oversized_send_goes_alone() -> None:
     room = InFlight(10, 100)
     assert room.try_enter(1_000)
     assert not room.try_enter(1)
@@ -39,7 +39,7 @@ async def test_one_that_is_too_large_goes_alone() -> None:
 
 
 @pytest.mark.parametrize("is_admitted_first", [False, True])
-async def test_one_that_gives_up(*, is_admitted_first: bool) -> None:
+async def test_a_waiter_that_gives_up(*, is_admitted_first: bool) -> None:
     room = InFlight(1, 100)
     await room.enter(1)
     waits = asyncio.ensure_future(room.enter(1))

@@ -100,7 +100,7 @@ async def test_a_transaction_check_reaches_the_producer_of_the_group(scene: Scen
     assert address == scene.server.address
 
 
-async def test_a_transaction_check_for_nobody_is_logged(
+async def test_a_transaction_check_for_an_unknown_group_is_logged(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     for body in (half_message("others"), record_of(BrokerMessage("T", 0, b"x"))):
@@ -110,13 +110,13 @@ async def test_a_transaction_check_for_nobody_is_logged(
     assert scene.producer.checks == []
 
 
-async def test_a_check_with_a_body_that_is_no_record_hurts_nobody(scene: Scene) -> None:
+async def test_a_check_whose_body_is_not_a_record_is_harmless(scene: Scene) -> None:
     answer = await scene.ask(RequestCode.CHECK_TRANSACTION_STATE, check_header(), b"junk" * 30)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "no message" in (answer.remark or "")
 
 
-async def test_a_changed_group_is_shared_anew(scene: Scene) -> None:
+async def test_a_changed_group_is_rebalanced(scene: Scene) -> None:
     for group in ("others", "billing"):
         header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
         scene.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
@@ -133,7 +133,9 @@ async def test_offsets_are_reset(scene: Scene, offsets: dict[MessageQueue, int])
     assert scene.consumer.resets == [("shop%Orders", offsets)]
 
 
-async def test_a_reset_for_nobody_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reset_for_an_unknown_group_is_logged(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     header = ResetOffsetRequestHeader(topic="T", group="nobody")
     with caplog.at_level(logging.WARNING):
         scene.connection.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header)
@@ -153,7 +155,7 @@ async def test_the_status_of_a_consumer(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("with_stacks", [False, True])
-async def test_how_a_consumer_is(scene: Scene, *, with_stacks: bool) -> None:
+async def test_the_running_info_of_a_consumer(scene: Scene, *, with_stacks: bool) -> None:
     header = GetConsumerRunningInfoRequestHeader(
         consumer_group="billing", client_id="c", jstack_enable=with_stacks
     )
@@ -165,7 +167,7 @@ async def test_how_a_consumer_is(scene: Scene, *, with_stacks: bool) -> None:
         assert "ClientInstance._repeat" in info.jstack
 
 
-async def test_nobody_is_refused_with_upstreams_words(scene: Scene) -> None:
+async def test_an_unknown_group_is_refused_in_upstreams_words(scene: Scene) -> None:
     running = GetConsumerRunningInfoRequestHeader(consumer_group="nobody", client_id="c")
     directly = ConsumeMessageDirectlyRequestHeader(consumer_group="nobody")
     for answer in (
@@ -175,7 +177,7 @@ async def test_nobody_is_refused_with_upstreams_words(scene: Scene) -> None:
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_HERE)
 
 
-async def test_a_message_is_consumed_out_of_turn(scene: Scene) -> None:
+async def test_a_message_is_consumed_directly(scene: Scene) -> None:
     header = ConsumeMessageDirectlyRequestHeader(
         consumer_group="billing", stored_broker_name="broker-a", msg_id="AA"
     )
@@ -187,7 +189,7 @@ async def test_a_message_is_consumed_out_of_turn(scene: Scene) -> None:
     assert (message.broker_name, broker_name) == ("broker-a", "broker-a")
 
 
-async def test_a_consumer_that_fails_is_an_answer(
+async def test_a_consumer_that_fails_gets_a_response(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> ConsumeMessageDirectlyResult:
@@ -234,7 +236,7 @@ async def test_a_reply_reaches_the_producer_that_waits(scene: Scene) -> None:
     assert str(message.store_host) == "10.0.0.2:10911"
 
 
-async def test_a_reply_for_nobody_is_logged_and_taken(
+async def test_an_unexpected_reply_is_logged_and_accepted(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.producer.takes_replies = False
@@ -244,7 +246,7 @@ async def test_a_reply_for_nobody_is_logged_and_taken(
     assert "matches no request" in caplog.text
 
 
-async def test_requests_at_once_are_all_answered(scene: Scene) -> None:
+async def test_concurrent_requests_all_get_responses(scene: Scene) -> None:
     header = GetConsumerRunningInfoRequestHeader(consumer_group="billing", client_id="c")
     answers = await asyncio.gather(
         *(scene.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header) for _ in range(50))

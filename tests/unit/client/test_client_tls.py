@@ -29,7 +29,7 @@ def server_config(folder: Path) -> ServerConfig:
     return ServerConfig(tls=tls)
 
 
-async def test_a_client_with_the_authority_is_served(authority: Path) -> None:
+async def test_a_client_that_trusts_the_authority_is_served(authority: Path) -> None:
     async with fake_server(config=server_config(authority)) as server:
         server.routes["T"] = route_of(("a", {0: server.address}))
         tls = ClientTlsConfig(ca_file=authority / "ca.pem")
@@ -39,7 +39,7 @@ async def test_a_client_with_the_authority_is_served(authority: Path) -> None:
 
 
 @pytest.mark.parametrize("tls", [None, ClientTlsConfig()])
-async def test_plain_text_and_unknown_authorities_get_nowhere(
+async def test_plain_text_and_unknown_authorities_are_refused(
     authority: Path, tls: ClientTlsConfig | None
 ) -> None:
     async with fake_server(config=server_config(authority)) as server:

@@ -32,7 +32,7 @@ def test_sql() -> None:
 
 
 @pytest.mark.parametrize("expression", ["||", "||||", Sql("")])
-def test_nothing_to_look_for(expression: str | Sql) -> None:
+def test_empty_expressions(expression: str | Sql) -> None:
     with pytest.raises(BadExpression) as caught:
         subscription_of("T", expression, version_ms=17)
     assert caught.value.detail

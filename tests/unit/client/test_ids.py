@@ -38,7 +38,7 @@ def test_without_an_address_one_is_found() -> None:
     assert ip.count(".") == 3
 
 
-def test_an_id_says_who_made_it_and_when() -> None:
+def test_an_id_tells_its_maker_and_time() -> None:
     clock = ManualClock(local_ms(2026, 11, 15, 12) + 7)
     ids = UniqueIds("10.0.0.7", clock, seeded(1))
     first, second = UniqueId.parse(ids.make()), UniqueId.parse(ids.make())
@@ -61,7 +61,7 @@ def test_a_new_month_starts_at_zero(before: tuple[int, ...], after: tuple[int, .
     assert UniqueId.parse(ids.make()).millis_of_month == 0
 
 
-def test_a_clock_that_is_set_back_into_the_last_month_makes_good_ids() -> None:
+def test_a_clock_set_back_into_the_last_month_makes_valid_ids() -> None:
     clock = ManualClock(local_ms(2026, 12, 1))
     ids = UniqueIds("10.0.0.7", clock, seeded(1))
     ids.make()

@@ -45,7 +45,7 @@ async def client(server: FakeServer) -> AsyncIterator[ClientInstance]:
 # ---------------------------------------------------------------------------- life and death
 
 
-async def test_clients_of_one_name_are_one(server: FakeServer) -> None:
+async def test_clients_with_the_same_name_are_shared(server: FakeServer) -> None:
     one = await ClientInstance.open(options_of(server.address, instance_name="blue"))
     other = await ClientInstance.open(options_of(f"{server.address};", instance_name="blue"))
     assert one is other
@@ -58,7 +58,7 @@ async def test_clients_of_one_name_are_one(server: FakeServer) -> None:
         assert third is not one
 
 
-async def test_clients_without_a_name_are_their_own(server: FakeServer) -> None:
+async def test_clients_without_a_name_are_separate(server: FakeServer) -> None:
     async with opened(server.address) as one, opened(server.address) as other:
         assert one is not other
         assert one.client_id != other.client_id
@@ -121,7 +121,7 @@ async def test_nothing_is_left_running(server: FakeServer) -> None:
 # ------------------------------------------------------------------- producers and consumers
 
 
-async def test_a_group_is_there_once(client: ClientInstance) -> None:
+async def test_a_group_can_be_registered_once(client: ClientInstance) -> None:
     consumer, producer = Consumer(GROUP), Producer()
     client.register_consumer(GROUP, consumer)
     client.register_consumer(GROUP, consumer)
@@ -132,7 +132,9 @@ async def test_a_group_is_there_once(client: ClientInstance) -> None:
         client.register_producer(GROUP, Producer())
 
 
-async def test_who_leaves_is_unregistered(client: ClientInstance, server: FakeServer) -> None:
+async def test_members_that_leave_are_unregistered(
+    client: ClientInstance, server: FakeServer
+) -> None:
     await client.routes.route("T")
     client.register_consumer(GROUP, Consumer(GROUP))
     client.register_producer("sales", Producer())
@@ -154,7 +156,7 @@ async def test_closing_unregisters_all(server: FakeServer) -> None:
     }
 
 
-async def test_a_heartbeat_under_way_arrives_before_the_farewell(
+async def test_a_heartbeat_in_flight_arrives_before_the_unregistration(
     client: ClientInstance, server: FakeServer
 ) -> None:
     await client.routes.route("T")
@@ -171,7 +173,7 @@ async def test_a_heartbeat_under_way_arrives_before_the_farewell(
     assert server.events == ["heartbeat", "unregister"]
 
 
-async def test_a_dead_broker_keeps_nobody_from_leaving(server: FakeServer) -> None:
+async def test_a_dead_broker_does_not_prevent_leaving(server: FakeServer) -> None:
     server.routes["T"] = route_of(("a", {0: "127.0.0.1:1"}), ("b", {0: server.address}))
     async with opened(server.address) as client:
         await client.routes.route("T")
@@ -183,7 +185,9 @@ async def test_a_dead_broker_keeps_nobody_from_leaving(server: FakeServer) -> No
 # ------------------------------------------------------------------------------- heartbeats
 
 
-async def test_a_heartbeat_says_who_is_here(client: ClientInstance, server: FakeServer) -> None:
+async def test_a_heartbeat_lists_producers_and_consumers(
+    client: ClientInstance, server: FakeServer
+) -> None:
     await client.routes.route("T")
     await client.heartbeat()
     assert server.heartbeats == []
@@ -198,7 +202,7 @@ async def test_a_heartbeat_says_who_is_here(client: ClientInstance, server: Fake
     assert [each.topic for each in consumer.subscription_data_set] == ["T"]
 
 
-async def test_slaves_hear_of_consumers_only(server: FakeServer) -> None:
+async def test_slaves_get_consumers_only(server: FakeServer) -> None:
     async with fake_server() as slave, opened(server.address) as client:
         server.routes["T"] = route_of(("a", {0: server.address, 1: slave.address}))
         await client.routes.route("T")
@@ -221,7 +225,7 @@ async def test_a_refused_heartbeat_is_logged(
     assert "told to" in caplog.text
 
 
-async def test_a_broker_that_lost_us_hears_of_us_at_once(
+async def test_a_broker_that_lost_us_gets_a_heartbeat_at_once(
     client: ClientInstance, server: FakeServer
 ) -> None:
     await client.routes.route("T")
@@ -266,7 +270,7 @@ async def test_routes_offsets_and_heartbeats_recur(server: FakeServer) -> None:
         await until(lambda: consumer.persisted > 2)
 
 
-async def test_a_consumer_that_fails_harms_no_other(
+async def test_a_consumer_that_fails_does_not_affect_others(
     client: ClientInstance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, refused, well = Consumer("a"), Consumer("b"), Consumer("c")
@@ -287,7 +291,7 @@ async def test_a_consumer_that_fails_harms_no_other(
     assert "The broker refused" in caplog.text
 
 
-async def test_a_round_that_fails_is_not_the_last(
+async def test_a_round_that_fails_is_followed_by_another(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(server.address, poll_namesrv_ms=1) as client:
@@ -316,7 +320,7 @@ async def test_a_round_that_fails_is_not_the_last(
         (31_415, BrokerRefused, False),
     ],
 )
-async def test_answers_that_say_no_are_typed_errors(
+async def test_refusals_are_typed_errors(
     client: ClientInstance,
     server: FakeServer,
     code: int,

@@ -106,7 +106,7 @@ def test_a_record_becomes_a_message() -> None:
     assert found.queue.broker_name == "broker-a"
 
 
-def test_without_a_unique_id_the_place_is_the_id() -> None:
+def test_without_a_unique_id_the_offset_id_is_used() -> None:
     found = received(BrokerMessage(topic="T", queue_id=0, body=b"x"))
     assert found.message_id == found.offset_message_id
     assert (found.tags, found.keys, found.transaction_id) == (None, [], None)
@@ -120,7 +120,7 @@ def test_a_compressed_body_is_read_once() -> None:
     assert message.body is message.body
 
 
-def test_a_body_that_does_not_decompress_says_so_and_keeps_its_bytes() -> None:
+def test_a_body_that_does_not_decompress_raises_and_keeps_its_bytes() -> None:
     message = ReceivedMessage(topic="T", raw_body=b"nonsense", sys_flag=1)
     for _ in range(2):
         with pytest.raises(BadBody) as caught:

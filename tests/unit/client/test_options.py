@@ -11,7 +11,7 @@ from roquet.remoting.tls import ClientTlsConfig
     "namesrv",
     ["a:1;b:2", " a:1 ; b:2;", ["a:1", "b:2"], ("a:1", "b:2", "a:1"), "http:" + "//a:1;b:2"],
 )
-def test_name_servers_in_every_way_of_writing(namesrv: str | list[str]) -> None:
+def test_name_servers_in_every_notation(namesrv: str | list[str]) -> None:
     options = ClientOptions(namesrv=namesrv)
     options.check()
     assert options.namesrv_addresses == ("a:1", "b:2")
@@ -33,7 +33,7 @@ def test_name_servers_in_every_way_of_writing(namesrv: str | list[str]) -> None:
         ClientOptions(namesrv="a:1", instance_name="a@b"),
     ],
 )
-def test_what_cannot_work_is_refused(bad: ClientOptions) -> None:
+def test_invalid_options_are_refused(bad: ClientOptions) -> None:
     with pytest.raises(ConfigError):
         bad.check()
 

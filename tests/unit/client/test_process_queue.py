@@ -60,7 +60,7 @@ def test_counts_follow_what_is_put_and_finished(queue: ProcessQueue) -> None:
     assert queue.min_offset is None
 
 
-def test_the_span_is_that_of_what_is_left(queue: ProcessQueue) -> None:
+def test_the_span_covers_what_is_left(queue: ProcessQueue) -> None:
     batch = messages(*range(100))
     queue.put(batch)
     queue.finish(batch[1:])
@@ -69,7 +69,7 @@ def test_the_span_is_that_of_what_is_left(queue: ProcessQueue) -> None:
     assert queue.span == 100
 
 
-def test_a_pull_that_goes_back_is_sorted_in(queue: ProcessQueue) -> None:
+def test_a_pull_from_an_earlier_offset_is_sorted_in(queue: ProcessQueue) -> None:
     queue.put(messages(7, 8))
     queue.put(messages(3))
     assert (queue.min_offset, queue.max_offset) == (3, 8)
@@ -97,7 +97,7 @@ def test_any_order_of_finishing_commits_the_smallest_that_is_left(queue: Process
         assert queue.span == (max(left) - min(left) if left else 0)
 
 
-def test_only_one_is_told_to_begin(queue: ProcessQueue) -> None:
+def test_only_one_caller_is_told_to_start(queue: ProcessQueue) -> None:
     assert not queue.put([])
     assert queue.put(messages(1))
     assert not queue.put(messages(2))
@@ -160,7 +160,7 @@ def test_the_first_message_is_overdue_when_its_handler_hangs(
     assert queue.overdue(1_000) is None
 
 
-def test_a_lock_lives_for_a_while_whatever_the_wall_clock_says(
+def test_a_lock_expires_regardless_of_the_wall_clock(
     queue: ProcessQueue, clock: ManualClock
 ) -> None:
     assert not is_locked(queue)
@@ -176,7 +176,7 @@ def test_a_lock_lives_for_a_while_whatever_the_wall_clock_says(
     assert not is_locked(queue)
 
 
-def test_a_pull_that_stopped_is_noticed(queue: ProcessQueue, clock: ManualClock) -> None:
+def test_a_pull_that_stopped_is_detected(queue: ProcessQueue, clock: ManualClock) -> None:
     clock.advance(PULL_IDLE_MS_MAX)
     assert not is_pull_overdue(queue)
     clock.advance(1)
@@ -202,7 +202,7 @@ def test_the_backlog_is_what_the_broker_says(queue: ProcessQueue) -> None:
     assert queue.backlog_messages == 20
 
 
-def test_people_are_told_what_is_cached(queue: ProcessQueue, clock: ManualClock) -> None:
+def test_the_running_info_shows_the_cache(queue: ProcessQueue, clock: ManualClock) -> None:
     queue.put(messages(4, 6, 9, body=b"x" * 600_000))
     queue.take(1)
     clock.advance(50)

@@ -30,7 +30,7 @@ def test_topics_take_turns_apart() -> None:
     assert turn.choose("T", QUEUES) == QUEUES[(QUEUES.index(first) + 1) % 6]
 
 
-def test_the_broker_that_failed_is_passed_over() -> None:
+def test_the_broker_that_failed_is_skipped() -> None:
     turn = RoundRobinQueues(seeded(SEED))
     for _ in range(20):
         assert turn.choose("T", QUEUES, after_broker="b").broker_name != "b"
@@ -38,7 +38,7 @@ def test_the_broker_that_failed_is_passed_over() -> None:
     assert turn.choose("T", only, after_broker="a") in only
 
 
-def test_rounds_go_on_after_the_largest_number() -> None:
+def test_rounds_continue_after_the_largest_number() -> None:
     turn = RoundRobinQueues(seeded(SEED))
     turn.indexes["T"] = 0x7FFFFFFF
     assert turn.choose("T", QUEUES) == QUEUES[0]
@@ -71,7 +71,7 @@ def test_how_long_a_slow_broker_is_avoided(latency_ms: int, for_ms: int) -> None
     assert faults.is_reachable("a")
 
 
-def test_a_quick_answer_does_not_shorten_the_time() -> None:
+def test_a_quick_response_does_not_shorten_the_time() -> None:
     clock = ManualClock()
     faults = LatencyFaults(clock)
     faults.failed("a", is_reachable=False)
@@ -85,7 +85,7 @@ def test_a_quick_answer_does_not_shorten_the_time() -> None:
     assert faults.is_available("a")
 
 
-def test_faults_decide_as_long_as_they_can() -> None:
+def test_faulty_brokers_are_avoided_while_possible() -> None:
     clock = ManualClock()
     faults = LatencyFaults(clock)
     turn = RoundRobinQueues(seeded(SEED), faults)
@@ -110,7 +110,7 @@ def test_faults_decide_as_long_as_they_can() -> None:
         (2**40 + 3, (2**8 ^ 3) % 6),
     ],
 )
-def test_hashes_are_those_of_java(arg: object, index: int) -> None:
+def test_hashes_equal_javas(arg: object, index: int) -> None:
     assert select_by_hash(QUEUES, MESSAGE, arg) == QUEUES[index]
 
 

@@ -19,7 +19,7 @@ JAVA_HANDLE = "djEgVG9waWMgYnJva2VyLTAgMTcwMDAwMDAwMDAwMCBBQzExMDAwMQ=="
 """Of RecallMessageHandle.HandleV1.buildHandle("Topic", "broker-0", "1700000000000", "AC110001")."""
 
 
-def test_a_handle_is_java_s() -> None:
+def test_a_handle_equals_javas() -> None:
     handle = RecallHandle("Topic", "broker-0", "1700000000000", "AC110001")
     assert handle.text() == JAVA_HANDLE
     assert RecallHandle.parse(JAVA_HANDLE) == handle
@@ -39,7 +39,7 @@ def test_a_handle_is_java_s() -> None:
         base64.urlsafe_b64encode(b"v1 T b 1 \xff").decode(),
     ],
 )
-def test_other_texts_are_no_handles(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(BadMessage) as caught:
         RecallHandle.parse(text)
     assert caught.value.code == "bad_recall_handle"
@@ -73,7 +73,7 @@ async def test_the_broker_that_has_the_message_is_asked() -> None:
     assert (asked.recall_handle, asked.broker_name) == (text, "b")
 
 
-async def test_what_cannot_be_called_back() -> None:
+async def test_messages_that_cannot_be_recalled() -> None:
     async with fake_cluster("a") as cluster:
         producer = Producer(cluster.namesrv, group="billing")
         text = RecallHandle(TOPIC, "gone", "1700000000000", "AC11").text()

@@ -62,7 +62,7 @@ async def test_a_route_in_both_dialects(
     assert cache.topics == ["T"]
 
 
-async def test_a_known_route_is_not_asked_for_again(server: FakeServer, cache: RouteCache) -> None:
+async def test_a_known_route_is_not_requested_again(server: FakeServer, cache: RouteCache) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
     first = await cache.route("T")
     assert await cache.route("T") is first
@@ -80,7 +80,7 @@ async def test_an_unchanged_route_stays_the_same_object(
     assert len(server.asked) == 3
 
 
-async def test_a_changed_route_is_taken_over(server: FakeServer, cache: RouteCache) -> None:
+async def test_a_changed_route_is_adopted(server: FakeServer, cache: RouteCache) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
     await cache.route("T")
     server.routes["T"] = route_of(("a", {0: "h:9"}), queues=3)
@@ -90,14 +90,14 @@ async def test_a_changed_route_is_taken_over(server: FakeServer, cache: RouteCac
     assert len(await cache.subscribe_queues("T")) == 3
 
 
-async def test_callers_at_once_ask_once(server: FakeServer, cache: RouteCache) -> None:
+async def test_concurrent_callers_share_one_request(server: FakeServer, cache: RouteCache) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
     routes = await asyncio.gather(*(cache.route("T") for _ in range(20)))
     assert all(route is routes[0] for route in routes)
     assert server.asked == ["T"]
 
 
-async def test_a_caller_that_gives_up_takes_the_route_from_nobody(
+async def test_a_cancelled_caller_does_not_cancel_the_others(
     server: FakeServer, cache: RouteCache
 ) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
@@ -128,7 +128,7 @@ async def test_a_refusal_is_an_error_with_its_code(server: FakeServer, cache: Ro
     assert caught.value.retriable
 
 
-async def test_nonsense_of_a_name_server_is_an_error(
+async def test_nonsense_from_a_name_server_is_an_error(
     server: FakeServer, cache: RouteCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
@@ -137,7 +137,7 @@ async def test_nonsense_of_a_name_server_is_an_error(
         await cache.route("T")
 
 
-async def test_a_known_route_outlives_its_topic_and_every_fault(
+async def test_a_known_route_survives_its_topic_and_every_fault(
     server: FakeServer, cache: RouteCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
@@ -171,7 +171,7 @@ async def test_a_topic_that_does_not_exist_gets_the_queues_it_would_have(
         await cache.route("New")
 
 
-async def test_a_topic_that_came_into_being_gets_its_own_queues(
+async def test_a_topic_that_was_created_gets_its_own_queues(
     server: FakeServer, cache: RouteCache
 ) -> None:
     server.routes["TBW102"] = route_of(("a", {0: "h:1"}), queues=8)
@@ -259,7 +259,7 @@ def test_the_second_port() -> None:
 # ---------------------------------------------------------------------------- name servers
 
 
-async def test_a_dead_name_server_is_passed_over_and_not_asked_again(
+async def test_a_dead_name_server_is_skipped_and_not_queried_again(
     server: FakeServer,
 ) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
@@ -271,7 +271,7 @@ async def test_a_dead_name_server_is_passed_over_and_not_asked_again(
     assert server.asked == ["T", "T"]
 
 
-async def test_a_silent_name_server_is_passed_over(server: FakeServer) -> None:
+async def test_a_silent_name_server_is_skipped(server: FakeServer) -> None:
     server.routes["T"] = route_of(("a", {0: "h:1"}))
     async with fake_server() as silent:
         silent.gate = asyncio.Event()
@@ -284,7 +284,7 @@ async def test_a_silent_name_server_is_passed_over(server: FakeServer) -> None:
         assert silent.asked == ["T"]
 
 
-async def test_work_goes_on_while_all_name_servers_are_down(
+async def test_known_routes_work_while_all_name_servers_are_down(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fake_server() as server:
@@ -309,7 +309,7 @@ async def test_work_goes_on_while_all_name_servers_are_down(
                 assert (await cache.route("V")).topic == "V"
 
 
-async def test_ask_refuses_what_is_no_success(server: FakeServer, cache: RouteCache) -> None:
+async def test_ask_raises_unless_successful(server: FakeServer, cache: RouteCache) -> None:
     servers = cache._name_servers
     header = GetRouteInfoRequestHeader(topic="T")
     with pytest.raises(BrokerRefused) as caught:

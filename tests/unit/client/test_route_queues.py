@@ -29,7 +29,7 @@ def test_queues_to_write_go_broker_by_broker_in_the_order_of_names() -> None:
     assert not is_ordered
 
 
-def test_a_broker_without_a_master_cannot_be_written_but_read() -> None:
+def test_a_broker_without_a_master_can_only_be_read() -> None:
     data = route_of(("a", {0: "h:1"}), ("b", {1: "h:2"}))
     assert named(publish_queues("T", data)[0]) == ["a:0", "a:1"]
     assert named(sorted(subscribe_queues("T", data))) == ["a:0", "a:1", "b:0", "b:1"]
@@ -93,7 +93,7 @@ def test_an_ordinary_topic_has_no_endpoints() -> None:
 
 
 @pytest.mark.parametrize("queues", [QUEUES_MAX, QUEUES_MAX + 1])
-def test_a_route_has_so_many_queues_and_no_more(queues: int) -> None:
+def test_the_queues_of_a_route_are_bounded(queues: int) -> None:
     ordered = TopicRouteData(order_topic_conf=f"a:{queues}")
     static = TopicRouteData(
         topic_queue_mapping_by_broker={"a": TopicQueueMappingInfo(total_queues=queues)}

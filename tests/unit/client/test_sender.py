@@ -114,7 +114,7 @@ async def test_a_chosen_queue_is_tried_once(cluster: FakeCluster, producer: Prod
 
 
 @pytest.mark.parametrize("retry_times", [0, 1, 4])
-async def test_how_often_is_tried(cluster: FakeCluster, retry_times: int) -> None:
+async def test_the_number_of_attempts(cluster: FakeCluster, retry_times: int) -> None:
     refuse_at(cluster, ResponseCode.SYSTEM_ERROR)
     async with Producer(
         cluster.namesrv, group="g", retry_times=retry_times, send_timeout_ms=TIMEOUT_MS + 3_000
@@ -190,9 +190,7 @@ async def test_no_route(cluster: FakeCluster, producer: Producer) -> None:
     assert cluster.asked == ["Missing", "TBW102"]
 
 
-async def test_a_failure_has_the_route_asked_for_again(
-    cluster: FakeCluster, producer: Producer
-) -> None:
+async def test_a_failure_refreshes_the_route(cluster: FakeCluster, producer: Producer) -> None:
     await producer.send(Message(TOPIC, b"x"))
     assert cluster.asked == [TOPIC]
     refuse_at(cluster, ResponseCode.TOPIC_NOT_EXIST)
@@ -282,7 +280,7 @@ async def test_brokers_with_faults_are_avoided(cluster: FakeCluster) -> None:
     assert len(cluster[1].sends) == 20
 
 
-async def test_a_cancelled_send_gives_its_room_back(cluster: FakeCluster) -> None:
+async def test_a_cancelled_send_releases_its_room(cluster: FakeCluster) -> None:
     cluster[0].script = cluster[1].script = never
     async with Producer(
         cluster.namesrv, group="g", max_in_flight=1, send_timeout_ms=TIMEOUT_MS

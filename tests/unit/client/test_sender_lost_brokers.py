@@ -55,7 +55,7 @@ async def test_a_broker_that_hangs_up(
 
 
 @pytest.mark.parametrize("retry_times", [0, 1, 2])
-async def test_lost_answers_use_up_the_attempts(
+async def test_lost_responses_use_up_the_attempts(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, retry_times: int
 ) -> None:
     cluster[0].script = cluster[1].script = hang_up
@@ -68,7 +68,7 @@ async def test_lost_answers_use_up_the_attempts(
     assert len(cluster.sent_to) == 1 + retry_times
 
 
-async def test_a_lost_broker_is_waited_for_before_it_is_asked_again(
+async def test_a_pause_precedes_the_next_attempt_at_a_lost_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with (
@@ -87,7 +87,7 @@ async def test_a_lost_broker_is_waited_for_before_it_is_asked_again(
         assert len(waits.waits_ms) == 1
 
 
-async def test_a_new_leader_is_asked_for_within_the_time_of_the_send(
+async def test_a_new_leader_is_looked_up_within_the_time_of_the_send(
     cluster: FakeCluster, producer: Producer
 ) -> None:
     clock = producer.client.clock = ManualClock()
@@ -104,7 +104,7 @@ async def test_a_new_leader_is_asked_for_within_the_time_of_the_send(
     assert len(cluster[0].sends) == 1
 
 
-async def test_a_broker_that_is_not_there(
+async def test_an_unreachable_broker(
     cluster: FakeCluster, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster[0].address = UNREACHABLE
@@ -118,7 +118,7 @@ async def test_a_broker_that_is_not_there(
 
 
 @pytest.mark.parametrize("to", [None, MessageQueue(TOPIC, "broker-a", 0)])
-async def test_unreachable_brokers_are_tried_until_the_time_is_over(
+async def test_unreachable_brokers_are_tried_until_the_timeout(
     cluster: FakeCluster,
     producer: Producer,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +186,7 @@ async def test_refusals_are_not_waited_for(
     assert waits.waits_ms == []
 
 
-async def test_a_broker_that_does_not_answer(cluster: FakeCluster) -> None:
+async def test_a_broker_that_does_not_respond(cluster: FakeCluster) -> None:
     async with Producer(cluster.namesrv, group="g", send_timeout_ms=TIMEOUT_MS) as producer:
         await producer.send(Message(TOPIC, b"the route is known"))
         cluster[0].script = cluster[1].script = never
@@ -214,7 +214,7 @@ async def test_no_name_server() -> None:
         assert isinstance(caught.value, ConnectFailed)
 
 
-async def test_a_name_server_that_does_not_answer(cluster: FakeCluster) -> None:
+async def test_a_name_server_that_does_not_respond(cluster: FakeCluster) -> None:
     cluster.hangs = True
     async with Producer(cluster.namesrv, group="g", send_timeout_ms=50) as producer:
         with pytest.raises(RequestTimeout, match="route of Orders"):
