@@ -19,7 +19,7 @@ def test_sizes(error_percent: int, expected_count: int, hash_count: int, bit_cou
 
 
 @pytest.mark.parametrize(("error_percent", "expected_count"), [(0, 1), (100, 1), (20, 0)])
-def test_sizes_that_make_no_filter(error_percent: int, expected_count: int) -> None:
+def test_invalid_sizes(error_percent: int, expected_count: int) -> None:
     with pytest.raises(ConfigError, match="must be greater"):
         BloomFilter(error_percent=error_percent, expected_count=expected_count)
 
@@ -31,7 +31,7 @@ def test_murmur3() -> None:
     assert murmur3_first_half(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C
 
 
-def test_what_was_added_is_hit_and_little_else() -> None:
+def test_added_values_are_hit_and_few_others() -> None:
     bloom = BloomFilter(error_percent=20, expected_count=32)
     bits = BitsArray.of_length(bloom.bit_count)
     added = [bloom.generate(f"group{number}#topic") for number in range(32)]

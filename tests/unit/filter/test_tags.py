@@ -55,7 +55,7 @@ def test_long_expressions_are_read_as_short_ones_are() -> None:
     assert build_subscription("T", "||".join(tags)).tags_set == tags
 
 
-def test_other_types_are_taken_as_they_are() -> None:
+def test_other_types_are_taken_unchanged() -> None:
     found = build_subscription("T", "a > 5", "SQL92")
     assert (found.sub_string, found.expression_type, found.code_set) == ("a > 5", "SQL92", [])
     assert build_subscription("T", "a", "TAG").code_set == [java_hash("a")]
@@ -87,7 +87,7 @@ def test_a_filter_compares_hashes() -> None:
     assert not is_wanted(0, None)
 
 
-def test_a_filter_looks_at_the_low_half_of_an_entry_as_a_signed_number() -> None:
+def test_a_filter_reads_the_low_half_of_an_entry_as_a_signed_number() -> None:
     negative = "polygenelubricants"
     assert java_hash(negative) == -(2**31)
     is_wanted = tag_filter(build_subscription("T", negative))

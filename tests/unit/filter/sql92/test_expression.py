@@ -93,7 +93,7 @@ def test_values(text: str, value: bool) -> None:  # noqa: FBT001
         "none AND TRUE",
     ],
 )
-def test_what_is_missing_makes_a_value_unknown(text: str) -> None:
+def test_a_missing_property_makes_a_value_unknown(text: str) -> None:
     assert _value(text, a="5") is UNKNOWN
     assert not compile_sql92(text).matches({"a": "5"})
 
@@ -191,7 +191,7 @@ def test_parentheses_alone_do_not_nest() -> None:
 
 
 @pytest.mark.parametrize("opening", ["(", "+", "+(", "((("])
-def test_too_much_that_is_open_is_refused(opening: str) -> None:
+def test_too_many_open_parentheses_are_refused(opening: str) -> None:
     with pytest.raises(Sql92Error, match="nests deeper than 1024 levels") as caught:
         compile_sql92(opening * (60_000 // len(opening)))
     assert caught.value.code == "sql92_too_deep"
@@ -235,7 +235,7 @@ def test_lists_may_be_long() -> None:
         "-(" * 200 + "a" + ") BETWEEN 1 AND 2" * 200,
     ],
 )
-def test_what_nests_too_deep_is_refused(text: str) -> None:
+def test_too_deep_nesting_is_refused(text: str) -> None:
     with pytest.raises(Sql92Error, match="nests deeper than 128 levels") as caught:
         compile_sql92(text)
     assert caught.value.code == "sql92_too_deep"
@@ -248,7 +248,7 @@ def test_the_deepest_expressions_are_evaluated() -> None:
     assert _value(nested, a="1") is True
 
 
-def test_what_is_too_long_is_refused() -> None:
+def test_oversized_expressions_are_refused() -> None:
     limit = expression.EXPRESSION_CHARACTERS_MAX
     assert compile_sql92("TRUE".ljust(limit)).matches({})
     with pytest.raises(Sql92Error, match="longer than 65536 characters") as caught:
@@ -256,7 +256,7 @@ def test_what_is_too_long_is_refused() -> None:
     assert caught.value.code == "sql92_too_long"
 
 
-def test_expressions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expressions_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expression, "_remembered", expression._Memory())
     assert compile_sql92("a = 1") is compile_sql92("a = 1")
     with pytest.raises(Sql92Error) as first:
@@ -267,7 +267,7 @@ def test_expressions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.value is not second.value
 
 
-def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = expression._Memory()
     monkeypatch.setattr(expression, "_remembered", memory)
     oldest = compile_sql92("a = 0")
@@ -281,7 +281,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(map(len, memory._found)) <= expression._REMEMBERED_CHARACTERS_MAX
 
 
-def test_what_is_used_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_keeps_the_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expression, "_remembered", expression._Memory())
     used = compile_sql92("used = 1")
     for number in range(1_500):

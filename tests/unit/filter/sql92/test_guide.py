@@ -29,5 +29,5 @@ def test_an_example(text: str) -> None:
     assert verdicts == ({True, False} if "NULL" not in text else {"NOT" in text})
 
 
-def test_there_are_examples() -> None:
+def test_examples_are_found() -> None:
     assert len(examples()) > 12

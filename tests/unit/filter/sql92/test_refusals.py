@@ -56,7 +56,7 @@ def _expected(words: str) -> str:
         ),
     ],
 )
-def test_wrong_words_and_what_was_expected(text: str, found: str, expected: str) -> None:
+def test_unexpected_tokens_and_what_was_expected(text: str, found: str, expected: str) -> None:
     assert _refusal(text) == f"{PARSE}Encountered {found}.\n{_expected(expected)}"
 
 
@@ -72,7 +72,7 @@ def test_wrong_words_and_what_was_expected(text: str, found: str, expected: str)
         ("\r\n\r!x", 'line 3, column 1.  Encountered: "!" (33), after : ""'),
     ],
 )
-def test_what_is_no_word(text: str, message: str) -> None:
+def test_invalid_tokens(text: str, message: str) -> None:
     assert _refusal(text) == LEXICAL + message
 
 
@@ -122,12 +122,12 @@ def test_what_cannot_be_built(text: str, message: str) -> None:
     assert _refusal(text) == message
 
 
-def test_a_wrong_word_behind_a_plus_comes_before_what_cannot_be_built() -> None:
+def test_an_unexpected_token_after_a_plus_is_reported_first() -> None:
     assert _refusal("+(a > 'x' b)").startswith(f'{PARSE}Encountered " "+" "+ ""')
     assert _refusal("+(a > 'x')") == f"{RUNTIME}Value ''x'' cannot be compared."
 
 
-def test_what_follows_a_selector_is_read_as_little_as_possible() -> None:
+def test_text_after_a_selector_is_read_as_little_as_possible() -> None:
     assert compile_sql92("a = 1 b #").matches({"a": "1"})
     assert _refusal("a = 1 #").startswith(LEXICAL)
 
