@@ -20,13 +20,13 @@ def test_an_empty_batch_has_no_messages() -> None:
     assert list(decode_batch(b"")) == []
 
 
-def test_total_size_magic_and_crc_are_not_looked_at() -> None:
+def test_total_size_magic_and_crc_are_ignored() -> None:
     data = bytearray(encode_batch(ENTRIES[:1]))
     data[:12] = b"\xff" * 12
     assert [bytes(entry.body) for entry in decode_batch(bytes(data))] == [b"first"]
 
 
-def test_every_cut_is_refused_but_between_messages() -> None:
+def test_every_cut_except_between_messages_is_refused() -> None:
     data = encode_batch(ENTRIES)
     whole = {0, BATCH_ENTRY_BYTES_MIN + 9, 2 * BATCH_ENTRY_BYTES_MIN + 9, len(data)}
     for length in range(len(data) + 1):

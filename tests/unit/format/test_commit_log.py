@@ -157,7 +157,7 @@ def test_a_record_inside_a_larger_buffer() -> None:
     assert short.field == "totalSize"
 
 
-def test_every_cut_is_seen() -> None:
+def test_every_cut_is_detected() -> None:
     data = record()
     for length in range(len(data)):
         assert fault_of(data[:length]) in {"totalSize", "magic"}
@@ -172,7 +172,7 @@ def test_end_of_segment() -> None:
         fmt.decode_record(data, 0, len(data))
 
 
-def test_nothing_there() -> None:
+def test_no_record() -> None:
     assert fault_of(bytes(200)) == "magic"
     assert fault_of(b"") == "totalSize"
     assert fmt.peek_store_timestamp_ms(bytes(200), 0, 200) is None
@@ -203,7 +203,7 @@ def test_nothing_there() -> None:
         (102, struct.pack(">h", 5), "propertiesLength"),
     ],
 )
-def test_every_field_is_judged(position: int, value: bytes, field: str) -> None:
+def test_every_field_is_checked(position: int, value: bytes, field: str) -> None:
     assert fault_of(patched(record(), position, value)) == field
 
 
@@ -239,7 +239,7 @@ class TestPropertyCrc:
         assert fmt.crc_property(1) == b"__CRC32#\x011000000000\x02"
         assert isinstance(check(data), DispatchRequest)
 
-    def test_every_flipped_bit_before_it_is_seen(self) -> None:
+    def test_every_flipped_bit_before_it_is_detected(self) -> None:
         data = record(append_crc=True)
         for position in range(len(data) - CRC_PROPERTY_BYTES):
             flipped = patched(data, position, bytes([data[position] ^ 1]))
@@ -251,7 +251,7 @@ class TestPropertyCrc:
         assert fault_of(record(), rules=forced) == "__CRC32#"
         assert isinstance(check(record(append_crc=True), rules=forced), DispatchRequest)
 
-    def test_a_producers_property_of_that_name_decides_nothing(self) -> None:
+    def test_a_producers_property_of_that_name_is_ignored(self) -> None:
         data = record(properties=encode_properties({"__CRC32#": "junk", "a": "b"}))
         assert isinstance(check(data), DispatchRequest)
 
@@ -282,7 +282,7 @@ class TestTornRecords:
         return bytes(data)
 
     @pytest.mark.parametrize("sector", range(1, 7))
-    def test_a_lost_sector_is_seen(self, sector: int) -> None:
+    def test_a_lost_sector_is_detected(self, sector: int) -> None:
         data = self.torn(sector)
         found = check(data, physical_offset=100)
         assert isinstance(found, DispatchRequest), "only the torn rule can see it"
@@ -329,7 +329,7 @@ class TestTagsCode:
         assert self.code(b"SCHEDULE_TOPIC_XXXX", {"DELAY": level, "TAGS": "a"}) == expected
 
 
-def test_properties_that_are_not_utf8_stay_as_they_are() -> None:
+def test_properties_that_are_not_utf8_are_kept_unchanged() -> None:
     data = record(properties=b"a\x01\xff\x02")
     found = check(data)
     assert isinstance(found, DispatchRequest)

@@ -38,6 +38,6 @@ def test_topics_are_named(data: bytes) -> None:
         b'{"topicConfigTable":{"\xff":{}}}',
     ],
 )
-def test_nothing_is_known_from_what_is_no_table(data: bytes | None) -> None:
+def test_malformed_tables_name_no_topics(data: bytes | None) -> None:
     assert topic_names(data) is None
     assert batch_topic_names(data) is None

@@ -19,7 +19,7 @@ def test_layout() -> None:
     assert unpack_unit(memoryview(b"?" + data), 1).size_bytes == 0x11121314
 
 
-def test_filler_is_written_but_leads_nowhere() -> None:
+def test_filler_is_written_but_points_nowhere() -> None:
     unit = unpack_unit(FILLER)
     assert FILLER.hex() == "0" * 16 + "7fffffff" + "0" * 16
     assert unit.is_filler

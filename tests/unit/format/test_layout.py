@@ -21,13 +21,13 @@ def test_a_part_and_a_selection() -> None:
     assert THREE.only("size").format == ">8xi"
 
 
-def test_a_record_is_laid_out_as_upstream_does_it() -> None:
+def test_a_record_is_laid_out_as_upstream() -> None:
     assert RECORD.struct.format == ">iIIiiqqiq8sq8siqi"
     assert record_layout.RECORD_BYTES_MIN == 91
     assert record_layout.PHYSICAL_OFFSET_AT == 28
 
 
-def test_ipv6_hosts_move_what_is_behind_them() -> None:
+def test_ipv6_hosts_move_the_fields_after_them() -> None:
     both = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
     assert record_layout.body_at(0) == 88
     assert record_layout.body_at(flags.STORE_HOST_V6) == 100
