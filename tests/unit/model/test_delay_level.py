@@ -21,7 +21,7 @@ def test_every_unit() -> None:
 
 
 @pytest.mark.parametrize("level", [-1, 0, 19, 1 << 40])
-def test_unknown_level_is_due_after_a_second(level: int) -> None:
+def test_an_unknown_level_is_due_after_a_second(level: int) -> None:
     assert DelayLevels().deliver_timestamp_ms(level, 5) == 1005
 
 

@@ -261,7 +261,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         ("{{}:1}", {ObjectKey(()): 1}),
     ],
 )
-def test_what_fastjson_takes_is_read(text: str, expected: JsonValue) -> None:
+def test_what_fastjson_accepts_is_read(text: str, expected: JsonValue) -> None:
     if "uD83D" in text:
         expected = {"a": "A\v'\0\a/é😀\"\\\b\f\n\r\t"}
     for form in (text, text.encode()):
@@ -324,7 +324,7 @@ def test_what_fastjson_takes_is_read(text: str, expected: JsonValue) -> None:
         ('{"a":"\ud800"}', 1, 7, "half a surrogate pair"),
     ],
 )
-def test_what_is_no_json_is_refused(text: str, line: int, column: int, problem: str) -> None:
+def test_malformed_json_is_refused(text: str, line: int, column: int, problem: str) -> None:
     with pytest.raises(JsonSyntaxError) as caught:
         loads(text)
     error = caught.value
@@ -335,20 +335,20 @@ def test_what_is_no_json_is_refused(text: str, line: int, column: int, problem: 
     assert error.hint
 
 
-def test_the_error_shows_the_place_and_only_its_line() -> None:
+def test_the_error_shows_the_position_and_only_its_line() -> None:
     text = '{\n\t"dataVersion":{"counter":1},\n\t"offsetTable":{"T@G":{0 5}}\n}'
     with pytest.raises(JsonSyntaxError) as caught:
         loads(text)
     assert caught.value.detail == 'line 3, column 26, near \'"offsetTable":{"T@G":{0 5}}\''
 
 
-def test_a_text_that_is_cut_off_is_called_so() -> None:
+def test_a_truncated_text_is_reported_as_such() -> None:
     with pytest.raises(JsonSyntaxError) as caught:
         loads('{"offsetTable":{')
     assert caught.value.hint == "The text is cut off: compare it with a complete copy."
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_their_place() -> None:
+def test_bytes_that_are_not_utf8_are_refused_with_their_position() -> None:
     with pytest.raises(JsonSyntaxError) as caught:
         loads('{\n"é":"'.encode() + b'\xff\xfe"}')
     assert (caught.value.line, caught.value.column) == (2, 6)
@@ -396,6 +396,6 @@ def test_the_error_is_a_roquet_error_and_survives_pickling() -> None:
     assert (str(copy), copy.line, copy.column) == (str(caught.value), 1, 2)
 
 
-def test_every_control_character_comes_back() -> None:
+def test_every_control_character_round_trips() -> None:
     for dialect in Dialect:
         assert loads(dumps(CONTROLS, dialect=dialect)) == CONTROLS

@@ -19,7 +19,7 @@ from roquet.model.java_string import INT_MIN, index_key_hash, java_hash, tags_co
         ("\ud800", 55296),  # a lone surrogate is one unit
     ],
 )
-def test_hash_is_javas(text: str, expected: int) -> None:
+def test_hash_equals_javas(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 

@@ -34,7 +34,7 @@ def test_bad_ids_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("ip", [bytes([10, 0, 0, 2]), bytes(range(16))])
-def test_unique_ids_tell_their_parts(ip: bytes) -> None:
+def test_parts_of_unique_ids(ip: bytes) -> None:
     factory = UniqueIdFactory(ip, process_id=0x1_2345, loader_hash=-5)
     first, second = factory.make(7), factory.make(7)
     assert first != second
@@ -44,7 +44,7 @@ def test_unique_ids_tell_their_parts(ip: bytes) -> None:
     assert UniqueId.parse(second).counter == parts.counter + 1
 
 
-def test_the_counter_goes_round() -> None:
+def test_the_counter_wraps_around() -> None:
     factory = UniqueIdFactory(bytes(4), 1, 1)
     ids = {factory.make(1) for _ in range(1 << 16)}
     assert len(ids) == 1 << 16

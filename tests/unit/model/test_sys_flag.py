@@ -14,7 +14,7 @@ from roquet.model import sys_flag as flags
         (flags.TRANSACTION_ROLLBACK, False),
     ],
 )
-def test_who_gets_a_place_in_the_queue(transaction: int, takes: bool) -> None:  # noqa: FBT001
+def test_which_messages_get_a_queue_offset(transaction: int, takes: bool) -> None:  # noqa: FBT001
     other = flags.COMPRESSED | flags.MULTI_TAGS | flags.BORN_HOST_V6 | flags.COMPRESSION_ZLIB
     assert flags.takes_queue_offset(transaction | other) is takes
     assert flags.transaction_type(transaction | other) == transaction

@@ -81,7 +81,7 @@ def test_the_next_item_must_have_its_offset() -> None:
         ([item(0, 0, end=9), item(1, 9)], "The max logic offset does not increase monotonically"),
     ],
 )
-def test_what_is_no_chain(items: Sequence[LogicQueueMappingItem], fault: str) -> None:
+def test_invalid_chains(items: Sequence[LogicQueueMappingItem], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         check_items(items)
 
@@ -92,7 +92,7 @@ def test_chains() -> None:
     check_items([item(0, 0, end=8), item(1, 10_000), item(2, -1)])
 
 
-def test_what_is_known_of_an_item_stays() -> None:
+def test_known_facts_of_an_item_are_kept() -> None:
     old = [item(0, 0), item(1, -1, broker="broker-b")]
     check_successors(old, [item(0, 0), item(1, 10_000, broker="broker-b")], is_same_epoch=True)
     check_successors(old, [item(1, 10_000, broker="broker-b"), item(2, -1)], is_same_epoch=False)
@@ -107,7 +107,7 @@ def test_what_is_known_of_an_item_stays() -> None:
         check_successors([item(1, 10_000)], [item(1, 20_000)], is_same_epoch=False)
 
 
-def test_clients_are_told_only_of_what_a_broker_leads() -> None:
+def test_clients_see_only_the_queues_that_a_broker_leads() -> None:
     detail = TopicQueueMappingDetail(
         broker_name="broker-a",
         epoch=7,
