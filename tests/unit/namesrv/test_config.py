@@ -28,7 +28,7 @@ def config_file(path: Path, files: Files | None = None) -> ConfigFile[dict[str, 
     return ConfigFile(path, files or Files(), decode=parse_properties)
 
 
-def test_what_a_request_may_change_is_no_text() -> None:
+def test_keys_that_a_request_may_change_are_not_text() -> None:
     assert FIELDS.keys() >= DYNAMIC_KEYS
     assert [key for key in DYNAMIC_KEYS if FIELDS[key].type is str] == []
 
@@ -37,7 +37,7 @@ def test_keys_have_an_effect_or_none() -> None:
     assert FIELDS.keys() & KEYS_WITHOUT_EFFECT == set()
 
 
-async def test_changes_outlive_a_restart(tmp_path: Path) -> None:
+async def test_changes_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.properties"
     base = NamesrvConfig(listen_port=1)
     first = Configuration(base, config_file(path))
@@ -52,7 +52,7 @@ async def test_changes_outlive_a_restart(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_of_upstream_s_changes_no_path(tmp_path: Path) -> None:
+def test_a_file_of_upstream_changes_no_path(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.properties"
     path.write_text("kvConfigPath=/x\nlistenPort=1\nenableTopicList=false\n", "utf-8")
     configuration = Configuration(NamesrvConfig(), config_file(path))
@@ -60,14 +60,14 @@ def test_a_file_of_upstream_s_changes_no_path(tmp_path: Path) -> None:
     assert configuration.current == NamesrvConfig(topic_list=False)
 
 
-async def test_a_change_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+async def test_a_change_that_cannot_be_saved_is_not_made(tmp_path: Path) -> None:
     configuration = Configuration(NamesrvConfig(), config_file(tmp_path / "p", FullDisk()))
     with pytest.raises(DiskFull):
         await configuration.update("orderMessageEnable=true")
     assert configuration.current == NamesrvConfig()
 
 
-async def test_changes_are_written_off_the_loop_and_made_in_order(tmp_path: Path) -> None:
+async def test_changes_are_written_off_the_loop_and_applied_in_order(tmp_path: Path) -> None:
     writers: set[int] = set()
 
     class Noting(Files):

@@ -20,7 +20,7 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-async def test_values_outlive_a_restart(tmp_path: Path) -> None:
+async def test_values_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "namesrv" / "kvConfig.json"
     first = KVConfigManager.at(path, Files())
     assert first.load() is None
@@ -70,14 +70,14 @@ async def test_a_damaged_file_falls_back_to_its_backup_or_stops(tmp_path: Path) 
         KVConfigManager.at(path, Files()).load()
 
 
-async def test_a_value_that_cannot_be_kept_is_not_there(tmp_path: Path) -> None:
+async def test_a_value_that_cannot_be_saved_is_not_set(tmp_path: Path) -> None:
     values = KVConfigManager.at(tmp_path / "kvConfig.json", FullDisk())
     with pytest.raises(StoreError):
         await values.put("ns", "k", "v")
     assert values.get("ns", "k") is None
 
 
-async def test_dropping_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
+async def test_deleting_an_unknown_key_writes_nothing(tmp_path: Path) -> None:
     values = KVConfigManager.at(tmp_path / "kvConfig.json", Files())
     await values.delete("ns", "k")
     assert names_in(tmp_path) == []

@@ -95,7 +95,7 @@ def test_dialect_of_a_route() -> None:
     assert standard in route_text(server, "V4_5_2", standard=True)
 
 
-def test_order_topics_stand_in_routes_if_that_is_switched_on() -> None:
+def test_order_topics_are_in_routes_if_enabled() -> None:
     put = PutKVConfigRequestHeader(namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
     off, on = Server(), Server(NamesrvConfig(order_message=True))
     for server in (off, on):
@@ -261,7 +261,7 @@ def test_a_single_topic_is_registered_if_its_brokers_are_here() -> None:
     assert [queue.write_queue_nums for queue in route.queue_datas] == [2]
 
 
-def test_lists_of_topics_can_be_switched_off() -> None:
+def test_lists_of_topics_can_be_disabled() -> None:
     server = Server(NamesrvConfig(all_topic_list=False, topic_list=False))
     server.register(register_body("T", "U"))
     by_cluster = GetTopicsByClusterRequestHeader(cluster="C")
@@ -278,7 +278,7 @@ def test_lists_of_topics_can_be_switched_off() -> None:
     assert server.topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == ["C", "broker-a"]
 
 
-def test_values_are_set_shown_and_dropped() -> None:
+def test_values_are_set_shown_and_deleted() -> None:
     server = Server()
     key = KVKeyRequestHeader(namespace="ns", key="k")
     namespace = GetKVListByNamespaceRequestHeader(namespace="ns")

@@ -64,14 +64,14 @@ def test_a_slave_that_comes_first_learns_nothing_and_ids_are_in_order() -> None:
     assert b'{0:"broker-a:10911",1:"broker-a:10912"}' in text
 
 
-def test_topics_of_a_slave_do_not_count_while_the_master_is_here() -> None:
+def test_topics_of_a_slave_are_ignored_while_the_master_is_registered() -> None:
     server = Server()
     server.register(register_body("T", "U"))
     server.register(register_body("T", "SlaveOnly"), broker_id=1)
     assert server.route("SlaveOnly") is None
 
 
-def test_topics_of_an_old_slave_never_count() -> None:
+def test_topics_of_an_old_slave_are_always_ignored() -> None:
     server = Server()
     server.register(register_body("T", "U"), broker_id=1, acting=None)
     assert server.route("T") is None
@@ -111,7 +111,7 @@ def test_the_slave_with_the_least_id_acts_as_master() -> None:
 
 
 @pytest.mark.parametrize("config", [NamesrvConfig(), ACTING])
-def test_nobody_acts_as_master_unless_both_sides_allow_it(config: NamesrvConfig) -> None:
+def test_no_slave_acts_as_master_unless_both_sides_allow_it(config: NamesrvConfig) -> None:
     server = Server(config)
     acting = not config.support_acting_master
     server.register(register_body("T", "U"), acting=acting)
@@ -133,7 +133,7 @@ def test_a_slave_that_may_be_written_to_does_not_act_as_master() -> None:
     assert addresses(server, "T") == {1: "broker-a:10912"}
 
 
-def test_topics_stay_writable_when_a_slave_goes() -> None:
+def test_topics_stay_writable_when_a_slave_leaves() -> None:
     server = Server(ACTING)
     for broker_id in (0, 1):
         server.register(register_body("T", "U"), broker_id=broker_id, acting=True)
@@ -150,7 +150,7 @@ def test_a_slave_that_registers_without_its_master_brings_topics_without_write()
     assert list(addresses(server, "T")) == [0, 1]
 
 
-def test_brokers_are_told_of_a_new_least_id() -> None:
+def test_brokers_are_notified_of_a_new_minimum_id() -> None:
     server = Server(NOTIFYING)
     server.register(register_body("T", "U"), broker_id=2, acting=True)
     server.register(register_body("T", "U"), broker_id=1, acting=True)
@@ -170,7 +170,7 @@ def test_brokers_are_told_of_a_new_least_id() -> None:
     assert server.told == []
 
 
-def test_brokers_are_not_told_unless_that_is_switched_on() -> None:
+def test_brokers_are_not_notified_unless_enabled() -> None:
     server = Server(ACTING)
     server.register(register_body("T", "U"), broker_id=2, acting=True)
     server.register(register_body("T", "U"), broker_id=1, acting=True)
@@ -178,7 +178,7 @@ def test_brokers_are_not_told_unless_that_is_switched_on() -> None:
     assert server.told == []
 
 
-def test_a_lower_version_of_the_topics_is_taken_too() -> None:
+def test_a_lower_version_of_the_topics_is_accepted_too() -> None:
     server = Server()
     server.register(register_body("T", "U", counter=9))
     fewer = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
@@ -229,7 +229,7 @@ def test_a_slave_that_an_election_overtook_leaves_its_old_id_too() -> None:
     assert server.routes.data_version("C", "h:2") is None
 
 
-def test_the_displaced_address_takes_nothing_along_when_it_goes() -> None:
+def test_the_displaced_address_removes_nothing_when_it_leaves() -> None:
     server = Server()
     old, new = FakeConnection(), FakeConnection()
     server.register(register_body("T", "U"), address="old:1", connection=old)
@@ -249,7 +249,7 @@ def test_a_single_topic_comes_after_the_whole_table() -> None:
     assert server.route("V")
 
 
-def test_topics_that_a_broker_no_longer_has_go_only_if_told_to() -> None:
+def test_topics_that_a_broker_no_longer_has_are_removed_only_on_request() -> None:
     keeping = Server()
     dropping = Server(NamesrvConfig(delete_topic_with_broker_registration=True))
     for server in (keeping, dropping):
@@ -277,7 +277,7 @@ def test_an_address_under_another_name_leaves_the_first() -> None:
     assert perms(server, "T").keys() == {"broker-b"}
 
 
-def test_silent_brokers_are_dropped_after_their_time() -> None:
+def test_silent_brokers_are_removed_after_their_timeout() -> None:
     server = Server()
     default, short = FakeConnection(), FakeConnection()
     server.register(register_body("T", "U"), connection=default)
@@ -315,14 +315,14 @@ def test_a_heartbeat_and_a_registration_are_signs_of_life() -> None:
     assert len(server.routes.scan_not_active()) == 1
 
 
-def test_setting_the_machine_s_clock_drops_nobody() -> None:
+def test_setting_the_machines_clock_removes_no_broker() -> None:
     server = Server()
     server.register(register_body("T", "U"))
     server.clock.set(server.clock.now_ms() + 86_400_000)
     assert server.routes.scan_not_active() == []
 
 
-def test_a_closed_connection_takes_all_its_brokers_along() -> None:
+def test_a_closed_connection_removes_all_its_brokers() -> None:
     server = Server(NOTIFYING)
     shared, other = FakeConnection(), FakeConnection()
     server.register(register_body("T", "U"), connection=shared, acting=True)
@@ -334,7 +334,7 @@ def test_a_closed_connection_takes_all_its_brokers_along() -> None:
     assert server.routes.connection_closed(FakeConnection()) == []
 
 
-def test_the_connection_before_the_last_registration_does_not_count() -> None:
+def test_the_connection_before_the_last_registration_is_ignored() -> None:
     server = Server()
     before, now = FakeConnection(), FakeConnection()
     server.register(register_body("T", "U"), connection=before)

@@ -30,7 +30,7 @@ def test_every_key_of_upstream_is_known(name: str) -> None:
     assert set(upstream_keys.UPSTREAM_KEYS[name]) - known == set()
 
 
-def test_upstream_s_file_is_read(tmp_path: Path) -> None:
+def test_upstreams_file_is_read(tmp_path: Path) -> None:
     settings = load(tmp_path, "listenPort=9877\nserverWorkerThreads=8\norderMessageEnable = TRUE\n")
     assert (settings.config.listen_port, settings.config.order_message) == (9877, True)
     assert settings.without_effect == ["serverWorkerThreads"]
@@ -74,7 +74,7 @@ def test_a_controller_inside_is_refused(tmp_path: Path) -> None:
         load(tmp_path, "enableControllerInNamesrv=true")
 
 
-def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
+def test_shown_settings_can_be_read_again(tmp_path: Path) -> None:
     settings = load(tmp_path, "orderMessageEnable=true\n")
     shown = namesrv_properties(settings)
     assert shown["orderMessageEnable"] == "true"

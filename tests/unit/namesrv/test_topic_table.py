@@ -61,7 +61,7 @@ def test_a_sweep_spares_what_was_registered_again() -> None:
     assert table.queues == {}
 
 
-def test_a_swept_table_has_no_room_for_what_left() -> None:
+def test_a_swept_table_frees_its_memory() -> None:
     table = table_of(a=20_000, b=3)
     table.leave("a")
     while not table.is_swept:
@@ -148,7 +148,7 @@ def registration(
     )
 
 
-def test_a_large_registration_is_taken_in_step_by_step() -> None:
+def test_a_large_registration_is_applied_in_steps() -> None:
     server = Server()
     steps = server.routes.register_in_steps(registration(server, 2 * TOPICS_A_STEP + 1))
     next(steps)

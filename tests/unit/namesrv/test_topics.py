@@ -23,7 +23,7 @@ from tests.unit.namesrv.kit import (
 )
 
 
-def test_write_permission_is_wiped_and_added() -> None:
+def test_write_permission_is_removed_and_restored() -> None:
     server = Server()
     read_only = TopicConfig(topic_name="R", perm=4)
     server.register(register_body("T", TopicConfig(topic_name="I", perm=7), read_only))
@@ -138,7 +138,7 @@ def test_members_of_a_name() -> None:
     assert (nobody.broker_name, nobody.cluster, nobody.broker_addrs) == ("nobody", "C", {})
 
 
-def test_filter_servers_stand_in_the_route_until_they_go() -> None:
+def test_filter_servers_are_in_the_route_until_they_leave() -> None:
     server = Server()
     server.register(register_body("T", "U", filter_servers=["f:1"]))
     server.register(register_body("T", "U"), name="broker-b")
@@ -151,7 +151,7 @@ def test_filter_servers_stand_in_the_route_until_they_go() -> None:
     assert route.filter_server_table == {}
 
 
-def test_mappings_of_static_topics_come_and_go_with_their_broker() -> None:
+def test_mappings_of_static_topics_live_as_long_as_their_broker() -> None:
     server = Server()
     body = register_body("T", "U")
     mapping = TopicQueueMappingInfo(broker_name="broker-a", topic="T", total_queues=4)
@@ -203,7 +203,7 @@ def test_addresses_that_would_break_the_routes_of_old_clients_are_refused(addres
 
 
 @pytest.mark.parametrize("name", ["../../etc", 'a"b', "a\\b", "<script>", "主题", "host.example"])
-def test_names_that_only_look_odd_are_kept_as_they_are(name: str) -> None:
+def test_names_that_only_look_odd_are_kept_unchanged(name: str) -> None:
     server = Server()
     server.register(register_body("T", name), name=name, address="h:1")
     route = server.route(name)
