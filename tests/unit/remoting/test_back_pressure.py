@@ -41,7 +41,7 @@ def held(up: Serving) -> int:
     return up.server._endpoint.held_bytes
 
 
-async def test_half_frames_of_any_size_count_in_all() -> None:
+async def test_half_frames_of_any_size_count_toward_the_total() -> None:
     limits = RemotingLimits(max_held_bytes=10 * HALF_BYTES)
     async with serving(limits=limits) as up, peer_of(up) as healthy:
         peers = [await Peer.connect(up) for _ in range(20)]
@@ -58,7 +58,7 @@ async def test_half_frames_of_any_size_count_in_all() -> None:
         await until(lambda: held(up) == 0)
 
 
-async def test_the_largest_are_cut_off_first() -> None:
+async def test_the_largest_are_disconnected_first() -> None:
     limits = RemotingLimits(max_held_bytes=10 * HALF_BYTES)
     async with serving(limits=limits) as up, peer_of(up) as small, peer_of(up) as large:
         small.writer.write(half_frame(small)[:1_000])
@@ -69,7 +69,7 @@ async def test_the_largest_are_cut_off_first() -> None:
         assert len(up.server.connections) == 1
 
 
-async def test_a_connection_that_is_gone_holds_nothing() -> None:
+async def test_a_closed_connection_holds_nothing() -> None:
     async with serving() as up:
         peer = await Peer.connect(up)
         peer.writer.write(half_frame(peer))
@@ -109,7 +109,7 @@ async def flood_without_reading(up: Serving, peer: Peer) -> Connection:
     return connection
 
 
-async def test_a_peer_that_reads_nothing_is_cut_off_after_a_while() -> None:
+async def test_a_peer_that_reads_nothing_is_disconnected_after_a_while() -> None:
     clock = ManualClock()
     limits = RemotingLimits(write_high_bytes=1 << 16, write_low_bytes=1 << 15)
     async with serving(limits=limits, clock=clock) as up, peer_of(up, limit=1 << 10) as peer:
@@ -125,7 +125,7 @@ async def test_a_peer_that_reads_nothing_is_cut_off_after_a_while() -> None:
         assert held(up) == 0
 
 
-async def test_a_frame_that_trickles_in_is_cut_off_after_the_idle_time() -> None:
+async def test_a_peer_whose_frame_trickles_in_is_disconnected_after_the_idle_time() -> None:
     clock = ManualClock()
     async with serving(clock=clock) as up, peer_of(up) as slow, peer_of(up) as steady:
         frame = slow.frame(ECHO, body=bytes(1_000))
@@ -144,7 +144,7 @@ async def test_a_frame_that_trickles_in_is_cut_off_after_the_idle_time() -> None
         assert (await steady.ask(ECHO)).code == 0
 
 
-async def test_connections_are_looked_at_by_a_timer_in_steps(
+async def test_connections_are_checked_by_a_timer_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(endpoint_module, "WATCH_STEP", 2)
@@ -156,7 +156,7 @@ async def test_connections_are_looked_at_by_a_timer_in_steps(
         assert up.server.statistics.idle_closed == 5
 
 
-async def test_memory_is_given_back_when_much_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_returned_when_much_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back = asyncio.Event()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(
@@ -171,7 +171,9 @@ async def test_memory_is_given_back_when_much_was_freed(monkeypatch: pytest.Monk
             await given_back.wait()
 
 
-async def test_memory_is_given_back_when_many_objects_went(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_returned_when_many_objects_were_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given_back = asyncio.Event()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(
@@ -182,7 +184,7 @@ async def test_memory_is_given_back_when_many_objects_went(monkeypatch: pytest.M
         await given_back.wait()
 
 
-def test_water_marks_are_netty_s_unless_both_are_set() -> None:
+def test_water_marks_are_nettys_unless_both_are_set() -> None:
     marks = [
         server_limits(idle_timeout_ms=1),
         server_limits(idle_timeout_ms=1, write_high_bytes=5),
@@ -214,7 +216,7 @@ class LongAnswers:
         return position + length, 1, bytes(HOT_OUTPUT_BYTES)
 
 
-async def test_the_hot_path_is_not_asked_while_the_peer_does_not_read() -> None:
+async def test_the_hot_path_is_not_called_while_the_peer_does_not_read() -> None:
     """Each answer goes out before the hot path makes the next one."""
     server = RemotingServer(
         Processors().registry(), ServerConfig(limits=server_limits(idle_timeout_ms=60_000))

@@ -80,14 +80,14 @@ def test_too_short(length: int) -> None:
 
 
 @pytest.mark.parametrize("remark_bytes", [-1, -(2**31), 1, 2**31 - 1])
-def test_remark_length_lies(remark_bytes: int) -> None:
+def test_false_remark_length(remark_bytes: int) -> None:
     data = bytes(13) + struct.pack(">ii", remark_bytes, 0)
     with pytest.raises(ProtocolError, match="bad length of its remark"):
         decode_binary_header(data)
 
 
 @pytest.mark.parametrize("ext_bytes", [-1, -(2**31), 1, 2**31 - 1])
-def test_ext_length_lies(ext_bytes: int) -> None:
+def test_false_ext_length(ext_bytes: int) -> None:
     data = bytes(17) + struct.pack(">i", ext_bytes)
     with pytest.raises(ProtocolError, match="bad length of its ext fields"):
         decode_binary_header(data)
@@ -112,7 +112,7 @@ def test_bytes_after_the_ext_fields_are_refused() -> None:
         (b"\x00\x01a\x00\x00\x00\x02b", "value"),
     ],
 )
-def test_lengths_inside_the_ext_fields_lie(ext: bytes, what: str) -> None:
+def test_false_lengths_inside_the_ext_fields(ext: bytes, what: str) -> None:
     with pytest.raises(ProtocolError, match=f"bad length of its {what}"):
         decode_binary_header(with_ext(ext))
 

@@ -36,7 +36,7 @@ from roquet.remoting.bodies.route import BrokerData, TopicRouteData
 from roquet.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper
 
 
-def test_go_s_heartbeat() -> None:
+def test_gos_heartbeat() -> None:
     """Go writes nothing for what it does not know, and null for what is empty."""
     body = decode_body(
         HeartbeatData,
@@ -99,7 +99,7 @@ def test_lists_and_maps_are_bodies_too() -> None:
     assert decode_body(dict[str, str], b'{"a":"b"}') == {"a": "b"}
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
+def test_a_lone_surrogate_becomes_a_question_mark() -> None:
     assert encode_body(KVTable(table={"k": "a\ud800"})) == b'{"table":{"k":"a?"}}'
 
 
@@ -222,7 +222,7 @@ def packed(*parts: bytes | int) -> bytes:
 
 
 @pytest.mark.parametrize("count", [-1, 1, 2**31 - 1])
-def test_counts_and_lengths_that_lie(count: int) -> None:
+def test_false_counts_and_lengths(count: int) -> None:
     with pytest.raises(ProtocolError, match="bad length"):
         decode_register_body(packed(b"{}", count), compressed=True, broker_version=493)
     with pytest.raises(ProtocolError, match="bad length"):
@@ -257,7 +257,7 @@ def test_not_compressed_at_all() -> None:
         decode_register_body(b"{}", compressed=True, broker_version=493)
 
 
-def test_model_values_are_written_with_upstream_s_names() -> None:
+def test_model_values_are_written_with_upstreams_names() -> None:
     names = {field.encode_name for field in msgspec.structs.fields(TopicConfig)}
     assert {"topicName", "readQueueNums", "topicSysFlag"} <= names
 

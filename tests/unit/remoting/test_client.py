@@ -57,13 +57,13 @@ async def test_requests_share_one_connection(serialize_type: SerializeType) -> N
         assert len(client.connections) == 1
 
 
-async def test_response_codes_are_no_errors() -> None:
+async def test_response_codes_are_not_errors() -> None:
     async with serving() as up, RemotingClient(config=PATIENT) as client:
         response = await client.invoke(up.address, NOBODY)
         assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-async def test_a_client_without_descriptors_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_descriptors_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def no_descriptor(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -83,7 +83,7 @@ async def test_oneway() -> None:
         assert (await client.invoke(up.address, ECHO, body=b"on")).body == b"on"
 
 
-async def test_answers_larger_than_the_buffers() -> None:
+async def test_responses_larger_than_the_buffers() -> None:
     async with serving() as up, RemotingClient(config=PATIENT) as client:
         response = await client.invoke(up.address, BIG, SizeHeader(size=10_000_000))
         assert len(response.body) == 10_000_001
@@ -104,7 +104,7 @@ async def test_both_sides_write_more_than_the_other_has_read(count: int) -> None
         assert {len(each.body) for each in answers} == {size}
 
 
-async def test_no_answer_in_time_leaves_the_connection_usable() -> None:
+async def test_a_timeout_leaves_the_connection_usable() -> None:
     async with serving() as up, RemotingClient(config=PATIENT) as client:
         await client.connect(up.address)
         with pytest.raises(RequestTimeout, match="did not answer 9003 in time") as caught:
@@ -118,7 +118,7 @@ async def test_no_answer_in_time_leaves_the_connection_usable() -> None:
         assert up.server.statistics.connections_opened == 1
 
 
-async def test_nobody_listens_there() -> None:
+async def test_nothing_listens_at_the_address() -> None:
     with socket.create_server((LOOPBACK, 0)) as reserved:
         address = f"{LOOPBACK}:{reserved.getsockname()[1]}"
     async with RemotingClient(config=PATIENT) as client:
@@ -146,7 +146,7 @@ async def test_a_connection_that_is_not_accepted_in_time() -> None:
             each.close()
 
 
-async def test_a_lost_connection_fails_its_requests_and_is_made_anew() -> None:
+async def test_a_lost_connection_fails_its_requests_and_is_reopened() -> None:
     async with serving() as up, RemotingClient(config=PATIENT) as client:
         asked = asyncio.ensure_future(client.invoke(up.address, LATER))
         await until(lambda: bool(up.processors.contexts))
@@ -172,7 +172,7 @@ async def test_requests_in_flight_are_bounded_and_wait() -> None:
         assert (await client.invoke(up.address, ECHO)).code == 0
 
 
-async def test_a_caller_that_gives_up_does_not_end_the_connecting_of_others() -> None:
+async def test_a_cancelled_caller_does_not_abort_the_connecting_of_others() -> None:
     async with serving() as up, RemotingClient(config=PATIENT) as client:
         first = asyncio.ensure_future(client.invoke(up.address, ECHO))
         second = asyncio.ensure_future(client.invoke(up.address, ECHO, body=b"2"))
@@ -212,7 +212,7 @@ class Leaving:
 @pytest.mark.parametrize(
     ("connections", "code"), [(1, ResponseCode.SUCCESS), (9, ResponseCode.GO_AWAY)]
 )
-async def test_a_peer_that_sends_us_away_is_asked_again_on_a_new_connection(
+async def test_after_go_away_a_request_is_repeated_on_a_new_connection(
     connections: int, code: int, *, connects_first: bool
 ) -> None:
     server = RemotingServer(ProcessorRegistry(Leaving(connections)), ServerConfig())
@@ -244,7 +244,7 @@ async def test_idle_connections_are_closed() -> None:
         assert (await client.invoke(up.address, ECHO)).code == 0
 
 
-async def test_a_request_larger_than_the_server_takes() -> None:
+async def test_a_request_larger_than_the_server_accepts() -> None:
     limits = RemotingLimits(max_frame_bytes=1 << 16)
     async with serving(limits=limits) as up, RemotingClient(config=PATIENT) as client:
         with pytest.raises(SendFailed):
@@ -265,7 +265,7 @@ class Signing(RpcHook):
         self.answers.append(None if response is None else response.code)
 
 
-async def test_hooks_may_change_requests_and_see_answers() -> None:
+async def test_hooks_may_change_requests_and_see_responses() -> None:
     hook = Signing()
     async with serving() as up, RemotingClient(config=PATIENT, hooks=[hook]) as client:
         assert (await client.invoke(up.address, TYPED)).remark == "12"
@@ -294,7 +294,7 @@ async def test_a_hook_that_fails_is_a_send_that_fails(at: str) -> None:
         assert len(client.connections) == 1, "the connection is good for others"
 
 
-async def test_the_language_is_said() -> None:
+async def test_the_language_is_sent() -> None:
     config = structs.replace(PATIENT, language=LanguageCode.OTHER)
     async with serving() as up, RemotingClient(config=config) as client:
         asked = asyncio.ensure_future(client.invoke(up.address, LATER))

@@ -25,13 +25,13 @@ def test_every_request_code_has_a_purpose() -> None:
     assert [code.name for code in RequestCode if not code.purpose.strip()] == []
 
 
-def test_nobody_handles_these() -> None:
+def test_codes_that_are_not_handled() -> None:
     nobody = {int(code) for code in RequestCode if code.handlers is Handler.NONE}
     declared_only = {47, 209, 210, 211, 212, 213, 214, 13, 22, 23, 27, 301, 302}
     assert nobody == declared_only | {1014, 1015, 1016, 1017, 1018}
 
 
-def test_clients_handle_these() -> None:
+def test_codes_handled_by_clients() -> None:
     clients = {int(code) for code in RequestCode if Handler.CLIENT in code.handlers}
     assert clients == {39, 40, 220, 221, 307, 309, 326}
 
@@ -78,7 +78,7 @@ def test_versions(ordinal: int, name: str) -> None:
     assert version_ordinal(name) == ordinal
 
 
-def test_versions_from_elsewhere() -> None:
+def test_versions_of_other_clients() -> None:
     assert (version_name(100_000), version_name(-1)) == ("HIGHER_VERSION", "V3_0_0_SNAPSHOT")
     with pytest.raises(KeyError):
         version_ordinal("V9_9_9")

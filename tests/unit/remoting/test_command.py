@@ -75,7 +75,7 @@ def test_response_with_a_remark() -> None:
     assert response.remark == " request type 9999 not supported"
 
 
-def test_we_say_that_we_are_5_4_0() -> None:
+def test_our_version_is_5_4_0() -> None:
     assert version_name(CURRENT_VERSION) == "V5_4_0"
 
 

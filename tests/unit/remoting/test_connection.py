@@ -43,7 +43,7 @@ async def only_connection(server: RemotingServer) -> Connection:
     return connection
 
 
-async def test_a_connection_knows_its_peer_and_remembers_things() -> None:
+async def test_a_connection_has_its_peer_and_attributes() -> None:
     async with serving() as up, peer_of(up) as first, peer_of(up):
         await until(lambda: len(up.server.connections) == 2)
         connections = sorted(up.server.connections, key=lambda each: each.id)
@@ -55,7 +55,7 @@ async def test_a_connection_knows_its_peer_and_remembers_things() -> None:
         assert connections[1].attributes == {}
 
 
-async def test_the_server_asks_and_the_client_answers() -> None:
+async def test_the_server_sends_a_request_and_the_client_responds() -> None:
     processors = Processors()
     async with serving() as up, RemotingClient(processors.registry(), PATIENT) as client:
         await client.connect(up.address)
@@ -67,7 +67,7 @@ async def test_the_server_asks_and_the_client_answers() -> None:
         assert response.remark == " request type 40 not supported: NOTIFY_CONSUMER_IDS_CHANGED"
 
 
-async def test_the_server_tells_without_an_answer() -> None:
+async def test_the_server_sends_one_way_requests() -> None:
     processors = Processors()
     async with serving() as up, RemotingClient(processors.registry(), PATIENT) as client:
         await client.connect(up.address)
@@ -77,7 +77,7 @@ async def test_the_server_tells_without_an_answer() -> None:
         assert up.server.statistics.requests_sent == 1
 
 
-async def test_answers_are_paired_by_opaque_whatever_their_order() -> None:
+async def test_responses_are_paired_by_opaque_in_any_order() -> None:
     async with serving() as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
         asked = [
@@ -94,7 +94,7 @@ async def test_answers_are_paired_by_opaque_whatever_their_order() -> None:
         assert answers == [b"0", b"1", b"2"]
 
 
-async def test_no_answer_in_time_and_a_late_one() -> None:
+async def test_a_timeout_and_a_late_response() -> None:
     async with serving() as up, peer_of(up) as peer:
         connection = await only_connection(up.server)
         with pytest.raises(RequestTimeout, match="NOTIFY_CONSUMER_IDS_CHANGED") as caught:
@@ -184,7 +184,7 @@ async def test_close_listeners_are_called_once() -> None:
         assert up.server.statistics.connections_closed == 1
 
 
-async def test_answers_that_get_ready_together_share_a_write(
+async def test_responses_that_are_ready_together_share_a_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serving() as up, peer_of(up) as peer:
@@ -205,7 +205,7 @@ async def test_answers_that_get_ready_together_share_a_write(
     assert max(frames_a_write) == 50
 
 
-async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
+async def test_a_peer_that_sends_endlessly_leaves_others_their_turn() -> None:
     """Each request takes longer than a turn; a loop reads many of them in one go if it is let."""
     clock = ManualClock()
     turn = 0
@@ -252,7 +252,7 @@ async def test_a_flood_of_requests_is_handled_in_turns() -> None:
     assert up.server.statistics.reading_paused == 0
 
 
-async def test_what_a_peer_sent_before_it_stopped_sending_is_handled() -> None:
+async def test_requests_sent_before_a_half_close_are_handled() -> None:
     async with serving(clock=ManualClock()) as up, peer_of(up) as peer:
         peer.writer.write(b"".join(peer.frame(ECHO) for _ in range(1_000)))
         peer.writer.write_eof()
@@ -302,7 +302,7 @@ async def test_waiting_requests_of_a_lost_connection_are_dropped() -> None:
         assert up.processors.seen == [ADMIN, ADMIN]
 
 
-async def test_reads_of_a_lost_connection_end_and_changes_go_on() -> None:
+async def test_reads_of_a_lost_connection_end_and_changes_complete() -> None:
     async with serving() as up:
         peer = await Peer.connect(up)
         peer.writer.write(b"".join(peer.frame(code) for code in (READ, SLOW, READ, READ)))
@@ -314,7 +314,7 @@ async def test_reads_of_a_lost_connection_end_and_changes_go_on() -> None:
         assert up.processors.seen == [SLOW]
 
 
-async def test_waiting_requests_are_answered_before_the_server_stops() -> None:
+async def test_waiting_requests_get_responses_before_the_server_stops() -> None:
     limits = {RequestClass.ADMIN: ClassLimits(workers=1, capacity=100, wait_ms=None)}
     async with serving(config=ServerConfig(class_limits=limits)) as up, peer_of(up) as peer:
         peer.writer.write(b"".join(peer.frame(ADMIN) for _ in range(4)))

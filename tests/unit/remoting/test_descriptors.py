@@ -109,7 +109,7 @@ async def test_without_descriptors_the_spare_one_closes_connections(
     assert "Nothing is accepted" not in caplog.text
 
 
-def test_the_spare_descriptor_is_taken_back() -> None:
+def test_the_spare_descriptor_is_reopened() -> None:
     spare = SpareDescriptor()
     with socket.create_server((LOOPBACK, 0)) as listening:
         listening.settimeout(0)

@@ -41,7 +41,7 @@ def test_layout() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 8, 9, len(DATA), len(DATA) + 1])
-def test_frames_come_whole_however_the_bytes_come(step: int) -> None:
+def test_frames_are_reassembled_from_any_pieces(step: int) -> None:
     decoder = FrameDecoder()
     stream = DATA * 5
     found: list[Frame] = []
@@ -78,7 +78,7 @@ def test_a_frame_owns_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 3, 9, len(DATA), len(DATA) + 5])
-def test_what_is_lent_may_change_once_it_is_kept(step: int) -> None:
+def test_lent_bytes_may_change_once_they_are_kept(step: int) -> None:
     decoder = FrameDecoder()
     shared = memoryview(bytearray(4 * len(DATA)))
     stream = DATA * 5
@@ -96,7 +96,7 @@ def test_what_is_lent_may_change_once_it_is_kept(step: int) -> None:
     assert decoder.buffered_bytes == 0
 
 
-def test_frames_left_of_what_was_lent_are_kept() -> None:
+def test_remaining_frames_of_lent_bytes_are_kept() -> None:
     decoder = FrameDecoder()
     shared = memoryview(bytearray(DATA * 3))
     decoder.lend(shared)
@@ -129,7 +129,7 @@ def test_bad_length_is_refused_from_its_four_bytes(length: int) -> None:
     assert f"a bad length of {length} bytes" in error.message
 
 
-def test_the_longest_frame_is_taken() -> None:
+def test_the_longest_frame_is_accepted() -> None:
     decoder = FrameDecoder()
     data = struct.pack(">iI", MAX_FRAME_BYTES - 4, 0) + bytes(MAX_FRAME_BYTES - 8)
     decoder.feed(data)
@@ -139,7 +139,7 @@ def test_the_longest_frame_is_taken() -> None:
 
 
 @pytest.mark.parametrize("serialize_type", [2, 3, 127, 128, 255])
-def test_unknown_serialize_type_is_refused_before_the_rest_comes(serialize_type: int) -> None:
+def test_unknown_serialize_type_is_refused_before_the_rest_arrives(serialize_type: int) -> None:
     error = refused(struct.pack(">iI", 1000, serialize_type << 24 | 10))
     assert f"unknown serialize type {serialize_type}" in error.message
 
@@ -148,18 +148,20 @@ def test_unknown_serialize_type_is_refused_before_the_rest_comes(serialize_type:
     ("length", "header_bytes"),
     [(4, 1), (100, 97), (1000, 0xFFFFFF), (MAX_FRAME_BYTES - 4, MAX_HEADER_BYTES + 1)],
 )
-def test_bad_header_length_is_refused_before_the_rest_comes(length: int, header_bytes: int) -> None:
+def test_bad_header_length_is_refused_before_the_rest_arrives(
+    length: int, header_bytes: int
+) -> None:
     error = refused(struct.pack(">iI", length, header_bytes))
     assert f"a bad header length of {header_bytes} bytes" in error.message
 
 
-def test_header_that_fills_the_frame_is_taken() -> None:
+def test_header_that_fills_the_frame_is_accepted() -> None:
     decoder = FrameDecoder()
     decoder.feed(struct.pack(">iI", 100, 96) + bytes(96))
     assert decoder.next_frame() == Frame(SerializeType.JSON, bytes(96), b"")
 
 
-def test_good_frames_before_a_bad_one_are_handed_out() -> None:
+def test_good_frames_before_a_bad_one_are_returned() -> None:
     decoder = FrameDecoder()
     decoder.feed(DATA * 2 + struct.pack(">i", -1))
     assert [decoder.next_frame(), decoder.next_frame()] == [FRAME, FRAME]
@@ -178,13 +180,13 @@ def test_after_a_bad_frame_the_stream_is_over() -> None:
     assert decoder.buffered_bytes == 0
 
 
-def test_strangers_are_told_apart() -> None:
+def test_strangers_are_recognised() -> None:
     assert "TLS" in str(refused(bytes.fromhex("16030100")))
     assert "HTTP" in str(refused(b"GET / HTTP/1.1\r\n"))
     assert refused(struct.pack(">i", -1)).hint is None
 
 
-def test_a_decoder_that_nobody_drains_takes_no_more() -> None:
+def test_a_decoder_that_is_not_drained_accepts_no_more() -> None:
     decoder = FrameDecoder(max_frame_bytes=64)
     decoder.feed(DATA * 4)
     with pytest.raises(BufferError, match="88 bytes wait"):
@@ -220,7 +222,7 @@ def test_frames_too_long_are_not_written() -> None:
         encode_frame_head(SerializeType.JSON, header_bytes=MAX_HEADER_BYTES + 1, body_bytes=0)
 
 
-def test_nobody_looks_at_a_frame_before_it_is_whole() -> None:
+def test_a_frame_is_not_examined_before_it_is_whole() -> None:
     decoder = FrameDecoder()
     frame = encode_frame(SerializeType.JSON, b"{}", bytes(100))
     looked: list[int] = []
@@ -253,7 +255,7 @@ def test_a_cleared_decoder_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("step", [1_000, PART_BYTES // 3, PART_BYTES, 5 * PART_BYTES])
-def test_long_frames_come_whole_from_their_parts(step: int) -> None:
+def test_long_frames_are_reassembled_from_their_parts(step: int) -> None:
     bodies = [bytes([number]) * size for number, size in enumerate((3_000_000, 10, 700_000), 1)]
     data = b"".join(encode_frame(SerializeType.JSON, b"{}", body) for body in bodies)
     decoder = FrameDecoder()

@@ -44,7 +44,7 @@ class Numbers(Header, kw_only=True):
     flag: bool = False
 
 
-def test_long_and_short_names_say_the_same() -> None:
+def test_long_and_short_names_are_equivalent() -> None:
     long = decode_header(SendMessageRequestHeader, LONG)
     short = decode_header(SendMessageRequestHeaderV2, SHORT)
     names = SendMessageRequestHeader.__struct_fields__
@@ -164,7 +164,7 @@ def test_enums_by_name_with_a_default() -> None:
 
 
 @pytest.mark.parametrize("missing", ["a", "b", "e", "g", "h"])
-def test_a_missing_field_is_named_in_upstream_s_words(missing: str) -> None:
+def test_a_missing_field_is_named_in_upstreams_words(missing: str) -> None:
     fields = {name: text for name, text in SHORT.items() if name != missing}
     with pytest.raises(ProtocolError) as caught:
         decode_header(SendMessageRequestHeaderV2, fields)
@@ -209,7 +209,7 @@ def test_every_type_writes_and_reads_all_of_its_fields(header_type: type[Header]
     assert list(encode_header(header)) == list(fields)
 
 
-def test_a_type_without_a_form_is_refused() -> None:
+def test_an_unsupported_type_is_refused() -> None:
     class Bad(Header, kw_only=True):
         items: list[str]
 

@@ -35,7 +35,7 @@ class TakesSome:
             requests += 1
 
 
-async def test_a_hot_reader_is_asked_before_the_processors_and_again_after_each() -> None:
+async def test_a_hot_reader_comes_before_the_processors_and_again_after_each() -> None:
     hot_path = TakesSome()
     async with serving() as up:
         up.server.set_hot_path(hot_path)
@@ -62,7 +62,7 @@ async def test_half_a_frame_is_left_for_later() -> None:
         assert up.server.statistics.requests == 1
 
 
-async def test_hooks_see_every_request_so_there_is_no_hot_reader() -> None:
+async def test_with_hooks_there_is_no_hot_reader() -> None:
     seen: list[RpcCall] = []
 
     class Notes(RpcHook):

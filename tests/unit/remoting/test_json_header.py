@@ -43,7 +43,7 @@ def test_strings_are_escaped_as_fastjson_does() -> None:
     assert expected.encode() in encode_json_header(command)
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
+def test_a_lone_surrogate_becomes_a_question_mark() -> None:
     command = RemotingCommand(
         code=1, remark="a\ud800b", version=493, ext_fields={"k": "\udfff", "é": "v"}
     )
@@ -54,7 +54,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
     )
 
 
-def test_go_s_dialect() -> None:
+def test_gos_dialect() -> None:
     command = decode_json_header(
         b'{"code":105,"language":"GO","version":317,"opaque":3,"flag":0,"remark":"",'
         b'"extFields":{"topic":"T"}}'
@@ -101,7 +101,7 @@ def test_members_may_be_missing_unknown_or_texts() -> None:
     assert (command.code, command.opaque, command.version) == (34, -5, 0)
 
 
-def test_fastjson_s_liberties() -> None:
+def test_fastjsons_liberties() -> None:
     command = decode_json_header(b"{'code':34,extFields:{a:'b'},}")
     assert (command.code, command.ext_fields) == (34, {"a": "b"})
 

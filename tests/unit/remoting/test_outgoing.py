@@ -33,7 +33,7 @@ async def test_each_request_is_failed_when_it_is_due_and_not_before() -> None:
     assert len(waiting) == 0
 
 
-async def test_what_was_given_up_is_forgotten() -> None:
+async def test_requests_that_were_given_up_are_forgotten() -> None:
     waiting = OutgoingRequests(asyncio.get_running_loop())
     waiting.expect(1, 10, "peer", timeout_ms=60_000).cancel()
     waiting.expect(2, 10, "peer", timeout_ms=1).cancel()

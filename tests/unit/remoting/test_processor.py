@@ -95,7 +95,7 @@ def test_an_object_without_processors_is_refused() -> None:
         ProcessorRegistry(object())
 
 
-def test_unknown_code_has_upstream_s_words() -> None:
+def test_unknown_code_has_upstreams_words() -> None:
     response = unknown_code_response(RemotingCommand(code=9999, opaque=762))
     assert encode_command(response)[8:] == (
         b'{"code":3,"flag":1,"language":"JAVA","opaque":762,'

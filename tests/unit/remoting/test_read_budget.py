@@ -54,7 +54,7 @@ def test_a_pass_reads_no_more_than_the_budget_and_one_read_of_each() -> None:
         assert read_bytes <= BUDGET_BYTES + READERS_A_PASS * SPENT_READ_BYTES
 
 
-def test_those_who_wait_are_read_in_their_order() -> None:
+def test_waiting_connections_are_read_in_order() -> None:
     loop = Loop()
     peers = [Peer(loop) for _ in range(3 * READERS_A_PASS)]
     for peer in peers:
@@ -68,7 +68,7 @@ def test_those_who_wait_are_read_in_their_order() -> None:
     assert all(peer.read_bytes for peer in peers)
 
 
-def test_a_connection_that_is_gone_is_not_read() -> None:
+def test_a_closed_connection_is_not_read() -> None:
     loop = Loop()
     peer = Peer(loop)
     loop.budget.wait(peer)
@@ -98,7 +98,7 @@ class Failing(Peer):
         raise RuntimeError
 
 
-def test_an_error_of_one_leaves_the_others_in_line() -> None:
+def test_an_error_of_one_connection_does_not_affect_the_others() -> None:
     loop = Loop()
     healthy = Peer(loop)
     loop.budget.wait(Failing(loop))

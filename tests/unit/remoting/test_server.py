@@ -36,7 +36,7 @@ from tests.unit.remoting.net_kit import (
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
-async def test_an_answer_has_the_codec_of_its_request(serialize_type: SerializeType) -> None:
+async def test_a_response_has_the_codec_of_its_request(serialize_type: SerializeType) -> None:
     async with serving() as up, peer_of(up) as peer:
         peer.writer.write(peer.frame(ECHO, body=b"hello", serialize_type=serialize_type))
         response = await peer.answer()
@@ -52,7 +52,7 @@ async def test_a_server_can_be_told_to_write_one_codec() -> None:
         assert (await peer.ask(NOBODY)).serialize_type is SerializeType.ROCKETMQ
 
 
-async def test_unknown_code_is_refused_in_upstream_s_words() -> None:
+async def test_unknown_code_is_refused_in_upstreams_words() -> None:
     async with serving() as up, peer_of(up) as peer:
         response = await peer.ask(NOBODY)
         assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -60,7 +60,7 @@ async def test_unknown_code_is_refused_in_upstream_s_words() -> None:
         assert up.server.statistics.requests_unknown == 1
 
 
-async def test_oneway_gets_no_answer_even_when_it_fails() -> None:
+async def test_oneway_gets_no_response_even_when_it_fails() -> None:
     async with serving() as up, peer_of(up) as peer:
         for code in (ECHO, BROKEN, NOBODY, BROKEN_LATER):
             peer.writer.write(peer.frame(code, oneway=True))
@@ -70,7 +70,7 @@ async def test_oneway_gets_no_answer_even_when_it_fails() -> None:
         assert (await peer.ask(ECHO, body=b"after")).body == b"after"
 
 
-async def test_one_burst_is_answered_in_order_with_one_write(
+async def test_one_burst_gets_its_responses_in_order_with_one_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bursts: list[int] = []
@@ -90,7 +90,7 @@ async def test_one_burst_is_answered_in_order_with_one_write(
     assert bursts == [101]
 
 
-async def test_half_frames_are_put_together() -> None:
+async def test_half_frames_are_reassembled() -> None:
     async with serving() as up, peer_of(up) as peer:
         frame = peer.frame(ECHO, body=b"hello")
         for cut in range(len(frame)):
@@ -115,7 +115,7 @@ async def test_half_frames_of_several_peers_do_not_mix(size_bytes: int) -> None:
             assert (await peer.answer()).body == body
 
 
-async def test_header_of_the_wrong_content_is_answered() -> None:
+async def test_header_of_the_wrong_content_gets_a_response() -> None:
     async with serving() as up, peer_of(up) as peer:
         response = await peer.ask(TYPED)
         assert response.code == ResponseCode.SYSTEM_ERROR
@@ -123,7 +123,7 @@ async def test_header_of_the_wrong_content_is_answered() -> None:
         assert (await peer.ask(TYPED, SizeHeader(size=3))).remark == "3"
 
 
-async def test_failing_processors_are_answered_without_their_secrets(
+async def test_responses_of_failing_processors_leak_no_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as up, peer_of(up) as peer:
@@ -143,7 +143,7 @@ async def test_failing_processors_are_answered_without_their_secrets(
     assert "KeyError while handling 9004" in caplog.text
 
 
-async def test_answers_in_parts() -> None:
+async def test_responses_in_parts() -> None:
     async with serving() as up, peer_of(up) as peer:
         response = await peer.ask(BIG, SizeHeader(size=100_000))
         assert response.body == b"x" * 100_000 + b"!"
@@ -151,13 +151,13 @@ async def test_answers_in_parts() -> None:
         assert [(await peer.answer()).body for _ in range(2)] == [b"x!", b"xx!"]
 
 
-async def test_an_answer_is_paired_with_its_request_however_it_was_made() -> None:
+async def test_a_response_is_paired_with_its_request_however_it_was_made() -> None:
     async with serving() as up, peer_of(up) as peer:
         response = await peer.ask(BY_HAND)
         assert (response.is_response, response.opaque) == (True, 1)
 
 
-async def test_async_processors_are_answered_when_done() -> None:
+async def test_async_processors_respond_when_done() -> None:
     async with serving() as up, peer_of(up) as peer:
         peer.writer.write(peer.frame(SLOW, body=b"slow"))
         assert (await peer.ask(ECHO, body=b"quick")).body == b"quick"
@@ -181,7 +181,7 @@ async def test_a_processor_may_reply_later_and_once() -> None:
             context.reply(None)
 
 
-async def test_a_reply_to_a_peer_that_is_gone_is_dropped() -> None:
+async def test_a_reply_to_a_disconnected_peer_is_dropped() -> None:
     async with serving() as up:
         async with peer_of(up) as peer:
             peer.writer.write(peer.frame(LATER))
@@ -218,7 +218,7 @@ async def test_bad_bytes_close_the_connection_and_nothing_else(name: str) -> Non
         assert (await good.ask(ECHO, body=b"still")).body == b"still"
 
 
-async def test_answers_before_a_bad_frame_are_still_written() -> None:
+async def test_responses_before_a_bad_frame_are_still_written() -> None:
     async with serving() as up, peer_of(up) as peer:
         peer.writer.write(peer.frame(ECHO, body=b"good") + BAD_STARTS["garbage"])
         assert (await peer.answer()).body == b"good"

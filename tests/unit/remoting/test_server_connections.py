@@ -55,7 +55,7 @@ async def test_idle_connections_are_closed_by_a_timer() -> None:
         assert up.server.statistics.idle_closed == 1
 
 
-async def test_a_peer_that_never_reads_is_idle_in_the_end() -> None:
+async def test_a_peer_that_never_reads_becomes_idle() -> None:
     clock = ManualClock()
     limits = RemotingLimits(write_high_bytes=1 << 16)
     async with serving(limits=limits, clock=clock) as up, peer_of(up, limit=1 << 10) as peer:

@@ -39,7 +39,7 @@ async def test_a_client_that_never_reads_cannot_make_memory_grow() -> None:
             assert (response.opaque, len(response.body)) == (opaque, 50_001)
 
 
-async def test_a_peer_for_which_too_much_piles_up_is_cut_off() -> None:
+async def test_a_peer_with_too_much_pending_output_is_disconnected() -> None:
     limits = RemotingLimits(write_high_bytes=1 << 16, write_max_bytes=1 << 20)
     async with serving(limits=limits) as up, peer_of(up, limit=1 << 10) as peer:
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ async def test_a_lost_peer_frees_what_it_had_in_flight(requests: int) -> None:
             assert (await peer.ask(ECHO)).code == 0
 
 
-async def test_accepting_goes_on_after_descriptors_ran_out(
+async def test_accepting_resumes_after_descriptors_ran_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listener_module, "_ACCEPT_PAUSE_S", 0.005)

@@ -17,7 +17,7 @@ async def waiting(slots: RequestSlots, count: int) -> list[asyncio.Task[None]]:
     return tasks
 
 
-async def test_slots_are_taken_and_given_back() -> None:
+async def test_slots_are_acquired_and_released() -> None:
     slots = RequestSlots(2)
     assert [slots.take_free() for _ in range(3)] == [True, True, False]
     slots.give_back()
@@ -25,7 +25,7 @@ async def test_slots_are_taken_and_given_back() -> None:
     assert not slots.take_free()
 
 
-async def test_who_waits_longest_is_next_and_nobody_overtakes() -> None:
+async def test_the_longest_waiter_is_next_and_no_other_overtakes_it() -> None:
     slots = RequestSlots(1)
     await slots.take()
     first, second = await waiting(slots, 2)
@@ -39,7 +39,7 @@ async def test_who_waits_longest_is_next_and_nobody_overtakes() -> None:
     assert slots.take_free()
 
 
-async def test_who_gives_up_before_its_turn_takes_nothing() -> None:
+async def test_a_waiter_that_gives_up_before_its_turn_takes_nothing() -> None:
     slots = RequestSlots(1)
     await slots.take()
     first, second = await waiting(slots, 2)
@@ -53,7 +53,7 @@ async def test_who_gives_up_before_its_turn_takes_nothing() -> None:
     assert not slots.take_free()
 
 
-async def test_who_gives_up_in_its_turn_hands_it_on() -> None:
+async def test_a_waiter_that_gives_up_in_its_turn_passes_it_on() -> None:
     slots = RequestSlots(1)
     await slots.take()
     first, second = await waiting(slots, 2)
@@ -66,7 +66,7 @@ async def test_who_gives_up_in_its_turn_hands_it_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_no_slot_is_lost_or_made(seed: int) -> None:
+async def test_no_slot_is_lost_or_created(seed: int) -> None:
     chance = random.Random(seed)
     slots = RequestSlots(3)
     open_now = most = 0

@@ -99,7 +99,7 @@ async def test_back_pressure_works_through_tls(authority: Authority) -> None:
         assert up.server.statistics.reading_paused > 0
 
 
-async def test_a_long_answer_that_a_tls_peer_does_not_read_counts(authority: Authority) -> None:
+async def test_a_long_response_that_a_tls_peer_does_not_read_counts(authority: Authority) -> None:
     config = ServerConfig(tls=authority.server(TlsMode.ENFORCING).tls)
     size = 8 << 20
     async with serving(config=config) as up:
@@ -113,7 +113,7 @@ async def test_a_long_answer_that_a_tls_peer_does_not_read_counts(authority: Aut
         writer.transport.abort()
 
 
-async def test_permissive_takes_both_on_one_port(authority: Authority) -> None:
+async def test_permissive_accepts_both_on_one_port(authority: Authority) -> None:
     async with (
         serving(config=authority.server(TlsMode.PERMISSIVE)) as up,
         RemotingClient(config=authority.client()) as secret,
@@ -223,7 +223,7 @@ async def test_a_changed_certificate_is_used_by_new_connections(authority: Autho
         assert (await client.invoke(up.address, ECHO)).code == 0, "the old connection lives"
 
 
-async def test_the_certificate_is_looked_at_by_a_timer(authority: Authority) -> None:
+async def test_the_certificate_is_checked_by_a_timer(authority: Authority) -> None:
     chain, key = authority.issue("server", LOOPBACK)
     tls = ServerTlsConfig(certificate_file=chain, key_file=key)
     async with serving(config=ServerConfig(tls=tls, tls_poll_ms=5)) as up:
@@ -251,7 +251,7 @@ def test_a_half_replaced_pair_waits_for_its_other_half(
     assert not tls.reload_if_changed()
 
 
-async def test_a_peer_that_says_nothing_is_closed_when_idle(authority: Authority) -> None:
+async def test_a_silent_peer_is_closed_when_idle(authority: Authority) -> None:
     tls = authority.server(TlsMode.PERMISSIVE).tls
     config = ServerConfig(tls=tls, limits=RemotingLimits(idle_timeout_ms=20))
     async with serving(config=config) as up, peer_of(up) as peer:
@@ -260,7 +260,7 @@ async def test_a_peer_that_says_nothing_is_closed_when_idle(authority: Authority
         assert up.server._endpoint.handshakes == set()
 
 
-async def test_peers_that_say_nothing_count_as_connections(authority: Authority) -> None:
+async def test_silent_peers_count_as_connections(authority: Authority) -> None:
     tls = authority.server(TlsMode.PERMISSIVE).tls
     config = ServerConfig(tls=tls, limits=RemotingLimits(max_connections=1))
     async with serving(config=config) as up:
@@ -271,7 +271,7 @@ async def test_peers_that_say_nothing_count_as_connections(authority: Authority)
             assert (await third.ask(ECHO)).code == 0
 
 
-async def test_a_peer_that_says_nothing_makes_room(
+async def test_a_silent_peer_makes_room(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener_module, "_SILENCE_NS", 0)

@@ -204,7 +204,7 @@ def test_fresh_connections_go_before_those_that_have_had_a_turn() -> None:
     assert loop.now_ns - began_ns <= 50 * MS
 
 
-def test_clients_go_before_administrators_and_both_go_on() -> None:
+def test_clients_go_before_administrators_and_both_progress() -> None:
     loop = Loop()
     admins = [Peer(loop, f"a{n}", 10_000, ring=Ring.ADMIN) for n in range(10)]
     clients = [Peer(loop, f"c{n}", 10_000) for n in range(3)]
@@ -216,7 +216,7 @@ def test_clients_go_before_administrators_and_both_go_on() -> None:
     assert served[0] >= served[1] > 0
 
 
-def test_every_ring_has_a_turn_however_long_one_takes() -> None:
+def test_every_ring_gets_a_turn_however_long_one_takes() -> None:
     loop = Loop()
     peers = [Peer(loop, ring.name, 2, cost_ns=10 * BUDGET_NS, ring=ring) for ring in Ring]
     for peer in peers:
@@ -225,7 +225,7 @@ def test_every_ring_has_a_turn_however_long_one_takes() -> None:
     assert [peer.left for peer in peers] == [1, 1, 1]
 
 
-def test_the_budget_is_there_again_after_a_while() -> None:
+def test_the_budget_is_restored_after_a_while() -> None:
     loop = Loop()
     for _ in range(100):
         Peer(loop, "now and then", 1, cost_ns=MS).take_turn()
@@ -244,7 +244,7 @@ def test_output_of_the_lane_uses_up_the_budget() -> None:
     assert [*spent, loop.turns.is_spent] == [False, True, False]
 
 
-def test_a_connection_that_is_gone_has_no_more_turns() -> None:
+def test_a_closed_connection_has_no_more_turns() -> None:
     loop = Loop()
     log: list[str] = []
     peer = Peer(loop, "gone", 10_000)
@@ -261,7 +261,7 @@ def limited(workers: int, capacity: int, wait_ms: int | None = 5_000) -> Loop:
     return Loop({ADMIN: ClassLimits(workers, capacity, wait_ms)})
 
 
-def test_a_class_has_so_many_requests_in_progress() -> None:
+def test_requests_in_progress_of_a_class_are_bounded() -> None:
     loop = limited(2, 100)
     log: list[str] = []
     peer = Peer(loop, "p", 0)
@@ -297,7 +297,7 @@ def test_connections_share_a_class_and_keep_their_own_order() -> None:
     assert log == ["g1 starts", "m0 starts", "g2 starts", "g3 starts"]
 
 
-def test_a_full_queue_refuses_but_no_connection_shuts_others_out() -> None:
+def test_a_full_queue_refuses_without_shutting_out_other_connections() -> None:
     loop = limited(1, 2)
     log: list[str] = []
     greedy, modest = Peer(loop, "g", 0), Peer(loop, "m", 0)
@@ -344,7 +344,7 @@ def test_many_expired_requests_are_refused_in_steps() -> None:
     assert len(log) == 600
 
 
-def test_nothing_expires_without_a_time() -> None:
+def test_nothing_expires_without_a_timeout() -> None:
     loop = Loop({kind: ClassLimits(1, 10, None) for kind in Loop().turns.queued})
     log: list[str] = []
     peer = Peer(loop, "p", 0)
