@@ -23,7 +23,7 @@ def loop() -> Iterator[BackgroundLoop]:
     loop.close()
 
 
-def test_results_and_errors_come_back(loop: BackgroundLoop) -> None:
+def test_results_and_errors_are_returned(loop: BackgroundLoop) -> None:
     assert loop.run(lambda: asyncio.sleep(0, 17)) == 17
     assert loop.call(lambda: threading.current_thread().name) == "tested"
     with pytest.raises(ZeroDivisionError):
@@ -70,7 +70,7 @@ def test_an_interrupted_thread_leaves_nothing_running(loop: BackgroundLoop) -> N
     assert loop.call(lambda: len(asyncio.all_tasks())) == 2  # the loop's own, and this one
 
 
-def test_work_that_was_not_begun_is_cancelled_too(loop: BackgroundLoop) -> None:
+def test_work_that_was_not_started_is_cancelled_too(loop: BackgroundLoop) -> None:
     hold = threading.Event()
     busy = threading.Thread(target=lambda: loop.call(hold.wait))
     busy.start()
@@ -85,7 +85,7 @@ def test_work_that_was_not_begun_is_cancelled_too(loop: BackgroundLoop) -> None:
     busy.join()
 
 
-def test_closing_ends_those_who_wait() -> None:
+def test_closing_releases_waiters() -> None:
     loop = BackgroundLoop("short")
     loop.start()
     begun = threading.Event()

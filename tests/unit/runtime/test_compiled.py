@@ -11,7 +11,7 @@ GONE = "roquet.runtime._no_such_module"
 
 
 @pytest.mark.parametrize("value", [None, "", "0"])
-def test_what_is_built_is_used(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+def test_built_modules_are_used(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     if value is None:
         monkeypatch.delenv("ROQUET_PURE", raising=False)
     else:
@@ -40,7 +40,7 @@ def test_roquet_pure_switches_compiled_code_off(monkeypatch: pytest.MonkeyPatch)
         ),
     ],
 )
-def test_the_path_in_use_is_said(
+def test_the_path_in_use_is_reported(
     monkeypatch: pytest.MonkeyPatch, pure: str, module: str, said: str
 ) -> None:
     monkeypatch.setenv("ROQUET_PURE", pure)

@@ -162,7 +162,7 @@ def loaded_text(path: Path) -> str | None:
 # ------------------------------------------------------------------------------------- loading
 
 
-def test_nothing_is_there(path: Path) -> None:
+def test_no_files(path: Path) -> None:
     assert config_at(path).load() is None
 
 
@@ -320,7 +320,7 @@ def test_damaged_files_are_all_kept(path: Path) -> None:
     }
 
 
-def test_what_was_known_of_the_files_is_forgotten_after_a_failed_save(path: Path) -> None:
+def test_a_failed_save_forgets_what_was_known_of_the_files(path: Path) -> None:
     put(path, current=DAMAGED, bak=OLDER)
     files = TracingFiles()
     config = config_at(path, files)
@@ -346,7 +346,7 @@ def test_blank_current_never_replaces_the_backup(path: Path) -> None:
     }
 
 
-def test_current_that_was_removed_meanwhile_is_no_error(path: Path) -> None:
+def test_a_current_file_removed_meanwhile_is_no_error(path: Path) -> None:
     config = config_at(path)
     config.save(OLDER)
     config.save(OLD)
@@ -375,7 +375,9 @@ def test_blank_text_is_refused_before_anything_happens(path: Path, blank: str) -
         (errno.EIO, StoreError, "was not saved: the file system refused"),
     ],
 )
-def test_failed_save_says_why(path: Path, code: int, kind: type[StoreError], message: str) -> None:
+def test_failed_save_gives_the_reason(
+    path: Path, code: int, kind: type[StoreError], message: str
+) -> None:
     put(path, current=OLD)
     config = config_at(path, FailingFiles(fail_at=7, when=When.HALF, code=code))
     with pytest.raises(StoreError, match=message) as caught:

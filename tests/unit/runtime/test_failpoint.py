@@ -18,7 +18,7 @@ def test_the_hook_sees_names_in_order() -> None:
     assert seen == ["a", "b"]
 
 
-def test_hooks_nest_and_an_error_takes_the_hook_away() -> None:
+def test_hooks_nest_and_an_error_removes_the_hook() -> None:
     outer: list[str] = []
 
     def fail(name: str) -> None:

@@ -33,7 +33,7 @@ def test_ordinary_names(tmp_path: Path) -> None:
     assert FILES.inside(tmp_path) == tmp_path
 
 
-def test_looking_around(tmp_path: Path) -> None:
+def test_listing_files(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"12345")
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
@@ -73,7 +73,7 @@ def test_directories_are_made_with_durable_names(tmp_path: Path) -> None:
     assert len(synced) == 3
 
 
-def test_reading_and_writing_at_a_place(tmp_path: Path) -> None:
+def test_reading_and_writing_at_a_position(tmp_path: Path) -> None:
     fd = opened(tmp_path / "f", b"0123456789")
     FILES.write_at(fd, b"ab", 3)
     FILES.write_at(fd, memoryview(b"yz"), 9)
@@ -92,7 +92,7 @@ def test_reading_what_is_in_memory(disk_path: Path) -> None:
     FILES.close(fd)
 
 
-def test_what_is_not_in_memory_is_not_read(disk_path: Path) -> None:
+def test_pages_not_in_memory_are_not_read(disk_path: Path) -> None:
     fd = opened(disk_path / "f", bytes(1 << 20))
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -104,7 +104,7 @@ def test_what_is_not_in_memory_is_not_read(disk_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EIO])
-def test_a_file_system_that_cannot_tell_is_read(
+def test_a_file_system_that_does_not_report_residency_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     fd = opened(tmp_path / "f", b"0123456789")
@@ -269,7 +269,7 @@ class TestDescriptorCache:
         FILES.write_at(busy.fd, b"still open", 0)
         cache.close()
 
-    def test_closing_one_twice_does_no_harm(self, tmp_path: Path) -> None:
+    def test_closing_one_twice_is_harmless(self, tmp_path: Path) -> None:
         cache = DescriptorCache(FILES, limit=2)
         file = cache.add(opened(tmp_path / "f"))
         cache.close_one(file)

@@ -27,7 +27,7 @@ def collector() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_is_there_at_the_start_is_not_searched_again() -> None:
+def test_objects_from_the_start_are_not_searched_again() -> None:
     settle()
     assert gc.get_freeze_count() > 0
     assert len(gc.get_objects()) < gc.get_freeze_count()
@@ -56,7 +56,7 @@ class Process:
         return self.reclaimable.is_seen()
 
 
-def test_memory_is_returned_when_many_objects_went() -> None:
+def test_memory_is_returned_when_many_objects_were_freed() -> None:
     process = Process()
     assert not process.look(FEW)
     assert not process.look(MANY)
@@ -64,7 +64,7 @@ def test_memory_is_returned_when_many_objects_went() -> None:
     assert process.look(MANY - SHRUNK_BLOCKS)
 
 
-def test_the_rest_of_a_flood_that_leaves_slowly_is_returned_too() -> None:
+def test_the_rest_of_a_flood_that_shrinks_slowly_is_returned_too() -> None:
     process = Process()
     process.look(MANY)
     assert process.look(FEW + 2_000)
@@ -73,14 +73,14 @@ def test_the_rest_of_a_flood_that_leaves_slowly_is_returned_too() -> None:
     assert not process.look(FEW - 2_000)
 
 
-def test_a_flood_between_two_looks_is_seen_by_its_memory() -> None:
+def test_a_flood_between_two_checks_is_detected_by_its_memory() -> None:
     process = Process()
     assert not process.look(FEW)
     assert not process.look(FEW, SMALL + GROWN_BYTES - 1)
     assert process.look(FEW, SMALL + GROWN_BYTES)
 
 
-def test_memory_that_new_objects_take_is_theirs() -> None:
+def test_memory_used_by_new_objects_is_not_returned() -> None:
     process = Process()
     assert not process.look(MANY, SMALL + 10 * GROWN_BYTES)
 
@@ -91,7 +91,7 @@ def test_memory_that_cannot_be_returned_is_tried_a_few_times() -> None:
     assert [number for number, is_seen in enumerate(looks) if is_seen] == [0, 2, 5, 9]
 
 
-def test_a_flood_that_comes_again_is_seen_again() -> None:
+def test_a_repeated_flood_is_detected_again() -> None:
     process = Process()
     flooded = SMALL + 4 * GROWN_BYTES
     assert process.look(FEW, flooded)
@@ -99,7 +99,7 @@ def test_a_flood_that_comes_again_is_seen_again() -> None:
     assert process.look(FEW, flooded)
 
 
-def test_more_memory_than_what_could_not_be_returned_is_seen() -> None:
+def test_more_memory_than_could_not_be_returned_is_detected() -> None:
     process = Process()
     kept = SMALL + 2 * GROWN_BYTES
     for _ in range(100):

@@ -38,7 +38,7 @@ def test_populated_pages_are_resident(tmp_path: Path) -> None:
     assert mapping[:] == bytes(4 * PAGE)
 
 
-def test_pages_are_brought_in_for_reading(disk_path: Path) -> None:
+def test_pages_are_loaded_for_reading(disk_path: Path) -> None:
     path = disk_path / "file"
     path.write_bytes(b"x" * (64 * PAGE))
     with path.open("r+b") as file:
@@ -72,7 +72,7 @@ def test_locking() -> None:
 
 
 @pytest.mark.parametrize("call", [memory.zero_range, memory.punch_hole])
-def test_ranges_become_zeros_or_stay(tmp_path: Path, call: object) -> None:
+def test_ranges_become_zeros_or_stay_unchanged(tmp_path: Path, call: object) -> None:
     assert call in {memory.zero_range, memory.punch_hole}
     path = tmp_path / "file"
     path.write_bytes(b"x" * 10_000)

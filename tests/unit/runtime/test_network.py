@@ -9,7 +9,7 @@ from roquet.runtime.network import advertised_ip, host_name, is_loopback, joined
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "::1"])
-def test_an_address_stays_itself(address: str) -> None:
+def test_an_address_is_unchanged(address: str) -> None:
     assert advertised_ip(address) == address
 
 
@@ -25,7 +25,7 @@ def test_a_name_becomes_its_address() -> None:
     assert ipaddress.ip_address(advertised_ip("localhost")).is_loopback
 
 
-def test_a_name_that_nobody_knows_becomes_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_becomes_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise OSError("unknown")
 
@@ -52,7 +52,7 @@ def test_the_machine_has_a_name() -> None:
         ("", False),
     ],
 )
-def test_what_only_this_machine_reaches(host: str, *, expected: bool) -> None:
+def test_addresses_that_only_this_machine_reaches(host: str, *, expected: bool) -> None:
     assert is_loopback(host) == expected
 
 

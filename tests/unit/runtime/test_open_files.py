@@ -77,7 +77,7 @@ def test_a_high_descriptor_is_refused_however_few_connections_are_counted() -> N
     assert not shared.has_room(10, highest)
 
 
-def test_one_connection_is_always_let_in() -> None:
+def test_one_connection_is_always_accepted() -> None:
     shared = budget(64, 500)
     assert shared.connections_max == 1
     assert shared.has_room(0, 60)

@@ -30,7 +30,7 @@ def name(text: str) -> PluginName:
     return PluginName(text, setting="rpcHooks", group=GROUP)
 
 
-def test_a_place_in_a_module(installed: Installed) -> None:
+def test_an_object_in_a_module(installed: Installed) -> None:
     installed.module("placed", MODULE)
     assert name("placed:THING").load() is sys.modules["placed"].THING
     assert getattr(name("placed:Outer.Inner").load(), "__name__", "") == "Inner"
@@ -41,7 +41,7 @@ def test_an_entry_point_of_an_installed_distribution(installed: Installed) -> No
     assert name("thing").load() is sys.modules["pointed"].THING
 
 
-def test_the_same_distribution_found_twice_is_no_riddle(installed: Installed) -> None:
+def test_a_distribution_found_twice_is_not_ambiguous(installed: Installed) -> None:
     for project in ("dist-one", "dist-two"):
         installed.distribution(project, "shared", MODULE, {GROUP: {"thing": "shared:THING"}})
     assert name("thing").load() is sys.modules["shared"].THING
@@ -69,7 +69,9 @@ def test_a_name_that_two_distributions_have_is_refused(installed: Installed) -> 
         (":Name", "ValueError: Empty module name"),
     ],
 )
-def test_what_cannot_be_loaded_is_told(installed: Installed, text: str, detail: str) -> None:
+def test_plug_ins_that_cannot_be_loaded_are_reported(
+    installed: Installed, text: str, detail: str
+) -> None:
     points = {"thing": "broken:Name", "another": "fine:Missing"}
     installed.distribution("dist-one", "broken", "1 / 0", {GROUP: points})
     installed.module("fine", MODULE)
@@ -97,7 +99,7 @@ def fail(error: BaseException) -> Callable[[], None]:
     return call
 
 
-def test_what_a_plug_in_does_when_it_is_made() -> None:
+def test_creating_a_plug_in() -> None:
     assert name("x").make(lambda: 7) == 7
     with pytest.raises(ConfigError) as raised:
         name("x").make(fail(RuntimeError("no key")))

@@ -96,14 +96,14 @@ def test_a_long_bad_value_is_cut() -> None:
     assert len(caught.value.detail or "") < 200
 
 
-def test_values_that_contradict_each_other_are_told_with_their_places() -> None:
+def test_contradicting_values_are_reported_with_their_lines() -> None:
     asked = [Setting("thePort", "3", "line 4"), Setting("theCount", "2", "line 5")]
     with pytest.raises(ConfigError) as caught:
         changed(Config(), [*asked, Setting("theName", "x", "line 6")])
     assert caught.value.detail == "line 4; line 5; one too many"
 
 
-def test_keys_are_told_apart() -> None:
+def test_keys_are_distinguished() -> None:
     settings = {
         key: setting(key, text)
         for key, text in {
@@ -125,7 +125,7 @@ def test_keys_are_told_apart() -> None:
     )
 
 
-def test_a_value_that_cannot_be_had_is_refused() -> None:
+def test_an_unsupported_value_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         TABLE.sort({"magic": setting("magic", "on")})
     assert caught.value.code == "config_unsupported"
@@ -151,7 +151,7 @@ def test_a_file_is_read_with_its_lines(tmp_path: Path) -> None:
         (b"#" * (MAX_FILE_BYTES + 1), "The configuration file is too long.", "at most"),
     ],
 )
-def test_a_file_that_is_no_settings(tmp_path: Path, data: bytes, message: str, detail: str) -> None:
+def test_malformed_settings_files(tmp_path: Path, data: bytes, message: str, detail: str) -> None:
     path = tmp_path / "a.conf"
     path.write_bytes(data)
     with pytest.raises(ConfigError) as caught:
@@ -161,12 +161,12 @@ def test_a_file_that_is_no_settings(tmp_path: Path, data: bytes, message: str, d
     assert detail in (caught.value.detail or "")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_settings_file(tmp_path, Files())
 
 
-def test_flags_say_where_they_come_from() -> None:
+def test_flags_carry_their_source() -> None:
     assert from_command_line({"a": " 1 "}) == {"a": ("a", "1", "the command line")}
 
 

@@ -10,7 +10,7 @@ from roquet.runtime.tables import compacted
 
 
 @pytest.mark.parametrize("length", [0, 1, 500, 10_000, 87_381, 87_382])
-def test_a_table_that_only_grew_stays_itself(length: int) -> None:
+def test_a_table_that_only_grew_is_not_copied(length: int) -> None:
     table = dict.fromkeys(map(str, range(length)))
     assert compacted(table) is table
 
@@ -25,7 +25,7 @@ def test_a_table_that_shrank_is_copied(left: int) -> None:
     assert sys.getsizeof(small) < 20_000
 
 
-def test_a_table_that_lost_half_stays_itself() -> None:
+def test_a_table_that_lost_half_is_not_copied() -> None:
     table = {number: number for number in range(10_000)}
     for number in range(5_000):
         del table[number]

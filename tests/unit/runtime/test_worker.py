@@ -22,7 +22,7 @@ def test_wake_runs_a_round() -> None:
     assert not worker.is_alive
 
 
-def test_the_interval_is_asked_before_each_wait() -> None:
+def test_the_interval_is_read_before_each_wait() -> None:
     intervals = iter([0, 0, FOREVER_MS])
     rounds: list[None] = []
     done = threading.Event()
@@ -62,7 +62,7 @@ def test_stop_from_its_own_round_does_not_wait_for_itself() -> None:
     assert not worker.is_alive
 
 
-def test_a_round_that_raises_is_logged_and_the_thread_goes_on(
+def test_a_round_that_raises_is_logged_and_the_thread_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rounds: list[None] = []
