@@ -50,7 +50,7 @@ def test_without_a_thread_segments_are_made_at_once(tmp_path: Path) -> None:
     segment.close()
 
 
-def test_two_are_kept_ready(allocator: AllocateMappedFile, tmp_path: Path) -> None:
+def test_two_segments_are_kept_ready(allocator: AllocateMappedFile, tmp_path: Path) -> None:
     first = allocator.take(0)
     wait_for(tmp_path, [0, 1, 2], allocator)
     second = allocator.take(SIZE)
@@ -60,7 +60,7 @@ def test_two_are_kept_ready(allocator: AllocateMappedFile, tmp_path: Path) -> No
     second.close()
 
 
-def test_stop_removes_what_nobody_took(allocator: AllocateMappedFile, tmp_path: Path) -> None:
+def test_stop_removes_unused_segments(allocator: AllocateMappedFile, tmp_path: Path) -> None:
     segment = allocator.take(0)
     wait_for(tmp_path, [0, 1, 2], allocator)
     allocator.stop()
@@ -96,7 +96,7 @@ def test_discard_removes_them_newest_first(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_failure_is_told_and_tried_again(tmp_path: Path) -> None:
+def test_a_failure_is_reported_and_retried(tmp_path: Path) -> None:
     files = FaultyFiles(only=frozenset({"allocate"}), error=errno.ENOSPC, fail_at=1)
     allocator = AllocateMappedFile(files, tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()
@@ -135,7 +135,7 @@ def test_any_error_reaches_the_writer(tmp_path: Path) -> None:
     allocator.stop()
 
 
-def test_leftovers_of_an_earlier_life_are_replaced(tmp_path: Path) -> None:
+def test_leftovers_of_an_earlier_run_are_replaced(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}").write_bytes(b"old records" * 100)
     allocator = AllocateMappedFile(Files(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     segment = allocator.take(0)

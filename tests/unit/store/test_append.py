@@ -57,7 +57,7 @@ def test_puts_of_the_hot_path_are_part_of_a_burst(tmp_path: Path) -> None:
         assert store.stats.put_messages == 2
 
 
-def test_with_sync_flush_the_answer_waits_for_the_disk(tmp_path: Path) -> None:
+def test_with_sync_flush_the_result_waits_for_the_disk(tmp_path: Path) -> None:
     results: list[PutMessageResult] = []
     with opened(tmp_path / "store", config=SYNC) as store:
         puts = store.puts.begin_plain_puts()
@@ -71,7 +71,7 @@ def test_with_sync_flush_the_answer_waits_for_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["flags", "hooks", "busy"])
-def test_nothing_is_allowed_when_each_put_has_to_be_looked_at(tmp_path: Path, reason: str) -> None:
+def test_the_hot_path_is_off_when_each_put_has_to_be_checked(tmp_path: Path, reason: str) -> None:
     with opened(tmp_path / "store") as store:
         match reason:
             case "flags":
@@ -88,7 +88,7 @@ def test_nothing_is_allowed_when_each_put_has_to_be_looked_at(tmp_path: Path, re
         assert store.stats.put_messages == 0
 
 
-def test_no_segment_goes_while_the_hot_path_reads(tmp_path: Path) -> None:
+def test_no_segment_is_removed_while_the_hot_path_reads(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         with store.puts.reading():
             assert not is_free(store, wait_s=0)
@@ -134,7 +134,7 @@ def test_an_error_of_compiled_code_leaves_the_message_to_the_reference(
     "wrong",
     ["text", ("T", 0, b"few fields"), (*message(b"")[:7], ("127.0.0.1",), *message(b"")[8:])],
 )
-def test_the_compiled_append_refuses_what_is_no_message(tmp_path: Path, wrong: object) -> None:
+def test_the_compiled_append_refuses_other_objects(tmp_path: Path, wrong: object) -> None:
     with opened(tmp_path / "store") as store:
         put(store, message(b"first"))
         append = store.appender.compiled

@@ -205,7 +205,7 @@ def test_batches_are_found_by_time(tmp_path: Path) -> None:
     store.shutdown()
 
 
-def test_files_that_go_while_they_are_read_are_no_error(tmp_path: Path) -> None:
+def test_files_removed_while_they_are_read_are_no_error(tmp_path: Path) -> None:
     fill(tmp_path)
     store = open_batches(tmp_path)
     for name in files_of(tmp_path):
@@ -216,7 +216,7 @@ def test_files_that_go_while_they_are_read_are_no_error(tmp_path: Path) -> None:
     kill(store)
 
 
-def test_ids_and_places_are_those_of_batches(tmp_path: Path) -> None:
+def test_ids_and_offsets_are_those_of_batches(tmp_path: Path) -> None:
     fill(tmp_path)
     store = open_batches(tmp_path)
     ids = store.message_ids("B", 0, 4, 11, LOOPBACK)
@@ -231,7 +231,7 @@ def test_ids_and_places_are_those_of_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
-def test_a_restart_goes_on_where_the_queue_ended(tmp_path: Path, *, is_clean: bool) -> None:
+def test_a_restart_continues_where_the_queue_ended(tmp_path: Path, *, is_clean: bool) -> None:
     fill(tmp_path)
     before = files_of(tmp_path)
     if not is_clean:
@@ -245,7 +245,7 @@ def test_a_restart_goes_on_where_the_queue_ended(tmp_path: Path, *, is_clean: bo
     store.shutdown()
 
 
-def test_a_torn_entry_is_put_again(tmp_path: Path) -> None:
+def test_a_torn_entry_is_written_again(tmp_path: Path) -> None:
     fill(tmp_path)
     before = files_of(tmp_path)
     (tmp_path / "abort").write_bytes(b"1")
@@ -309,7 +309,7 @@ def test_expired_batches_leave_the_queue(tmp_path: Path) -> None:
     again.shutdown()
 
 
-def test_offsets_of_an_emptied_queue_are_not_given_twice(tmp_path: Path) -> None:
+def test_offsets_of_an_emptied_queue_are_not_reused(tmp_path: Path) -> None:
     fill(tmp_path, (3, 2) * 8, body=b"x" * (SEGMENT_BYTES // 4))
     store = open_batches(tmp_path)
     store.delete_files_manually(archived_offset=3 * SEGMENT_BYTES)
@@ -326,7 +326,7 @@ def test_offsets_of_an_emptied_queue_are_not_given_twice(tmp_path: Path) -> None
     kill(store)
 
 
-def test_gaps_are_passed_over(tmp_path: Path) -> None:
+def test_gaps_are_skipped(tmp_path: Path) -> None:
     store = open_batches(tmp_path)
     put(store, inner_batch(3))
     queue = queue_of(store)
@@ -350,7 +350,7 @@ def test_a_deleted_topic_leaves_nothing(tmp_path: Path) -> None:
     store.shutdown()
 
 
-def test_a_topic_made_anew_begins_with_its_second_life(tmp_path: Path) -> None:
+def test_a_recreated_topic_begins_with_its_second_life(tmp_path: Path) -> None:
     store = open_batches(tmp_path)
     put(store, inner_batch(3), inner_batch(2))
     store.delete_topics(["B"])
@@ -361,7 +361,7 @@ def test_a_topic_made_anew_begins_with_its_second_life(tmp_path: Path) -> None:
     again.shutdown()
 
 
-def test_an_inner_batch_tells_the_type_where_nobody_knows_it(tmp_path: Path) -> None:
+def test_an_inner_batch_reveals_an_unknown_queue_type(tmp_path: Path) -> None:
     fill(tmp_path)
     for path in sorted((tmp_path / "batchconsumequeue").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -383,7 +383,7 @@ def test_a_topic_with_queues_of_both_types_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_crashed", [False, True])
-def test_empty_directories_of_the_other_type_are_passed_over(
+def test_empty_directories_of_the_other_type_are_skipped(
     tmp_path: Path, *, is_crashed: bool
 ) -> None:
     fill(tmp_path)
@@ -412,7 +412,7 @@ def test_numbers_are_read_as_java_reads_them() -> None:
     ]  # fmt: skip
 
 
-def test_a_queue_of_batches_that_is_gone_is_filled_again(tmp_path: Path) -> None:
+def test_a_missing_batch_queue_is_filled_again(tmp_path: Path) -> None:
     fill(tmp_path)
     shutil.rmtree(tmp_path / "batchconsumequeue" / "B")
     again = open_batches(tmp_path)

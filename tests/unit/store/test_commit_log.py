@@ -165,7 +165,7 @@ class TestRecords:
             status, detail = refusal(store, message(topic=retry_topic("g" * 200)))
         assert (status, detail) == ("MESSAGE_ILLEGAL", "topic of 207 bytes")
 
-    def test_prepared_and_rolled_back_records_take_no_place(
+    def test_prepared_and_rolled_back_records_take_no_queue_offset(
         self, store: DefaultMessageStore
     ) -> None:
         kinds = [
@@ -204,7 +204,7 @@ class TestTime:
 
 
 class TestBatches:
-    def test_all_messages_get_places_and_ids(self, store: DefaultMessageStore) -> None:
+    def test_all_messages_get_offsets_and_ids(self, store: DefaultMessageStore) -> None:
         appended(store, message())
         result = appended(store, batch(b"one", b"two", b"three"))
         assert result.queue_offset == 1
@@ -295,7 +295,7 @@ class TestRefusals:
             (message()._replace(born_host=Host(b"\x7f\0\0\1", 1 << 31)), "hosts"),
         ],
     )
-    def test_a_bad_field_is_an_answer_and_no_exception(
+    def test_a_bad_field_is_a_result_and_not_an_exception(
         self, store: DefaultMessageStore, one: BrokerMessage, words: str
     ) -> None:
         status, detail = refusal(store, one)

@@ -66,7 +66,7 @@ def test_upstreams_keys_are_read() -> None:
         {"maxMessageSize": "big"},
     ],
 )
-def test_values_that_make_no_sense_are_refused(values: dict[str, object]) -> None:
+def test_nonsensical_values_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         read(values)
 

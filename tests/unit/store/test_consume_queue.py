@@ -112,12 +112,12 @@ class TestBuilding:
         queue.put(0)
         assert (queue.root / f"{0:020d}").stat().st_size == FILE_BYTES
 
-    def test_what_is_there_already_is_passed_over(self, queue: Queue) -> None:
+    def test_existing_entries_are_skipped(self, queue: Queue) -> None:
         queue.put(0, 1, 2)
         queue.put(0, 1, 2, 3)
         assert queue.entries() == [0, 1, 2, 3]
 
-    def test_a_repeated_place_is_refused(
+    def test_a_repeated_offset_is_refused(
         self, queue: Queue, caplog: pytest.LogCaptureFixture
     ) -> None:
         queue.put(0, 1, 2)
@@ -176,7 +176,7 @@ class TestFiller:
         assert queue.entries() == [0, 1, *[-1] * 21, 23]
         assert queue.queue.next_queue_offset == 24
 
-    def test_what_waits_is_written_before_the_gap(self, queue: Queue) -> None:
+    def test_pending_entries_are_written_before_the_gap(self, queue: Queue) -> None:
         queue.queue.put(request(0, 0), tags_code=0)
         queue.queue.put(request(3, 3000), tags_code=3)
         queue.queue.write_pending()
@@ -188,7 +188,7 @@ class TestFiller:
         assert (recovered.min_queue_offset, recovered.max_queue_offset) == (35, 37)
         assert queue.entries() == [35, 36]
 
-    def test_places_go_on_behind_it_when_nothing_else_is_left(self, queue: Queue) -> None:
+    def test_offsets_continue_after_filler_when_nothing_else_is_left(self, queue: Queue) -> None:
         queue.put(35, 36)
         recovered = queue.reload(log_end=1000, erase=True)
         assert (recovered.min_queue_offset, recovered.max_queue_offset) == (35, 35)
@@ -229,7 +229,7 @@ class TestReading:
             assert queue.queue.read_units(offset, 1) == b""
             assert queue.queue.unit_at(offset) is None
 
-    def test_a_file_that_is_gone(self, queue: Queue) -> None:
+    def test_a_missing_file(self, queue: Queue) -> None:
         queue.put(*range(3))
         (queue.root / f"{0:020d}").unlink()
         assert queue.queue.unit_at(0) is None
@@ -253,11 +253,11 @@ class TestRecovery:
         for place in range(expected, -(-expected // ENTRIES) * ENTRIES):
             assert queue.bytes_at(place) == bytes(UNIT_BYTES)
 
-    def test_a_record_that_ends_behind_the_log_does_not_count(self, queue: Queue) -> None:
+    def test_a_record_that_ends_beyond_the_log_is_ignored(self, queue: Queue) -> None:
         queue.put(0, 1)
         assert queue.reload(1000 + SIZE - 1).max_queue_offset == 1
 
-    def test_erase_leaves_no_byte_behind_the_end(self, queue: Queue) -> None:
+    def test_erase_leaves_no_byte_after_the_end(self, queue: Queue) -> None:
         queue.put(*range(3))
         path = queue.root / f"{0:020d}"
         data = bytearray(path.read_bytes())
@@ -269,13 +269,13 @@ class TestRecovery:
         assert queue.bytes_at(5) == bytes(UNIT_BYTES)
         assert queue.entries() == [0, 1, 2]
 
-    def test_building_goes_on(self, queue: Queue) -> None:
+    def test_building_continues(self, queue: Queue) -> None:
         queue.put(*range(25))
         queue.reload(17_000)
         queue.put(*range(15, 25))
         assert queue.entries() == list(range(25))
 
-    def test_places_are_not_used_again_when_the_oldest_files_are_gone(self, queue: Queue) -> None:
+    def test_offsets_are_not_reused_when_the_oldest_files_are_gone(self, queue: Queue) -> None:
         queue.put(*range(20))
         queue.queue.delete_expired(12_000)
         assert queue.names() == [10]
@@ -287,7 +287,7 @@ class TestRecovery:
         assert queue.bytes_at(10) == UNIT.pack(10_000, SIZE, 10)
         assert queue.bytes_at(11) == bytes(UNIT_BYTES)
 
-    def test_sampling_entries_behind_an_offset(self, queue: Queue) -> None:
+    def test_sampling_entries_after_an_offset(self, queue: Queue) -> None:
         queue.put(*range(25))
         samples = [unit.tags_code for unit in queue.queue.entries.sample_from(7_000)]
         assert samples[0] == 7
@@ -302,7 +302,7 @@ class TestRecovery:
 
 
 class TestExpiry:
-    def test_files_without_a_living_entry_go(self, queue: Queue) -> None:
+    def test_files_without_a_living_entry_are_removed(self, queue: Queue) -> None:
         queue.put(*range(35))
         assert queue.queue.delete_expired(9_001) == 1
         assert queue.names() == [10, 20, 30]
@@ -327,7 +327,7 @@ class TestExpiry:
         assert queue.queue.delete_expired(2_001) == 3
         assert queue.names() == [30]
 
-    def test_writing_goes_on_in_the_file_that_is_open(self, queue: Queue) -> None:
+    def test_writing_continues_in_the_open_file(self, queue: Queue) -> None:
         queue.put(*range(12))
         queue.queue.delete_expired(1 << 40)
         queue.put(12, 13)
@@ -367,7 +367,7 @@ class TestStore:
             queues.put(request(queue_offset, physical_offset, topic=topic))
         queues.write_pending()
 
-    def test_grown_queues_are_told_once(self, queues: ConsumeQueueStore) -> None:
+    def test_grown_queues_are_reported_once(self, queues: ConsumeQueueStore) -> None:
         for topic in ("A", "B", "A"):
             queues.put(request(0 if topic == "B" else len(queues.table), 0, topic=topic))
         queue = queues.find("A", 0)
@@ -375,7 +375,7 @@ class TestStore:
         assert {grown.topic for grown in queues.write_pending()} == {"A", "B"}
         assert queues.write_pending() == []
 
-    def test_a_topic_that_was_deleted_and_made_again_begins_anew(
+    def test_a_topic_that_was_deleted_and_recreated_starts_over(
         self, queues: ConsumeQueueStore
     ) -> None:
         """A rebuild sees both lives of it; only the second counts."""
@@ -390,9 +390,7 @@ class TestStore:
         assert unit.physical_offset == 30_000
         assert len(list(queue.root.iterdir())) == 1
 
-    def test_a_second_look_at_the_first_record_changes_nothing(
-        self, queues: ConsumeQueueStore
-    ) -> None:
+    def test_seeing_the_first_record_twice_changes_nothing(self, queues: ConsumeQueueStore) -> None:
         self.put(queues, *[(n, n * 1000) for n in range(5)])
         self.put(queues, *[(n, n * 1000) for n in range(6)])
         queue = queues.find("T", 0)

@@ -79,7 +79,7 @@ def test_units_follow_each_other(bench: Bench) -> None:
     assert ext.total_bytes == FILE_BYTES
 
 
-def test_only_addresses_of_units_lead_to_units(bench: Bench) -> None:
+def test_only_addresses_of_units_point_to_units(bench: Bench) -> None:
     ext = bench.ext()
     put_numbers(ext, range(2))
     for address in (0, 1, 20, -1, address_of(40), address_of(19), address_of(1 << 40)):
@@ -131,7 +131,7 @@ def test_put_message(bench: Bench) -> None:
 # -- loading --------------------------------------------------------------------------------
 
 
-def test_reopening_keeps_every_byte_and_goes_on(bench: Bench) -> None:
+def test_reopening_keeps_every_byte_and_continues(bench: Bench) -> None:
     ext = bench.ext()
     addresses = put_numbers(ext, range(10))
     end = ext.max_address
@@ -176,7 +176,7 @@ def test_bytes_that_are_no_unit_are_erased(bench: Bench, garbage: bytes) -> None
     assert bench.contents() == clean
 
 
-def test_units_behind_a_lost_page_are_erased(bench: Bench) -> None:
+def test_units_after_a_lost_page_are_erased(bench: Bench) -> None:
     put_numbers(bench.ext(), range(4))
     bench.patch(FIRST, 20, bytes(20))
     ext = bench.reopen()
@@ -232,7 +232,7 @@ def test_a_strange_name_is_refused(bench: Bench) -> None:
 # -- cutting --------------------------------------------------------------------------------
 
 
-def test_cut_behind_a_unit(bench: Bench) -> None:
+def test_cut_after_a_unit(bench: Bench) -> None:
     ext = bench.ext()
     addresses = put_numbers(ext, range(10))
     assert ext.truncate_by_max_address(addresses[5])
@@ -275,7 +275,7 @@ def test_a_tags_code_cuts_nothing(bench: Bench, tags_code: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [20, 60, 99])
-def test_the_address_of_a_lost_unit_is_not_given_out_again(bench: Bench, lost: int) -> None:
+def test_the_address_of_a_lost_unit_is_not_reused(bench: Bench, lost: int) -> None:
     """The queue's entry reached the disk, the unit did not."""
     put_numbers(bench.ext(), range(1))
     ext = bench.reopen()
@@ -296,7 +296,7 @@ def test_an_address_far_beyond_all_files_changes_nothing(bench: Bench) -> None:
     assert bench.contents() == before
 
 
-def test_files_before_an_address_go_and_the_last_stays(bench: Bench) -> None:
+def test_files_before_an_address_are_removed_except_the_last(bench: Bench) -> None:
     ext = bench.ext()
     addresses = put_numbers(ext, range(10))
     ext.truncate_by_min_address(address_of(FILE_BYTES))
@@ -341,7 +341,7 @@ def test_only_files_written_since_the_last_flush_are_synced(bench: Bench) -> Non
     assert (syncs(), syncs()) == (1, 0)
 
 
-def test_a_failed_sync_is_tried_again_in_full(bench: Bench) -> None:
+def test_a_failed_sync_is_retried_in_full(bench: Bench) -> None:
     files = FailingFiles(number=errno.EIO)
     ext = bench.ext(files)
     put_numbers(ext, range(6))
@@ -355,7 +355,7 @@ def test_a_failed_sync_is_tried_again_in_full(bench: Bench) -> None:
     assert files.calls.count("data_sync") == 2
 
 
-def test_flush_passes_over_a_file_deleted_meanwhile(bench: Bench) -> None:
+def test_flush_skips_a_file_deleted_meanwhile(bench: Bench) -> None:
     ext = bench.ext()
     put_numbers(ext, range(6))
     (bench.root / FIRST).unlink()
@@ -363,7 +363,7 @@ def test_flush_passes_over_a_file_deleted_meanwhile(bench: Bench) -> None:
     assert ext.get(address_of(0)) is None
 
 
-def test_every_failing_call_leaves_a_queue_that_goes_on(tmp_path: Path) -> None:
+def test_every_failing_call_leaves_a_usable_queue(tmp_path: Path) -> None:
     """Fail the n-th call; what got an address is found, here and by the next start."""
     seen: set[str] = set()
     for fail_at in count(1):

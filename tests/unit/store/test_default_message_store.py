@@ -142,7 +142,7 @@ class TestMaintenance:
             put(store, message(b"newer"))
             assert bodies(store) == [b"new", b"newer"]
 
-    def test_records_on_their_way_do_not_bring_a_topic_back(self, tmp_path: Path) -> None:
+    def test_records_in_flight_do_not_bring_a_topic_back(self, tmp_path: Path) -> None:
         settings = config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
         with opened(tmp_path / "store", config=settings) as store:
             for _ in range(3):
@@ -164,7 +164,7 @@ class TestMaintenance:
         assert list(store.clean_unused_topics({"Used"})) == [1]
         assert set(store.queues.table) == set(topics) - {"Unused"}
 
-    def test_a_topic_that_is_used_again_meanwhile_stays(self, store: DefaultMessageStore) -> None:
+    def test_a_topic_that_is_used_again_meanwhile_is_kept(self, store: DefaultMessageStore) -> None:
         topics = [f"Unused{number}" for number in range(TOPICS_A_STEP + 2)]
         for topic in topics:
             put(store, message(topic=topic))
@@ -230,7 +230,7 @@ class TestHealth:
             assert answer(store, message()).is_ok
             assert store.stats.runtime_info()["putMessageEntireTimeMax"] == "1001"
 
-    def test_an_append_that_raises_is_over(self, store: DefaultMessageStore) -> None:
+    def test_an_append_that_raises_is_finished(self, store: DefaultMessageStore) -> None:
         def broken(_: object) -> None:
             raise RuntimeError("hook")
 
@@ -302,7 +302,7 @@ class TestJoiningIn:
         assert len(seen) == 6
         assert seen[0].keys == "k0"
 
-    def test_listeners_hear_of_queues_that_grew(self, store: DefaultMessageStore) -> None:
+    def test_listeners_are_notified_of_queues_that_grew(self, store: DefaultMessageStore) -> None:
         heard: list[tuple[int, int]] = []
 
         def listen(queue: ConsumeQueue) -> None:
@@ -319,7 +319,7 @@ class TestJoiningIn:
         assert answer(store, message(topic="Yes")).append != record.append
 
 
-def test_the_record_of_a_get_is_the_record_of_a_look(store: DefaultMessageStore) -> None:
+def test_get_and_look_return_the_same_record(store: DefaultMessageStore) -> None:
     fill(store, 3)
     result = store.get_message("T", 0, 0, 1)
     record = decode_record(result.body(), 0, result.total_bytes)

@@ -21,7 +21,7 @@ def segments(root: Path) -> list[int]:
     return sorted(int(path.name) // SEGMENT_BYTES for path in (root / "commitlog").iterdir())
 
 
-def test_the_oldest_go_and_queues_follow(root: Path) -> None:
+def test_the_oldest_are_removed_and_queues_follow(root: Path) -> None:
     assert segments(root)[:5] == [0, 1, 2, 3, 4]
     dropped = drop_segments(root, 3 * SEGMENT_BYTES - 1)
     assert [int(name) for name in dropped] == [0, SEGMENT_BYTES]
@@ -39,13 +39,13 @@ def _read(root: Path) -> list[bytes]:
         return bodies(store)
 
 
-def test_the_newest_stays(root: Path) -> None:
+def test_the_newest_is_kept(root: Path) -> None:
     before = segments(root)
     drop_segments(root, 1 << 40)
     assert segments(root) == before[-1:]
 
 
-def test_nothing_behind_a_gap(root: Path) -> None:
+def test_nothing_after_a_gap(root: Path) -> None:
     (root / "commitlog" / f"{SEGMENT_BYTES:020d}").unlink()
     assert drop_segments(root, 4 * SEGMENT_BYTES) == []
 

@@ -49,7 +49,7 @@ class TestAckQueue:
     def queue(self, clock: ManualClock, **changes: object) -> AckQueue:
         return AckQueue(config(**changes), clock)
 
-    def test_who_waits_for_what(self) -> None:
+    def test_which_puts_wait_for_what(self) -> None:
         clock = ManualClock()
         sync_flush = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
         sync_master = {"broker_role": BrokerRole.SYNC_MASTER}
@@ -94,7 +94,7 @@ class TestAckQueue:
         acks.release()
         assert order == [1, 2, 3, 4, 5]
 
-    def test_time_out_says_what_was_missing(self) -> None:
+    def test_time_out_names_what_was_missing(self) -> None:
         clock = ManualClock()
         acks = self.queue(
             clock,
@@ -115,7 +115,7 @@ class TestAckQueue:
         assert [one.value for one in answers] == ["FLUSH_SLAVE_TIMEOUT", "FLUSH_DISK_TIMEOUT"]
         assert len(acks) == 0
 
-    def test_a_clock_that_is_set_expires_nothing(self) -> None:
+    def test_setting_the_clock_expires_nothing(self) -> None:
         clock = ManualClock()
         acks = self.queue(clock, flush_disk_type=FlushDiskType.SYNC_FLUSH)
         answers: list[PutMessageStatus] = []
@@ -124,7 +124,7 @@ class TestAckQueue:
         acks.expire()
         assert answers == []
 
-    def test_failure_answers_everybody(self) -> None:
+    def test_failure_releases_every_waiter(self) -> None:
         acks = self.queue(ManualClock(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
         answers: list[PutMessageStatus] = []
         acks.wait(10, answers.append)
@@ -169,7 +169,7 @@ class TestAsyncFlush:
             store.flush()
             assert files.calls == []
 
-    def test_the_answer_does_not_wait(self, tmp_path: Path) -> None:
+    def test_the_result_does_not_wait(self, tmp_path: Path) -> None:
         with opened(tmp_path / "store") as store:
             assert statuses(submit(store, b"a", b"b")) == ["PUT_OK", "PUT_OK"]
             assert store.flushed_offset == 0
@@ -187,7 +187,7 @@ class TestAsyncFlush:
 
 
 class TestSyncFlush:
-    def test_answers_and_readers_wait_for_the_disk(self, tmp_path: Path) -> None:
+    def test_results_and_readers_wait_for_the_disk(self, tmp_path: Path) -> None:
         with opened(tmp_path / "store", config=SYNC) as store:
             answers = submit(store, b"a", b"b")
             assert answers == []
@@ -199,7 +199,7 @@ class TestSyncFlush:
             assert bodies(store) == [b"a", b"b"]
             assert store.dispatch_behind_bytes() == 0
 
-    def test_a_message_that_does_not_want_to_wait(self, tmp_path: Path) -> None:
+    def test_a_message_that_does_not_wait(self, tmp_path: Path) -> None:
         with opened(tmp_path / "store", config=SYNC) as store:
             assert statuses(submit(store, b"a", wait=False)) == ["PUT_OK"]
             assert store.flushed_offset == 0
@@ -224,7 +224,7 @@ class TestSyncFlush:
             assert bodies(store) == [b"a"]
             assert len(answers) == 1
 
-    def test_shutdown_flushes_what_waits(self, tmp_path: Path) -> None:
+    def test_shutdown_flushes_pending_messages(self, tmp_path: Path) -> None:
         store = open_store(tmp_path / "store", config=SYNC)
         answers = submit(store, b"a")
         store.shutdown()
@@ -279,7 +279,7 @@ class TestFailedSync:
         store.start(threads=False)
         return store, fatal
 
-    def test_it_is_final(self, tmp_path: Path) -> None:
+    def test_it_is_fatal(self, tmp_path: Path) -> None:
         files = FaultyFiles(only=frozenset({"data_sync"}))
         store, fatal = self.failing(tmp_path, files)
         submit(store, b"safe")
@@ -317,7 +317,7 @@ class TestFailedSync:
             assert not store.lifecycle.last_recovery.clean_exit
             assert bodies(store) == [b"maybe"]
 
-    def test_of_queues_is_as_bad(self, tmp_path: Path) -> None:
+    def test_a_failed_sync_of_queues_is_fatal(self, tmp_path: Path) -> None:
         files = FaultyFiles(only=frozenset({"data_sync"}))
         store, fatal = self.failing(tmp_path, files)
         submit(store, b"a")

@@ -72,7 +72,7 @@ def test_calls_and_properties_are_forwarded() -> None:
     assert front.end == 3
 
 
-def test_a_subclass_overrides_and_calls_on() -> None:
+def test_a_subclass_overrides_and_calls_the_next() -> None:
     front = Front(Shouting(Memory()))
     front.write("abc")
     assert front.read(0, size_bytes=3) == "ABC"
@@ -86,7 +86,7 @@ def test_the_attribute_may_be_replaced() -> None:
     assert front.end == 1
 
 
-def test_what_nobody_provides_raises() -> None:
+def test_a_member_that_nothing_provides_raises() -> None:
     with pytest.raises(NotForwarded):
         ReadOnly(Memory()).write("abc")
 

@@ -83,14 +83,14 @@ def test_record_without_keys_makes_no_file(bench: Bench) -> None:
         (flags.TRANSACTION_ROLLBACK, False),
     ],
 )
-def test_only_rolled_back_records_are_left_out(bench: Bench, kind: int, *, indexed: bool) -> None:
+def test_only_rolled_back_records_are_skipped(bench: Bench, kind: int, *, indexed: bool) -> None:
     index = bench.service()
     index.build(record(100, keys="k", sys_flag=kind | flags.COMPRESSED))
     assert find(index, "k") == ([100] if indexed else [])
     index.close()
 
 
-def test_records_before_the_end_are_skipped_and_the_one_at_the_end_is_put_again(
+def test_records_before_the_end_are_skipped_and_the_one_at_the_end_is_indexed_again(
     bench: Bench,
 ) -> None:
     index = bench.service()
@@ -163,7 +163,7 @@ def test_a_name_carries_into_the_next_second_minute_and_year(bench: Bench) -> No
     index.close()
 
 
-def test_a_taken_name_is_passed_over(bench: Bench) -> None:
+def test_a_taken_name_is_skipped(bench: Bench) -> None:
     index = bench.service()
     bench.root.mkdir()
     stamp = bench.clock.local_stamp()
@@ -184,7 +184,7 @@ def test_sizes_that_cannot_work_are_refused(bench: Bench, slots: int, entries: i
 # -- removing -------------------------------------------------------------------------------
 
 
-def test_expired_files_go_and_the_newest_stays(bench: Bench) -> None:
+def test_expired_files_are_removed_and_the_newest_kept(bench: Bench) -> None:
     index = bench.service()
     bench.fill(index, range(1, 14))
     assert index.delete_expired(500) == 0
@@ -230,7 +230,7 @@ def test_full_files_are_synced_once_and_the_newest_when_asked(bench: Bench) -> N
     assert bench.reopen().durable_timestamp_ms == T0 + 10_000
 
 
-def test_a_failed_sync_vouches_for_nothing(bench: Bench) -> None:
+def test_a_failed_sync_makes_nothing_trusted(bench: Bench) -> None:
     files = FailingFiles(number=errno.EIO)
     index = bench.service(files)
     bench.fill(index, range(1, 12))

@@ -38,7 +38,7 @@ def test_first_entry_sets_begin_and_end() -> None:
     assert slot(file, 3) == 1
 
 
-def test_chain_leads_from_new_to_old() -> None:
+def test_chain_runs_from_new_to_old() -> None:
     file = new_file()
     for offset in (100, 200, 300):
         assert file.put_key(3, offset, T0)
@@ -50,7 +50,7 @@ def test_chain_leads_from_new_to_old() -> None:
     assert select(file, 3, max_num=0) == []
 
 
-def test_hashes_of_one_slot_share_a_chain_and_are_told_apart() -> None:
+def test_hashes_of_one_slot_share_a_chain_and_are_distinguished() -> None:
     file = new_file()
     for key_hash, offset in ((3, 100), (3 + SLOTS, 200), (3, 300)):
         assert file.put_key(key_hash, offset, T0)
@@ -129,7 +129,7 @@ def test_a_damaged_chain_ends(previous: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, ENTRIES, 1 << 30])
-def test_a_slot_that_leads_nowhere_is_empty(value: int) -> None:
+def test_a_slot_that_points_nowhere_is_empty(value: int) -> None:
     file = new_file()
     file.put_key(1, 100, T0)
     layout.SLOT.pack_into(file.mapping, layout.slot_position(3), value)

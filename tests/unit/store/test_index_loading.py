@@ -20,7 +20,7 @@ def bench(tmp_path: Path) -> Bench:
 # -- loading --------------------------------------------------------------------------------
 
 
-def test_clean_reopen_keeps_every_byte_and_goes_on(bench: Bench) -> None:
+def test_clean_reopen_keeps_every_byte_and_continues(bench: Bench) -> None:
     index = bench.service()
     bench.fill(index, range(1, 8))
     index.close()
@@ -117,7 +117,7 @@ def test_a_file_filled_in_the_millisecond_of_the_checkpoint_is_in_doubt(bench: B
     index.close()
 
 
-def test_everything_behind_a_torn_file_is_in_doubt(bench: Bench) -> None:
+def test_everything_after_a_torn_file_is_in_doubt(bench: Bench) -> None:
     index = bench.service()
     bench.fill(index, range(1, 16))
     index.close()
@@ -154,7 +154,7 @@ def test_recovery_that_died_is_resumed_from_the_kept_end(bench: Bench) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("length", [0, 10, FILE_BYTES - 1])
-def test_a_creation_that_did_not_end_is_removed(bench: Bench, length: int, *, clean: bool) -> None:
+def test_an_unfinished_creation_is_removed(bench: Bench, length: int, *, clean: bool) -> None:
     index = bench.service()
     bench.fill(index, range(1, 6))
     index.close()

@@ -61,7 +61,7 @@ def assert_all_found(store: DefaultMessageStore, count: int) -> None:
     assert len(every) == 64
 
 
-def test_recovery_reads_what_lies_behind_the_checkpoint(root: Path) -> None:
+def test_recovery_reads_what_follows_the_checkpoint(root: Path) -> None:
     """And one segment before it, however much the index file holds already."""
     run(root, 200, after=3)
     report, store = recover(root)
@@ -96,7 +96,7 @@ def test_a_torn_mark_means_nothing(root: Path, data: bytes) -> None:
     kill(store)
 
 
-def test_pages_behind_the_mark_may_be_lost(root: Path) -> None:
+def test_pages_after_the_mark_may_be_lost(root: Path) -> None:
     """The kernel wrote the slots of later entries, but not the entries."""
     run(root, 100, after=20)
     mark = IndexMark.unpack((root / MARK_FILE).read_bytes())
@@ -140,7 +140,7 @@ def test_a_mark_of_a_file_that_is_gone_is_forgotten(root: Path) -> None:
     kill(store)
 
 
-def test_marks_are_told_from_other_files() -> None:
+def test_marks_are_distinguished_from_other_files() -> None:
     header = IndexHeader(1, 5, 10, 50, 3, 7)
     mark = IndexMark("20260101000000000", header)
     assert IndexMark.unpack(mark.pack()) == mark

@@ -72,7 +72,7 @@ def test_info_of_a_store_with_an_expired_head(store: SyntheticStore) -> None:
     assert queue.min_physical_offset == left[0].physical_offset
 
 
-def test_info_tells_what_is_wrong(store: SyntheticStore) -> None:
+def test_info_reports_what_is_wrong(store: SyntheticStore) -> None:
     (store.root / "commitlog" / "stray").write_bytes(b"")
     (store.root / "index" / "stray").write_bytes(b"")
     config = store.root / "config"
@@ -167,7 +167,7 @@ def test_dump_through_the_queue(store: SyntheticStore) -> None:
     assert warnings == []
 
 
-def test_dump_goes_without_a_queue_it_cannot_trust(store: SyntheticStore) -> None:
+def test_dump_does_without_a_queue_it_cannot_trust(store: SyntheticStore) -> None:
     selection = Selection(topics=frozenset({"Orders"}), queue_id=1, from_queue_offset=3)
     expected = dumped(store.root, selection)[0]
     (store.root / "consumequeue" / "Orders" / "1" / "stray").write_bytes(b"")

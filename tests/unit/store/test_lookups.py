@@ -67,7 +67,7 @@ class TestByKey:
         assert found("all", end=NOW_MS - 1) == []
         assert store.query_message("U", "all", 32, 0, FOREVER_MS).records == []
 
-    def test_how_far_the_index_reached(self, store: DefaultMessageStore) -> None:
+    def test_how_far_the_index_reaches(self, store: DefaultMessageStore) -> None:
         put(store, message(KEYS="k"))
         result = store.query_message("T", "k", 32, 0, FOREVER_MS)
         assert result.index_last_update_timestamp_ms == NOW_MS
@@ -84,7 +84,7 @@ class TestByKey:
             assert store.query_message("T", "k", 32, 0, FOREVER_MS).records == []
             assert not (tmp_path / "store" / "index").exists()
 
-    def test_deleted_records_are_left_out(self, store: DefaultMessageStore) -> None:
+    def test_deleted_records_are_omitted(self, store: DefaultMessageStore) -> None:
         put(store, *[message(b"%d" % n * 8000, KEYS="k") for n in range(6)])
         store.flush()
         drop_first_segments(store, 1)
@@ -132,7 +132,7 @@ class TestByTime:
             assert store.offset_by_time("U", 0, NOW_MS, boundary) == 0
             assert store.offset_by_time("E", 0, NOW_MS, boundary) == 0
 
-    def test_never_before_the_first_message_that_is_left(self, store: DefaultMessageStore) -> None:
+    def test_never_before_the_first_remaining_message(self, store: DefaultMessageStore) -> None:
         store.flush()
         drop_first_segments(store, 1)
         store.queues.correct_min_offsets(store.min_physical_offset)

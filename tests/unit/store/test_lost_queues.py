@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("is_crashed", [False, True])
 @pytest.mark.parametrize("what", ["T", "T/1", "."])
-def test_queue_directories_that_are_gone_are_filled_again(
+def test_missing_queue_directories_are_filled_again(
     root: Path, what: str, *, is_crashed: bool
 ) -> None:
     make(root)
@@ -140,7 +140,7 @@ def test_a_second_crash_amid_queues_that_are_filled_again_loses_nothing(
         assert numbers(store, 100)
 
 
-def test_a_topic_made_again_does_not_hide_what_an_interrupted_start_left(
+def test_a_recreated_topic_does_not_hide_leftovers_of_an_interrupted_start(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(NOW_MS)
@@ -160,7 +160,7 @@ def test_a_topic_made_again_does_not_hide_what_an_interrupted_start_left(
 
 
 @pytest.mark.parametrize("is_crashed", [False, True])
-def test_a_lost_queue_without_records_goes_on_at_its_offset(
+def test_a_lost_queue_without_records_continues_at_its_offset(
     root: Path, *, is_crashed: bool
 ) -> None:
     expire_all_of_queue_1(root)
@@ -177,7 +177,7 @@ def test_a_lost_queue_without_records_goes_on_at_its_offset(
         assert bodies(store, queue_id=1) == [b"next"]
 
 
-def test_a_lost_queue_goes_on_where_a_file_begins(root: Path) -> None:
+def test_a_lost_queue_continues_where_a_file_begins(root: Path) -> None:
     make(root, 20)  # ten entries a queue, and ten fit a file
     manifest = read_manifest(QuickFiles(), root)
     assert manifest is not None
@@ -188,7 +188,7 @@ def test_a_lost_queue_goes_on_where_a_file_begins(root: Path) -> None:
             assert store.max_offset_in_queue("Gone", 0) == 10
 
 
-def test_entries_that_are_zero_are_not_filled_in_silence(root: Path) -> None:
+def test_entries_that_are_zero_are_not_filled_silently(root: Path) -> None:
     make(root)
     last = max((root / "consumequeue" / "T" / "0").iterdir())
     last.write_bytes(bytes(last.stat().st_size))
@@ -209,7 +209,7 @@ def test_a_lost_light_queue_is_refused(root: Path) -> None:
     assert topic in refused(root).message
 
 
-def test_index_files_that_are_gone_are_built_again(root: Path) -> None:
+def test_missing_index_files_are_rebuilt(root: Path) -> None:
     make(root, 60)
     assert len(list((root / "index").iterdir())) > 1
     min((root / "index").iterdir()).unlink()
@@ -218,7 +218,7 @@ def test_index_files_that_are_gone_are_built_again(root: Path) -> None:
             assert len(store.query_message("T", key, 5, 0, FOREVER_MS).records) == 1
 
 
-def test_index_files_that_expired_before_a_crash_are_not_missed(root: Path) -> None:
+def test_index_files_that_expired_before_a_crash_are_not_taken_for_lost(root: Path) -> None:
     make(root, 100)
     store = open_store(root, clock=LATER)
     assert store.index is not None
@@ -237,7 +237,7 @@ def test_index_files_that_expired_before_a_crash_are_not_missed(root: Path) -> N
         assert again.index.file_names() == left
 
 
-def test_queue_files_that_expired_after_a_drop_and_before_a_crash_are_not_missed(
+def test_queue_files_that_expired_after_a_drop_and_before_a_crash_are_not_taken_for_lost(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(root, 100)
@@ -258,7 +258,7 @@ def delete_topic_t(root: Path) -> None:
         put(store, message(b"u", topic="U"))
 
 
-def test_deleted_topics_are_not_missed(root: Path) -> None:
+def test_deleted_topics_are_not_taken_for_lost(root: Path) -> None:
     make(root)
     delete_topic_t(root)
     with opened(root, clock=LATER) as store:
@@ -327,7 +327,9 @@ def test_a_topic_deleted_and_a_crash_after_that(root: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [["consumequeue"], ["consumequeue", "index"]])
-def test_after_a_topic_was_deleted_the_others_are_still_missed(root: Path, lost: list[str]) -> None:
+def test_after_a_topic_was_deleted_other_losses_are_still_detected(
+    root: Path, lost: list[str]
+) -> None:
     make(root)
     store = open_store(root, clock=LATER)
     put(store, message(b"gone", topic="Gone"))
@@ -342,7 +344,7 @@ def test_after_a_topic_was_deleted_the_others_are_still_missed(root: Path, lost:
         assert again.queues.find("Gone", 0) is None
 
 
-def test_queues_of_which_nobody_knows_are_never_removed(root: Path) -> None:
+def test_unknown_queues_are_never_removed(root: Path) -> None:
     make(root)
     manifest = read_manifest(QuickFiles(), root)
     assert manifest is not None
@@ -364,7 +366,7 @@ def test_one_of_two_queues_is_forgotten(root: Path) -> None:
         assert manifest.queues == {"T": {1: (0, COUNT // 2)}}
 
 
-def test_topics_that_java_deleted_are_not_missed(root: Path) -> None:
+def test_topics_that_java_deleted_are_not_taken_for_lost(root: Path) -> None:
     make(root)
     with opened(root, clock=LATER) as store:
         put(store, message(b"u", topic="U"))
@@ -378,7 +380,7 @@ def test_topics_that_java_deleted_are_not_missed(root: Path) -> None:
 
 @pytest.mark.parametrize("is_crashed", [False, True])
 @pytest.mark.parametrize("settings", [CONFIG, ONE_FILE_A_QUEUE])
-def test_a_topic_that_java_deleted_and_made_again_goes_on(
+def test_a_topic_that_java_deleted_and_recreated_continues(
     root: Path, settings: MessageStoreConfig, *, is_crashed: bool
 ) -> None:
     make(root, COUNT, settings)

@@ -57,7 +57,7 @@ def test_a_plug_in_fits(tmp_path: Path) -> None:
     assert isinstance(store, PluginMessageStore)
 
 
-def test_parts_do_not_overlap_and_make_the_whole() -> None:
+def test_parts_do_not_overlap_and_form_the_whole() -> None:
     assert sum(len(members(part)) for part in PARTS) == len(EVERYTHING)
     assert set(PARTS) <= set(MessageStore.__mro__)
     protocols = [
@@ -69,7 +69,7 @@ def test_parts_do_not_overlap_and_make_the_whole() -> None:
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
-def test_every_member_is_there(tmp_path: Path, name: str) -> None:
+def test_every_member_exists(tmp_path: Path, name: str) -> None:
     store = new_store(tmp_path)
     assert hasattr(store, name)
     assert hasattr(PluginMessageStore(store), name)

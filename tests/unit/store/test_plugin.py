@@ -121,7 +121,7 @@ def test_a_whole_life_through_plug_ins(tmp_path: Path) -> None:
         ("org.apache.rocketmq.example.Plugin", "no entry point"),
     ],
 )
-def test_a_bad_name_is_told(tmp_path: Path, names: str, words: str) -> None:
+def test_a_bad_name_is_reported(tmp_path: Path, names: str, words: str) -> None:
     with pytest.raises(ConfigError, match="messageStorePlugIn") as raised:
         chain(new_store(tmp_path), names)
     assert repr(names) in raised.value.message
@@ -134,7 +134,7 @@ def test_one_bad_name_spoils_the_chain(tmp_path: Path) -> None:
         chain(new_store(tmp_path), f"nothing:Here,{name_of(Counting)}")
 
 
-def test_a_plug_in_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_plug_in_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="messageStorePlugIn") as raised:
         chain(new_store(tmp_path), name_of(Broken))
     assert raised.value.detail == "RuntimeError: cannot be made"
@@ -155,7 +155,7 @@ def test_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.detail == "no entry point of that name; installed are: own"
 
 
-def test_faults_at_the_start_are_told_as_the_plug_ins(tmp_path: Path) -> None:
+def test_faults_at_the_start_are_attributed_to_the_plug_in(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     outer = Counting(store)
     with pytest.raises(ConfigError) as raised, plug_in_faults(outer):
@@ -204,7 +204,9 @@ def test_every_call_goes_to_the_next_store_unchanged(name: str, member: object) 
 
 
 @pytest.mark.parametrize(("name", "member"), EVERYTHING)
-def test_every_property_is_the_next_stores(tmp_path: Path, name: str, member: object) -> None:
+def test_every_property_comes_from_the_next_store(
+    tmp_path: Path, name: str, member: object
+) -> None:
     if isinstance(member, property):
         store = new_store(tmp_path)
         assert getattr(PluginMessageStore(store), name) == getattr(store, name)

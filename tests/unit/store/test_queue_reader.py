@@ -67,7 +67,7 @@ def get(store: DefaultMessageStore, offset: int = 0, count: int = 32) -> GetMess
     return store.get_message_in_memory("T", 0, offset, count)
 
 
-def test_what_is_in_memory_is_the_same_either_way(tmp_path: Path) -> None:
+def test_reads_from_memory_are_the_same_either_way(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         fill(store, 5)
         for offset in range(-1, 8):
@@ -85,9 +85,7 @@ def test_what_is_in_memory_is_the_same_either_way(tmp_path: Path) -> None:
         assert missing.status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
 
 
-def test_the_kernel_is_not_asked_about_what_was_appended_lately(
-    tmp_path: Path, pages: Pages
-) -> None:
+def test_the_kernel_is_not_asked_about_recent_appends(tmp_path: Path, pages: Pages) -> None:
     with opened(tmp_path) as store:
         fill(store, 1)
         get(store)
@@ -98,7 +96,7 @@ def test_the_kernel_is_not_asked_about_what_was_appended_lately(
         assert pages.asked == []
 
 
-def test_what_lies_further_back_is_asked_for(
+def test_older_pages_are_asked_about(
     tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path) as store:
@@ -109,7 +107,7 @@ def test_what_lies_further_back_is_asked_for(
         assert pages.asked
 
 
-def test_what_another_process_appended_is_asked_for_in_windows(
+def test_appends_of_another_process_are_asked_about_in_windows(
     tmp_path: Path, pages: Pages
 ) -> None:
     reopened(tmp_path, 5)
@@ -120,7 +118,7 @@ def test_what_another_process_appended_is_asked_for_in_windows(
         assert pages.asked == [(0, store.max_physical_offset)]
 
 
-def test_a_read_is_given_up_when_a_page_is_not_there(tmp_path: Path, pages: Pages) -> None:
+def test_a_read_is_given_up_when_a_page_is_not_in_memory(tmp_path: Path, pages: Pages) -> None:
     reopened(tmp_path, 5)
     with opened(tmp_path) as store:
         pages.cold.add(place(store, 3) + 1)
@@ -134,7 +132,7 @@ def test_a_read_is_given_up_when_a_page_is_not_there(tmp_path: Path, pages: Page
         assert get(store, 4) is not None
 
 
-def test_records_that_a_filter_passes_over_need_not_be_there(tmp_path: Path, pages: Pages) -> None:
+def test_records_that_a_filter_skips_need_not_be_in_memory(tmp_path: Path, pages: Pages) -> None:
     with opened(tmp_path) as store:
         put(store, message(b"0", TAGS="a"), message(b"1", TAGS="b"), message(b"2", TAGS="a"))
     with opened(tmp_path) as store:
@@ -147,7 +145,7 @@ def test_records_that_a_filter_passes_over_need_not_be_there(tmp_path: Path, pag
         assert found.queue_offsets == [0, 2]
 
 
-def test_records_that_a_filter_reads_have_to_be_there(tmp_path: Path, pages: Pages) -> None:
+def test_records_that_a_filter_reads_must_be_in_memory(tmp_path: Path, pages: Pages) -> None:
     settings = config(access_message_in_memory_max_ratio=0)
     with opened(tmp_path, config=settings) as store:
         fill(store, 5)
@@ -161,7 +159,7 @@ def test_records_that_a_filter_reads_have_to_be_there(tmp_path: Path, pages: Pag
         assert store.get_message("T", 0, 0, 32, message_filter=last).queue_offsets == [4]
 
 
-def test_a_read_that_may_wait_brings_the_pages_in_first(tmp_path: Path, pages: Pages) -> None:
+def test_a_read_that_may_wait_loads_the_pages_first(tmp_path: Path, pages: Pages) -> None:
     reopened(tmp_path, 5)
     with opened(tmp_path) as store:
         pages.cold.add(place(store, 3))
@@ -170,7 +168,7 @@ def test_a_read_that_may_wait_brings_the_pages_in_first(tmp_path: Path, pages: P
         assert pages.brought == [(start, store.max_physical_offset - start)]
 
 
-def test_the_page_of_a_time_is_brought_in_first(tmp_path: Path, pages: Pages) -> None:
+def test_the_page_of_a_time_is_loaded_first(tmp_path: Path, pages: Pages) -> None:
     reopened(tmp_path, 5)
     with opened(tmp_path) as store:
         pages.cold.add(place(store, 3))
@@ -179,7 +177,7 @@ def test_the_page_of_a_time_is_brought_in_first(tmp_path: Path, pages: Pages) ->
         assert [start for start, _ in pages.brought] == [place(store, 3), 0]
 
 
-def test_pages_that_the_kernel_does_not_bring_in_are_read(
+def test_pages_that_the_kernel_does_not_load_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Watched(Files):
@@ -207,7 +205,7 @@ def test_pages_that_the_kernel_does_not_bring_in_are_read(
     segment.close()
 
 
-def test_a_record_is_brought_in_whole_and_nothing_behind_it(tmp_path: Path, pages: Pages) -> None:
+def test_a_record_is_loaded_whole_and_nothing_after_it(tmp_path: Path, pages: Pages) -> None:
     with opened(tmp_path) as store:
         put(store, message(b"x" * 5000), message())
     with opened(tmp_path) as store:
@@ -331,7 +329,7 @@ def test_neighbours_are_one_slice(tmp_path: Path) -> None:
         assert found.total_bytes == sum(len(part) for part in found.slices)
 
 
-def test_records_of_a_segment_that_expires_meanwhile_are_still_answered(
+def test_records_of_a_segment_that_expires_meanwhile_are_still_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path) as store:
@@ -396,7 +394,7 @@ class ReadsItsOwnWay(PluginMessageStore):
         return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL)
 
 
-def test_a_plug_in_that_reads_its_own_way_is_asked_in_a_thread(tmp_path: Path) -> None:
+def test_a_plug_in_with_its_own_read_is_called_in_a_thread(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         fill(store, 1)
         plain, own = PluginMessageStore(store), ReadsItsOwnWay(store)

@@ -121,7 +121,7 @@ def total(brought: list[tuple[int, int]]) -> int:
 
 
 class TestStreams:
-    def test_a_single_read_brings_nothing_in(self, ahead: Ahead) -> None:
+    def test_a_single_read_loads_nothing(self, ahead: Ahead) -> None:
         assert ahead.read(0, 8) == (0, 8)
         assert ahead.read(0, 8) == (0, 8), "a retry"
         assert ahead.read(100, 108) == (100, 108), "a random read"
@@ -161,7 +161,7 @@ class TestStreams:
         assert ahead.read(24, 32) == (8, 16), "a reader that gets ahead stays in its stream"
         assert len(ahead.bring()) == 1
 
-    def test_a_reader_that_overtook_its_window_goes_on(self, ahead: Ahead) -> None:
+    def test_a_reader_that_overtook_its_window_continues(self, ahead: Ahead) -> None:
         ahead.read(0, 8)
         ahead.read(8, 16)
         for offset in range(16, 56, 8):
@@ -172,20 +172,20 @@ class TestStreams:
         assert brought[0][0] == ahead.place(64)
         assert total(brought) > 1.8 * WINDOW_MIN, "not a new stream"
 
-    def test_groups_at_one_place_share_a_stream(self, ahead: Ahead) -> None:
+    def test_groups_at_the_same_offset_share_a_stream(self, ahead: Ahead) -> None:
         for _ in range(3):
             ahead.read(0, 8)
         for _ in range(3):
             ahead.read(8, 16)
         assert len(ahead.bring()) == 1
 
-    def test_groups_at_different_places_have_streams_of_their_own(self, ahead: Ahead) -> None:
+    def test_groups_at_different_offsets_have_their_own_streams(self, ahead: Ahead) -> None:
         for offset in (0, 300):
             ahead.read(offset, offset + 8)
             ahead.read(offset + 8, offset + 16)
         assert [start for start, _ in ahead.bring()] == [ahead.place(16), ahead.place(316)]
 
-    def test_the_mark_sends_a_reader_that_goes_back_here(self, ahead: Ahead) -> None:
+    def test_the_mark_catches_a_reader_that_goes_back(self, ahead: Ahead) -> None:
         for offset in range(200, 300, 8):
             start, _ = ahead.read(offset, offset + 8)
             ahead.bring()
@@ -300,7 +300,7 @@ class TestWindows:
             segment.destroy()
         assert ahead.bring() == []
 
-    def test_only_the_records_of_a_sparse_queue_are_brought_in(
+    def test_only_the_records_of_a_sparse_queue_are_loaded(
         self, ahead: Ahead, store: DefaultMessageStore
     ) -> None:
         for _ in range(30):
@@ -346,7 +346,7 @@ class TestResident:
             assert ahead.bring() == []
         assert 2 * first_bytes < (due - start) * RECORD, "windows grow"
 
-    def test_a_thread_brings_in_what_is_not(self, ahead: Ahead) -> None:
+    def test_a_thread_loads_pages_that_are_not_resident(self, ahead: Ahead) -> None:
         ahead.read(0, 8)
         ahead.read(8, 16)
         ahead.bring()
@@ -368,7 +368,7 @@ class TestResident:
         assert start + size_bytes > ahead.place(599), "less than a window was left"
 
 
-def test_what_was_dropped_from_memory_is_read_back(disk_path: Path) -> None:
+def test_pages_dropped_from_memory_are_read_back(disk_path: Path) -> None:
     """With real files and threads: whatever the kernel keeps, a consumer gets its messages."""
     settings = config(commit_log_file_bytes=1 << 20, consume_queue_file_bytes=20_000)
     expected = [b"%04d" % number * 300 for number in range(800)]
@@ -394,7 +394,7 @@ class TestReadersThatJump:
         ahead.read(8, 16)
         assert not ahead.bring(), "the oldest was forgotten, so this is a first read"
 
-    def test_a_window_of_a_forgotten_stream_is_not_brought_in(self, ahead: Ahead) -> None:
+    def test_a_window_of_a_forgotten_stream_is_not_loaded(self, ahead: Ahead) -> None:
         ahead.read(0, 8)
         ahead.read(8, 16)
         for begin in range(200, 200 + 20 * STREAMS_A_QUEUE_MAX, 20):

@@ -204,7 +204,7 @@ class TestLimits:
         assert len(result.slices) == 2
         assert numbers(result) == [0, 1, 2]
 
-    def test_how_many_entries_are_looked_at(self, tmp_path: Path) -> None:
+    def test_how_many_entries_are_examined(self, tmp_path: Path) -> None:
         settings = config(filter_message_bytes_max=100, consume_queue_file_bytes=6000)
         with opened(tmp_path / "store", config=settings) as store:
             put(store, *[message(b"x")] * 20)
@@ -246,7 +246,9 @@ class TestFilters:
         assert numbers(store.get_message("T", 0, 0, 32, message_filter=both)) == [1, 3]
         assert asked == [1, 3]
 
-    def test_filtered_out_at_the_end_still_moves_on(self, store: DefaultMessageStore) -> None:
+    def test_filtering_out_the_last_entries_still_advances(
+        self, store: DefaultMessageStore
+    ) -> None:
         fill(store, 8)
         first = MessageFilter(by_record=lambda view: view[20:28] == bytes(8))
         result = store.get_message("T", 0, 0, 32, message_filter=first)
@@ -267,7 +269,7 @@ class TestFilters:
         assert [ext.filter_bitmap for _, ext in seen if ext] == [b"\x01", b"\x01\x01"]
         assert [ext.store_timestamp_ms for _, ext in seen if ext] == [NOW_MS, NOW_MS]
 
-    def test_a_lost_ext_unit_means_wanted(self, tmp_path: Path) -> None:
+    def test_a_lost_ext_unit_counts_as_a_match(self, tmp_path: Path) -> None:
         with opened(tmp_path / "store", config=config(consume_queue_ext=True)) as store:
             fill(store, 3)
             queue = store.find_consume_queue("T", 0)
@@ -340,7 +342,7 @@ class TestDamage:
         assert 2 not in result.queue_offsets
         assert result.next_begin_offset > 2
 
-    def test_an_entry_that_leads_into_the_middle_of_a_record(
+    def test_an_entry_that_points_into_the_middle_of_a_record(
         self, store: DefaultMessageStore, tmp_path: Path
     ) -> None:
         fill(store, 5)
@@ -358,7 +360,7 @@ class TestDamage:
         first.write_bytes(second.read_bytes())
         assert store.get_message("T", 0, 0, 32).status is GetMessageStatus.MESSAGE_WAS_REMOVING
 
-    def test_filler_is_passed_over(self, store: DefaultMessageStore, tmp_path: Path) -> None:
+    def test_filler_is_skipped(self, store: DefaultMessageStore, tmp_path: Path) -> None:
         fill(store, 5)
         path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
         data = bytearray(path.read_bytes())

@@ -155,7 +155,7 @@ def test_in_place_needs_a_sound_log(store: SyntheticStore) -> None:
 
 
 @pytest.mark.parametrize("byte", [15, 25, 37], ids=["queueId", "queueOffset", "sysFlag"])
-def test_in_place_needs_believable_places(store: SyntheticStore, byte: int) -> None:
+def test_in_place_needs_plausible_offsets(store: SyntheticStore, byte: int) -> None:
     """A record whose place in its queue is in doubt must not get an entry under a wrong one."""
     flip_bit(store.root / "commitlog" / f"{0:020d}", store.placed[4].physical_offset + byte, 2)
     refused(store, StoreDamaged)
@@ -206,7 +206,7 @@ def test_queues_in_rocksdb(tmp_path: Path) -> None:
     refused(store, StoreError)
 
 
-def test_index_files_that_do_not_tell(store: SyntheticStore) -> None:
+def test_index_files_that_reveal_nothing(store: SyntheticStore) -> None:
     for path in (store.root / "index").iterdir():
         path.write_bytes(bytes(path.stat().st_size))
     refused(store, StoreError)
@@ -217,9 +217,7 @@ def test_index_files_that_do_not_tell(store: SyntheticStore) -> None:
 # -- a bad log into another directory -----------------------------------------------------------
 
 
-def test_into_another_directory_leaves_bad_records_out(
-    store: SyntheticStore, tmp_path: Path
-) -> None:
+def test_into_another_directory_omits_bad_records(store: SyntheticStore, tmp_path: Path) -> None:
     bad = store.placed[4]
     flip_bit(store.root / "commitlog" / f"{0:020d}", bad.physical_offset + 90, 0)
     result = run(store.root, tmp_path / "new")
@@ -243,7 +241,7 @@ def test_a_torn_tail_after_a_crash_is_no_obstacle(store: SyntheticStore) -> None
 # -- what must not be lost ----------------------------------------------------------------------
 
 
-def test_a_queue_whose_messages_have_expired_keeps_its_place(tmp_path: Path) -> None:
+def test_a_queue_whose_messages_have_expired_keeps_its_offset(tmp_path: Path) -> None:
     store = SyntheticStore(tmp_path / "store", segment_bytes=SEGMENT_BYTES)
     for number in range(25):
         store.put("Old", 0, unique_key=f"old{number}")
@@ -261,7 +259,7 @@ def test_a_queue_whose_messages_have_expired_keeps_its_place(tmp_path: Path) -> 
     assert report.faults == []
 
 
-def test_a_topic_that_was_made_anew_gets_its_present_life(tmp_path: Path) -> None:
+def test_a_recreated_topic_gets_its_present_life(tmp_path: Path) -> None:
     store = SyntheticStore(tmp_path / "store")
     for number in range(6):
         store.put("Again", 0, unique_key=f"old{number}")
@@ -322,7 +320,7 @@ def test_delay_levels_that_are_not_the_brokers(tmp_path: Path) -> None:
     }
 
 
-def test_a_broker_goes_on_after_a_rebuild(store: SyntheticStore) -> None:
+def test_a_broker_continues_after_a_rebuild(store: SyntheticStore) -> None:
     """Queues go on where they were, and keys are found."""
     shutil.rmtree(store.root / "consumequeue")
     shutil.rmtree(store.root / "index")

@@ -61,7 +61,7 @@ class TestSoundStores:
 
     @pytest.mark.parametrize("count", [1, A_SEGMENT - 1, A_SEGMENT, A_SEGMENT + 1, 40])
     @pytest.mark.parametrize("clean", [True, False])
-    def test_everything_is_there_again(self, root: Path, count: int, *, clean: bool) -> None:
+    def test_everything_is_recovered(self, root: Path, count: int, *, clean: bool) -> None:
         make(root, count)
         parts = files_of(root, "commitlog", "consumequeue", "index")
         if not clean:
@@ -77,7 +77,7 @@ class TestSoundStores:
         if clean:
             assert again == parts
 
-    def test_twice_is_as_good_as_once(self, root: Path) -> None:
+    def test_recovering_twice_equals_once(self, root: Path) -> None:
         make(root, 40)
         crash(root)
         recover(root)
@@ -86,7 +86,7 @@ class TestSoundStores:
         recover(root)
         assert files_of(root, ".") == once
 
-    def test_appending_goes_on(self, root: Path) -> None:
+    def test_appending_continues(self, root: Path) -> None:
         make(root, 20)
         with opened(root, clock=ManualClock(NOW_MS + 10**6)) as store:
             result = answer(store, message(body(20), KEYS="k20"))
@@ -112,7 +112,7 @@ class TestSoundStores:
         # The newest segment that began three seconds before the checkpoint's mark.
         assert report.start_offset == offset_of(5 * A_SEGMENT - 4) // SEGMENT_BYTES * SEGMENT_BYTES
 
-    def test_without_a_checkpoint_all_is_looked_at(self, root: Path) -> None:
+    def test_without_a_checkpoint_everything_is_scanned(self, root: Path) -> None:
         make(root, 40)
         crash(root)
         (root / "checkpoint").unlink()
@@ -132,7 +132,7 @@ class TestSoundStores:
                 assert half is not None
                 assert half.body == b"half"
 
-    def test_a_delay_level_that_is_no_number_stops_nothing(self, root: Path) -> None:
+    def test_a_delay_level_that_is_not_a_number_stops_nothing(self, root: Path) -> None:
         with opened(root) as store:
             put(store, message(b"odd", topic="SCHEDULE_TOPIC_XXXX", DELAY="soon"), message(b"ok"))
         crash(root)
@@ -160,7 +160,7 @@ class TestTornEnds:
         data = (root / "commitlog" / f"{segment:020d}").read_bytes()
         assert not any(data[offset_of(19) - segment :])
 
-    def test_garbage_behind_the_end(self, root: Path) -> None:
+    def test_garbage_after_the_end(self, root: Path) -> None:
         make(root, 20)
         crash(root)
         damage(root, offset_of(19) + RECORD, b"garbage" * 100)
@@ -168,7 +168,7 @@ class TestTornEnds:
         assert found == list(range(20))
         assert report.cut_reason.startswith("magic")
 
-    def test_a_record_of_an_earlier_life_behind_the_end(self, root: Path) -> None:
+    def test_a_record_of_an_earlier_life_after_the_end(self, root: Path) -> None:
         """Its own offset gives it away."""
         make(root, 20)
         crash(root)
@@ -178,7 +178,7 @@ class TestTornEnds:
         assert found == list(range(20))
         assert report.cut_reason.startswith("physicalOffset")
 
-    def test_the_cut_record_leaves_queue_and_index(self, root: Path) -> None:
+    def test_the_truncated_record_leaves_queue_and_index(self, root: Path) -> None:
         make_killed(root, 20)
         damage(root, offset_of(19) + 4)
         with opened(root, clock=ManualClock(NOW_MS + 10**6)) as store:
@@ -188,7 +188,7 @@ class TestTornEnds:
             assert numbers(store) == [*range(19), 99]
             assert len(store.query_message("T", "k19", 5, 0, FOREVER_MS).records) == 1
 
-    def test_empty_segments_made_ahead_are_removed(self, root: Path) -> None:
+    def test_empty_preallocated_segments_are_removed(self, root: Path) -> None:
         make(root, 5)
         crash(root)
         for number in (1, 2):
@@ -250,9 +250,7 @@ class TestDamage:
         _, found = recover(root)
         assert found == list(range(3 * A_SEGMENT))
 
-    def test_a_flipped_bit_in_an_old_segment_is_passed_over_when_it_is_read(
-        self, root: Path
-    ) -> None:
+    def test_a_flipped_bit_in_an_old_segment_is_skipped_when_it_is_read(self, root: Path) -> None:
         make(root, 3 * A_SEGMENT)
         damage(root, offset_of(1) + 100)
         _, found = recover(root)
@@ -287,7 +285,7 @@ class TestRefusals:
         assert "wrong length" in refused(root, config(index_entries=51)).message
 
     @pytest.mark.parametrize("name", ["notes.txt", "123", f"{0:020d}.bak", "x" * 20])
-    def test_a_stranger_among_the_segments(self, root: Path, name: str) -> None:
+    def test_an_unknown_file_among_the_segments(self, root: Path, name: str) -> None:
         make(root, 5)
         (root / "commitlog" / name).write_bytes(b"x")
         assert name in refused(root).message
@@ -311,7 +309,7 @@ class TestRefusals:
             file.truncate(SEGMENT_BYTES - 1)
         assert "wrong size" in refused(root).message
 
-    def test_a_refused_store_can_be_tried_again(self, root: Path) -> None:
+    def test_a_refused_store_can_be_opened_again(self, root: Path) -> None:
         make(root, 5)
         (root / "commitlog" / "notes.txt").write_bytes(b"x")
         refused(root)

@@ -43,7 +43,7 @@ class TestDerivedFiles:
         recover(root)
         assert files_of(root, "consumequeue") == before
 
-    def test_entries_behind_the_log_go(self, root: Path) -> None:
+    def test_entries_beyond_the_log_are_removed(self, root: Path) -> None:
         """After a crash they may be on disk before their records, if nothing else vouches."""
         make(root, 40)
         crash(root)
@@ -58,7 +58,7 @@ class TestDerivedFiles:
             assert total == A_SEGMENT
             assert store.query_message("T", "k30", 5, 0, FOREVER_MS).records == []
 
-    def test_a_full_disk_stops_the_start_and_the_next_one_goes_on(self, root: Path) -> None:
+    def test_a_full_disk_stops_the_start_and_the_next_one_succeeds(self, root: Path) -> None:
         make(root, 40)
         before = files_of(root, "consumequeue")
         shutil.rmtree(root / "consumequeue")
@@ -98,7 +98,7 @@ class TestExits:
             put(store, message())
         assert not (root / "abort").exists()
 
-    def test_a_store_that_was_only_looked_at_stays_clean(self, root: Path) -> None:
+    def test_a_store_that_was_only_opened_stays_clean(self, root: Path) -> None:
         make(root, 20)
         before = files_of(root, ".")
         store = new_store(root, clock=ManualClock(NOW_MS + 10**6))
@@ -125,7 +125,7 @@ class TestExits:
         assert (root / "abort").exists()
         assert recover(root)[1] == [0, 1, 2]
 
-    def test_writes_go_on_once_there_is_space(self, root: Path) -> None:
+    def test_writes_resume_once_there_is_space(self, root: Path) -> None:
         files = FaultyFiles(only=frozenset({"write_at"}), error=errno.ENOSPC, and_after=True)
         clock = ManualClock(NOW_MS)
         with opened(root, files=files, clock=clock) as store:
@@ -161,7 +161,7 @@ class TestExits:
 
 
 @pytest.mark.parametrize("is_crashed", [False, True])
-def test_what_a_file_system_keeps_at_the_top_of_a_disk_is_passed_over(
+def test_files_kept_by_the_file_system_at_the_top_of_a_disk_are_ignored(
     tmp_path: Path, *, is_crashed: bool
 ) -> None:
     root = tmp_path / "store"

@@ -95,7 +95,7 @@ class TestReplication:
             assert slave.append_to_commit_log(len(data) // 2, data[len(data) // 2 :])
             assert len(bodies(slave, queue_id=1)) == 1
 
-    def test_bytes_that_are_no_record_stop_a_slave(self, tmp_path: Path) -> None:
+    def test_bytes_that_are_not_a_record_stop_a_slave(self, tmp_path: Path) -> None:
         with opened(tmp_path / "slave", config=SLAVE) as slave:
             with pytest.raises(StoreError, match="changed after it was written"):
                 slave.append_to_commit_log(0, b"?" * 100)
@@ -149,7 +149,7 @@ class TestReplication:
         with opened(tmp_path / "slave", config=SLAVE) as slave:
             assert bodies(slave) == [b"x"]
 
-    def test_whom_to_follow(self, store: DefaultMessageStore) -> None:
+    def test_which_master_to_follow(self, store: DefaultMessageStore) -> None:
         assert store.ha_master_address == ""
         store.update_ha_master_address("127.0.0.1:10912")
         assert store.ha_master_address == "127.0.0.1:10912"
@@ -176,7 +176,7 @@ class TestReplication:
 
 
 class TestConfirmOffset:
-    def test_readers_see_nothing_behind_it(self, store: DefaultMessageStore) -> None:
+    def test_readers_see_nothing_after_it(self, store: DefaultMessageStore) -> None:
         assert store.confirm_offset == 0
         fill(store, 2)
         assert store.confirm_offset == store.max_physical_offset
@@ -246,7 +246,7 @@ class TestTruncation:
         assert result.append is not None
         assert result.append.wrote_offset == SEGMENT_BYTES
 
-    def test_nothing_comes_back_after_a_crash(self, tmp_path: Path) -> None:
+    def test_nothing_reappears_after_a_crash(self, tmp_path: Path) -> None:
         store = open_store(tmp_path / "store")
         fill(store, 20)
         starts = self.offsets(store)
@@ -258,7 +258,7 @@ class TestTruncation:
             assert self.offsets(store) == starts[:5]
             assert store.max_physical_offset == starts[5]
 
-    def test_segments_made_ahead_go_too(self, tmp_path: Path) -> None:
+    def test_preallocated_segments_are_removed_too(self, tmp_path: Path) -> None:
         store = DefaultMessageStore(tmp_path / "store", config())
         store.load()
         store.start()
@@ -272,7 +272,7 @@ class TestTruncation:
         names = sorted(int(p.name) for p in (tmp_path / "store" / "commitlog").iterdir())
         assert names == [n * SEGMENT_BYTES for n in range(len(names))]
 
-    def test_the_checkpoint_vouches_for_nothing_behind_the_cut(self, tmp_path: Path) -> None:
+    def test_the_checkpoint_covers_nothing_after_the_truncation(self, tmp_path: Path) -> None:
         clock = ManualClock(NOW_MS)
         with opened(tmp_path / "store", clock=clock) as store:
             for _ in range(40):
@@ -294,7 +294,7 @@ class TestTruncation:
             assert store.queues.synced_offset == starts[20]
 
     @pytest.mark.parametrize("offset", [-1, 1, 500, 1 << 40])
-    def test_offsets_that_are_none(self, tmp_path: Path, offset: int) -> None:
+    def test_invalid_offsets(self, tmp_path: Path, offset: int) -> None:
         with opened(tmp_path / "store") as store:
             fill(store, 40)
             before = hash_of(tmp_path / "store")
@@ -304,7 +304,7 @@ class TestTruncation:
             assert raised.value.detail
             assert hash_of(tmp_path / "store") == before
 
-    def test_not_below_what_is_gone(self, store: DefaultMessageStore) -> None:
+    def test_not_below_deleted_records(self, store: DefaultMessageStore) -> None:
         fill(store, 60)
         store.flush()
         for segment in store.commit_log.queue.drop_oldest(2):
@@ -315,7 +315,7 @@ class TestTruncation:
         store.truncate_to(2 * SEGMENT_BYTES)
         assert store.min_physical_offset == store.max_physical_offset == 2 * SEGMENT_BYTES
 
-    def test_not_while_puts_are_under_way(self, tmp_path: Path) -> None:
+    def test_not_while_puts_are_in_progress(self, tmp_path: Path) -> None:
         with opened(tmp_path / "store") as store:
             store.submit(message())
             with pytest.raises(StoreError) as raised:
@@ -367,7 +367,9 @@ class TestTruncation:
         with opened(tmp_path / "store") as store:
             assert self.offsets(store) == starts[:4]
 
-    def test_to_the_end_is_nothing(self, store: DefaultMessageStore, tmp_path: Path) -> None:
+    def test_truncating_to_the_end_changes_nothing(
+        self, store: DefaultMessageStore, tmp_path: Path
+    ) -> None:
         fill(store, 3)
         before = hash_of(tmp_path / "store")
         assert store.is_offset_aligned(store.max_physical_offset)
@@ -383,7 +385,7 @@ class TestTruncation:
         put(store, message(b"c"))
         assert bodies(store) == [b"a" * 10_000, b"c"]
 
-    def test_a_failing_disk_is_told(self, tmp_path: Path) -> None:
+    def test_a_failing_disk_is_reported(self, tmp_path: Path) -> None:
         files = FaultyFiles(only=frozenset({"zero_range"}), error=errno.EIO)
         store = open_store(tmp_path / "store", files=files)
         fill(store, 5)

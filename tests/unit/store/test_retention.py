@@ -89,7 +89,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
 
 
 class TestByTheHour:
-    def test_old_segments_go_at_the_hour(self, kept: Kept) -> None:
+    def test_old_segments_are_deleted_at_the_hour(self, kept: Kept) -> None:
         kept.fill(4)
         kept.clock.advance(80 * HOUR_MS)
         assert kept.clock.local_hour() != 4
@@ -98,7 +98,7 @@ class TestByTheHour:
         assert kept.store.retention.run_once() == 3
         assert kept.segments() == [3]
 
-    def test_young_segments_stay(self, kept: Kept) -> None:
+    def test_young_segments_are_kept(self, kept: Kept) -> None:
         kept.fill(4)
         kept.at_hour(4)
         kept.clock.advance(24 * HOUR_MS)
@@ -156,7 +156,7 @@ class TestByHand:
         kept.store.delete_files_manually()
         assert kept.store.retention.run_once() == 0
 
-    def test_the_wish_lasts_twenty_rounds(self, kept: Kept) -> None:
+    def test_a_manual_deletion_lasts_twenty_rounds(self, kept: Kept) -> None:
         kept.store.delete_files_manually()
         for _ in range(19):
             kept.store.retention.run_once()
@@ -190,13 +190,13 @@ class TestArchived:
         assert kept.store.retention.run_once() == 0
         assert kept.store.min_offset_in_queue("T", 0) == 2
 
-    def test_old_ones_behind_wait_for_their_hour(self, kept: Kept) -> None:
+    def test_old_segments_after_it_wait_for_their_hour(self, kept: Kept) -> None:
         kept.fill(4)
         kept.clock.advance(100 * HOUR_MS + HOUR_MS)
         kept.store.delete_files_manually(archived_offset=SEGMENT_BYTES)
         assert kept.store.retention.run_once() == 1
 
-    def test_the_newest_stays(self, kept: Kept) -> None:
+    def test_the_newest_is_kept(self, kept: Kept) -> None:
         kept.fill(3)
         kept.store.delete_files_manually(archived_offset=1 << 40)
         assert kept.store.retention.run_once() == 2
@@ -204,7 +204,7 @@ class TestArchived:
 
 class TestByTheDisk:
     @pytest.mark.parametrize(("used", "deleted"), [(75, 0), (75.5, 3)])
-    def test_above_the_used_ratio_old_segments_go(
+    def test_above_the_used_ratio_old_segments_are_deleted(
         self, kept: Kept, used: float, deleted: int
     ) -> None:
         kept.fill(4)
@@ -212,13 +212,13 @@ class TestByTheDisk:
         kept.disk.used_percent = used
         assert kept.store.retention.run_once() == deleted
 
-    def test_above_the_used_ratio_young_segments_stay(self, kept: Kept) -> None:
+    def test_above_the_used_ratio_young_segments_are_kept(self, kept: Kept) -> None:
         kept.fill(4)
         kept.disk.used_percent = 80
         assert kept.store.retention.run_once() == 0
 
     @pytest.mark.parametrize(("used", "deleted"), [(85, 0), (85.5, 3)])
-    def test_above_the_forcing_ratio_all_segments_go(
+    def test_above_the_forcing_ratio_all_segments_are_deleted(
         self, kept: Kept, used: float, deleted: int
     ) -> None:
         kept.fill(4)
@@ -274,7 +274,7 @@ class TestWhatStays:
         assert kept.store.retention.run_once() == 0
         assert kept.segments() == [0]
 
-    def test_what_is_not_flushed(self, kept: Kept) -> None:
+    def test_unflushed_segments(self, kept: Kept) -> None:
         for number in range(4):
             put(kept.store, message(b"%d" % number * 10_000))
         kept.disk.used_percent = 89
@@ -319,7 +319,7 @@ class TestWhatFollows:
         assert kept.store.query_message("T", "k3", 1, 0, FOREVER_MS).records == []
         kept.store.shutdown()
 
-    def test_places_in_the_queue_go_on_when_all_its_records_are_gone(self, tmp_path: Path) -> None:
+    def test_queue_offsets_continue_when_all_records_are_gone(self, tmp_path: Path) -> None:
         kept = Kept(tmp_path / "store", file_reserved_hours=0)
         put(kept.store, *[message(b"a", topic="Quiet") for _ in range(15)])
         kept.fill(3)
@@ -336,7 +336,7 @@ class TestWhatFollows:
         assert bodies(again, "Quiet") == [b"body"]
         again.shutdown()
 
-    def test_deleted_segments_are_readable_to_those_who_hold_them(self, kept: Kept) -> None:
+    def test_deleted_segments_stay_readable_to_their_holders(self, kept: Kept) -> None:
         kept.fill(3)
         result = kept.store.get_message("T", 0, 0, 1)
         kept.disk.used_percent = 89
@@ -414,7 +414,7 @@ class TestExpiredQueues:
         kept.store.retention.run_once()
         return kept
 
-    def test_they_go_when_asked_for(self, tmp_path: Path) -> None:
+    def test_they_are_deleted_on_request(self, tmp_path: Path) -> None:
         kept = self.expired(tmp_path)
         assert sum(kept.store.clean_expired_consume_queues()) == 1
         assert kept.store.find_consume_queue("Old", 0) is None
@@ -423,7 +423,7 @@ class TestExpiredQueues:
         assert bodies(kept.store) == [b"2" * 10_000]
         kept.store.shutdown()
 
-    def test_one_that_gets_a_message_meanwhile_stays(self, tmp_path: Path) -> None:
+    def test_one_that_gets_a_message_meanwhile_is_kept(self, tmp_path: Path) -> None:
         kept = Kept(tmp_path / "store", file_reserved_hours=0)
         topics = [f"Old{number}" for number in range(QUEUES_A_STEP + 2)]
         for topic in topics:
@@ -440,13 +440,13 @@ class TestExpiredQueues:
         assert kept.store.max_offset_in_queue(used, 0) == 2
         kept.store.shutdown()
 
-    def test_delayed_messages_keep_their_places(self, tmp_path: Path) -> None:
+    def test_delayed_messages_keep_their_offsets(self, tmp_path: Path) -> None:
         kept = self.expired(tmp_path)
         assert sum(kept.store.clean_expired_consume_queues()) == 1
         assert kept.store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 0) == 1
         kept.store.shutdown()
 
-    def test_queues_that_never_had_a_message_stay(self, tmp_path: Path) -> None:
+    def test_queues_that_never_had_a_message_are_kept(self, tmp_path: Path) -> None:
         kept = self.expired(tmp_path)
         kept.store.queues.find_or_create("Fresh", 0)
         assert sum(kept.store.clean_expired_consume_queues()) == 1

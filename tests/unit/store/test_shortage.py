@@ -82,7 +82,7 @@ def test_a_sync_of_queues_waits_and_loses_nothing(bench: Bench) -> None:
     assert bodies(bench.store) == [b"one", b"two", b"three"]
 
 
-def test_a_queue_without_a_file_refuses_writes_until_there_is_one(bench: Bench) -> None:
+def test_a_queue_without_a_file_refuses_writes_until_it_has_one(bench: Bench) -> None:
     put(bench.store, b"first")
     bench.run_short()
     answer(bench.store, message(b"new queue", topic="Payments"))
@@ -142,7 +142,7 @@ def test_a_new_segment_is_refused_as_unavailable(bench: Bench) -> None:
     assert bodies(bench.store) == [large, large]
 
 
-def test_the_end_of_a_store_waits_once(bench: Bench) -> None:
+def test_shutdown_waits_once(bench: Bench) -> None:
     put(bench.store, b"one")
     bench.files._and_after = False
     bench.run_short()
@@ -151,7 +151,7 @@ def test_the_end_of_a_store_waits_once(bench: Bench) -> None:
     assert not (bench.root / "abort").exists()
 
 
-def test_a_store_that_cannot_be_opened_says_how_to_get_on(bench: Bench) -> None:
+def test_a_store_that_cannot_be_opened_gives_a_hint(bench: Bench) -> None:
     put(bench.store, b"one")
     bench.store.shutdown()
     bench.run_short()

@@ -81,7 +81,7 @@ def test_runtime(stats: StoreStatsService, clock: ManualClock) -> None:
 
 
 class TestRates:
-    def test_a_window_that_is_not_full_is_an_empty_word(
+    def test_a_window_that_is_not_full_is_an_empty_string(
         self, stats: StoreStatsService, clock: ManualClock
     ) -> None:
         assert stats.put_tps() == "  "
@@ -111,7 +111,7 @@ class TestRates:
         pass_seconds(stats, clock, 600)
         assert stats.put_tps() == "0.0 0.0 0.0"
 
-    def test_the_time_that_really_passed_counts(
+    def test_rates_use_the_time_that_really_passed(
         self, stats: StoreStatsService, clock: ManualClock
     ) -> None:
         for _ in range(11):
@@ -120,7 +120,7 @@ class TestRates:
             put(stats, messages=2)
         assert stats.put_tps().split(" ")[0] == "1.0"
 
-    def test_sampling_too_often_does_no_harm(
+    def test_sampling_too_often_is_harmless(
         self, stats: StoreStatsService, clock: ManualClock
     ) -> None:
         for _ in range(200):
@@ -174,7 +174,7 @@ class TestLatencies:
             "[500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:0 [10s~]:0 "
         )
 
-    def test_the_last_full_minute_counts(
+    def test_the_last_full_minute_is_used(
         self, stats: StoreStatsService, clock: ManualClock
     ) -> None:
         put(stats)

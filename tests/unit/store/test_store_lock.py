@@ -50,7 +50,7 @@ def test_the_files_of_a_running_store(tmp_path: Path) -> None:
     assert (root / "lock").read_bytes() == b"roquet"
 
 
-def test_who_had_the_store_last(tmp_path: Path) -> None:
+def test_which_broker_used_the_store_last(tmp_path: Path) -> None:
     """A Java broker writes its own word over what a clean shutdown left."""
     lock = StoreLock(Files(), tmp_path)
     for is_ours in (False, True):
@@ -95,7 +95,7 @@ def test_twice_in_one_process(tmp_path: Path) -> None:
     again.release()
 
 
-def test_another_process_has_it(tmp_path: Path) -> None:
+def test_another_process_holds_it(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
@@ -135,7 +135,7 @@ def test_a_failing_lock_call_leaves_no_descriptor(tmp_path: Path) -> None:
     assert not is_held_here(tmp_path)
 
 
-def test_a_removed_lock_file_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_removed_lock_file_does_not_release_the_store(tmp_path: Path) -> None:
     lock = StoreLock(Files(), tmp_path)
     lock.acquire()
     lock.mark_running()

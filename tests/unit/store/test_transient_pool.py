@@ -44,7 +44,9 @@ def test_buffers_come_back_as_zeros() -> None:
     assert again[:] == bytes(4 * PAGE_BYTES)
 
 
-def test_nobody_sees_what_is_only_in_memory(store: DefaultMessageStore, tmp_path: Path) -> None:
+def test_readers_do_not_see_what_is_only_in_memory(
+    store: DefaultMessageStore, tmp_path: Path
+) -> None:
     assert answer(store, message(b"a")).is_ok
     assert store.max_physical_offset == 0
     assert store.remaining_to_commit_bytes() > 0
@@ -86,7 +88,7 @@ def test_few_pages_wait_for_the_thorough_interval(
     assert store.remaining_to_commit_bytes() == 0
 
 
-def test_a_full_segment_gives_its_buffer_back(store: DefaultMessageStore) -> None:
+def test_a_full_segment_returns_its_buffer(store: DefaultMessageStore) -> None:
     assert store.remaining_transient_buffers() == 2
     put(store, message(b"a" * 10_000))
     assert store.remaining_transient_buffers() == 1
@@ -130,7 +132,7 @@ def test_without_a_buffer_puts_may_fail_fast(tmp_path: Path) -> None:
         assert bodies(store) == [b"a" * 10_000, b"small", b"b" * 10_000]
 
 
-def test_the_end_of_a_segment_is_written_and_nothing_behind_it(
+def test_the_end_of_a_segment_is_written_and_nothing_after_it(
     store: DefaultMessageStore, tmp_path: Path
 ) -> None:
     for number in range(4):
@@ -143,7 +145,7 @@ def test_the_end_of_a_segment_is_written_and_nothing_behind_it(
         assert not any(data[10_100:])
 
 
-def test_what_was_not_committed_is_lost_with_the_process(tmp_path: Path) -> None:
+def test_uncommitted_messages_are_lost_with_the_process(tmp_path: Path) -> None:
     store = DefaultMessageStore(tmp_path / "store", POOL, clock=ManualClock(NOW_MS))
     store.load()
     store.start(threads=False)
@@ -167,7 +169,7 @@ def test_shutdown_commits_everything(tmp_path: Path) -> None:
         assert bodies(store) == [b"%d" % n * 10_000 for n in range(4)]
 
 
-def test_the_checkpoint_speaks_of_committed_records_only(
+def test_the_checkpoint_covers_committed_records_only(
     store: DefaultMessageStore, clock: ManualClock
 ) -> None:
     put(store, message(b"a"))

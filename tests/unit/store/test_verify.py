@@ -123,7 +123,7 @@ def test_fillers_at_the_head_of_a_queue(tmp_path: Path) -> None:
     assert check(root).faults == []
 
 
-def test_a_topic_that_was_deleted_and_made_anew(tmp_path: Path) -> None:
+def test_a_topic_that_was_deleted_and_recreated(tmp_path: Path) -> None:
     store = SyntheticStore(tmp_path / "store")
     for number in range(6):
         store.put("Again", 0, unique_key=f"old{number}")
@@ -207,7 +207,7 @@ def test_v2_records_and_long_topics(tmp_path: Path) -> None:
 # -- time ---------------------------------------------------------------------------------------
 
 
-def test_a_store_newer_than_the_clock_is_told_once(store: SyntheticStore) -> None:
+def test_a_store_newer_than_the_clock_is_reported_once(store: SyntheticStore) -> None:
     now_ms = store.placed[9].store_timestamp_ms
     report = check(store.root, now_ms=now_ms)
     times = [f for f in report.faults if f.field == "storeTimestamp"]
@@ -215,7 +215,7 @@ def test_a_store_newer_than_the_clock_is_told_once(store: SyntheticStore) -> Non
     assert "so are the 13 records after it" in times[0].detail
 
 
-def test_a_clock_that_was_set_back_is_told_once(tmp_path: Path) -> None:
+def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
     store = SyntheticStore(tmp_path / "store")
     for number in range(10):
         if number == 5:
@@ -257,14 +257,14 @@ def test_a_segment_under_a_wrong_name(store: SyntheticStore) -> None:
     assert any("not a multiple of the file size" in f.detail for f in report.faults)
 
 
-def test_a_stranger_among_the_segments(store: SyntheticStore) -> None:
+def test_an_unknown_file_among_the_segments(store: SyntheticStore) -> None:
     (store.root / "commitlog" / "notes.txt").write_text("hello")
     report = check(store.root)
     assert [f.field for f in report.faults] == ["file"]
     assert "notes.txt has a wrong name" in report.faults[0].detail
 
 
-def test_queues_that_are_missing_altogether_are_told_once(tmp_path: Path) -> None:
+def test_queues_that_are_missing_altogether_are_reported_once(tmp_path: Path) -> None:
     store = SyntheticStore(tmp_path / "store")
     for number in range(4):
         store.put(unique_key=f"id{number}")

@@ -86,7 +86,7 @@ def test_every_field_of_an_entry_is_compared(
     assert fault.file == "batchconsumequeue/B/0/00000000000000000000"
 
 
-def test_an_entry_that_leads_elsewhere_is_a_fault(root: Path) -> None:
+def test_an_entry_that_points_elsewhere_is_a_fault(root: Path) -> None:
     change(root, BATCH_UNIT_BYTES, b"\0" * 7 + b"\7")
     fields = {(fault.field, fault.physical_offset) for fault in check(root).faults}
     second = unpack_batch_unit(queue_file(root).read_bytes())
@@ -115,7 +115,7 @@ def test_a_missing_queue_is_a_fault(root: Path) -> None:
 
 
 @pytest.mark.parametrize("is_crashed", [False, True])
-def test_entries_that_were_there_when_the_store_was_closed_are_missed(
+def test_entries_lost_after_the_store_was_closed_are_reported(
     root: Path, *, is_crashed: bool
 ) -> None:
     max(queue_file(root).parent.iterdir()).write_bytes(bytes(SMALL_FILE))
@@ -141,7 +141,7 @@ def test_an_emptied_queue_that_keeps_its_offset_has_no_faults(root: Path) -> Non
         assert queue.offsets(view.min_offset) == (7, 7)
 
 
-def test_a_deleted_topic_of_batches_is_told_of(tmp_path: Path) -> None:
+def test_a_deleted_topic_of_batches_is_reported(tmp_path: Path) -> None:
     store = open_batches(tmp_path)
     put(store, inner_batch(3), message(topic="B"), inner_batch(2), message(topic="T"))
     store.delete_topics(["B"])
@@ -152,7 +152,7 @@ def test_a_deleted_topic_of_batches_is_told_of(tmp_path: Path) -> None:
     assert [note.kind for note in report.notes] == ["deleted"]
 
 
-def test_a_topic_made_anew_has_entries_of_its_second_life(tmp_path: Path) -> None:
+def test_a_recreated_topic_has_entries_of_its_second_life(tmp_path: Path) -> None:
     store = open_batches(tmp_path)
     put(store, inner_batch(3), inner_batch(2))
     store.delete_topics(["B"])
@@ -165,7 +165,7 @@ def test_a_topic_made_anew_has_entries_of_its_second_life(tmp_path: Path) -> Non
     assert files_of(tmp_path) == before
 
 
-def test_entries_behind_the_log_are_stale(root: Path) -> None:
+def test_entries_beyond_the_log_are_stale(root: Path) -> None:
     stale = unpack_batch_unit(queue_file(root).read_bytes())._replace(
         physical_offset=SEGMENT_BYTES * 9, base_offset=99
     )
@@ -250,7 +250,7 @@ def test_a_running_store_is_checked_to_its_last_batch(tmp_path: Path) -> None:
     kill(store)
 
 
-def test_what_java_calls_an_inner_batch_without_a_number_is_sound(tmp_path: Path) -> None:
+def test_javas_inner_batch_flag_without_a_count_is_sound(tmp_path: Path) -> None:
     store = open_batches(tmp_path)
     put(store, message(topic="B", sys_flag=INNER))
     store.shutdown()

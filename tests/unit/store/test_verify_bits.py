@@ -158,7 +158,7 @@ def test_every_bit_of_a_queue_file(store: SyntheticStore, part: int) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [True, False])
-def test_entries_that_a_running_broker_writes_while_it_is_looked_at(
+def test_entries_that_a_running_broker_writes_during_the_check(
     store: SyntheticStore, monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
 ) -> None:
     records = [p for p in store.placed if (p.topic, p.queue_id) == ("Orders", 1)]
@@ -242,7 +242,7 @@ def test_a_key_that_is_missing_in_the_index_names_its_record(store: SyntheticSto
     assert all(fault.topic in {"Orders", "Parts"} for fault in report.faults)
 
 
-def test_an_index_file_that_tells_no_slots(store: SyntheticStore) -> None:
+def test_an_index_file_without_a_slot_count(store: SyntheticStore) -> None:
     newest = max((store.root / "index").iterdir())
     for path in (store.root / "index").iterdir():
         if path != newest:

@@ -63,7 +63,7 @@ def test_a_log_that_lost_its_end_is_refused(
 
 
 @pytest.mark.parametrize("lose", LOST_ENDS)
-def test_the_manifest_alone_tells_of_a_lost_end(root: Path, lose: Callable[[Path], None]) -> None:
+def test_the_manifest_alone_reveals_a_lost_end(root: Path, lose: Callable[[Path], None]) -> None:
     make(root)
     lose(root)
     (root / "checkpoint").unlink()
@@ -74,7 +74,7 @@ def test_the_manifest_alone_tells_of_a_lost_end(root: Path, lose: Callable[[Path
 
 @pytest.mark.parametrize("witness", ["consumequeue", "index"])
 @pytest.mark.parametrize("lose", [remove_newest, empty_newest, empty_log])
-def test_entries_of_records_that_are_gone_tell_after_a_clean_exit(
+def test_entries_of_lost_records_reveal_them_after_a_clean_exit(
     root: Path, lose: Callable[[Path], None], witness: str
 ) -> None:
     """The checkpoint of a Java broker may be seconds behind when it stops."""
@@ -87,7 +87,7 @@ def test_entries_of_records_that_are_gone_tell_after_a_clean_exit(
     assert witness in (refused(root).detail or "")
 
 
-def test_an_entry_that_java_left_behind_a_truncation_is_no_loss(root: Path) -> None:
+def test_an_entry_that_java_left_after_a_truncation_is_no_loss(root: Path) -> None:
     make(root, 9)
     with opened(root, clock=LATER) as store:
         end = store.commit_log.wrote_offset
@@ -183,7 +183,7 @@ def test_a_gap_in_the_log_is_refused_until_its_loss_is_accepted(root: Path) -> N
         assert len(bodies(store)) > 0
 
 
-def test_a_truncated_log_is_not_missed(root: Path) -> None:
+def test_a_truncated_log_is_not_taken_for_lost(root: Path) -> None:
     make(root)
     with opened(root, clock=LATER) as store:
         store.truncate_to(SEGMENT_BYTES)
@@ -193,7 +193,7 @@ def test_a_truncated_log_is_not_missed(root: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 5, 12])
 @pytest.mark.parametrize("has_pool", [False, True])
-def test_older_records_behind_a_truncation_are_no_loss(
+def test_older_records_after_a_truncation_are_no_loss(
     root: Path, tmp_path: Path, kept: int, *, has_pool: bool
 ) -> None:
     """A slave that was master meanwhile follows another one, whose records are older."""
@@ -235,13 +235,13 @@ def test_a_clean_restart_writes_the_same_manifest(root: Path) -> None:
     assert (root / MANIFEST_FILE).read_bytes() == before
 
 
-def test_without_an_index_nothing_of_it_is_missed(root: Path) -> None:
+def test_without_an_index_nothing_of_it_is_taken_for_lost(root: Path) -> None:
     make(root)
     with opened(root, clock=LATER, config=config(message_index=False)) as store:
         assert numbers(store)
 
 
-def test_a_store_that_must_exist_is_not_made(root: Path) -> None:
+def test_a_store_that_must_exist_is_not_created(root: Path) -> None:
     settings = config(must_exist=True)
     for _ in range(2):
         with pytest.raises(NotAStore, match="storeMustExist"):

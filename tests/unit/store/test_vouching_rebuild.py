@@ -61,7 +61,7 @@ def test_verify_reports_lost_queues_and_index_files(root: Path) -> None:
 
 @pytest.mark.parametrize("left", ["clean", "java", "crashed"])
 @pytest.mark.parametrize("lose", LOST_ENDS)
-def test_an_accepted_loss_lets_the_store_go_on(
+def test_an_accepted_loss_lets_the_store_continue(
     root: Path, lose: Callable[[Path], None], left: str
 ) -> None:
     make(root)
@@ -84,7 +84,7 @@ def test_an_accepted_loss_lets_the_store_go_on(
     assert faults(root) == []
 
 
-def test_a_crash_right_after_an_accepted_loss_gives_no_offset_twice(root: Path) -> None:
+def test_a_crash_right_after_an_accepted_loss_reuses_no_offset(root: Path) -> None:
     make(root)
     remove_newest_two(root)
     rebuild_in_place(root, accepts_loss=True)
@@ -107,7 +107,7 @@ def test_an_accepted_loss_of_old_segments(root: Path) -> None:
         assert store.max_offset_in_queue("T", 0) == COUNT // 2
 
 
-def test_a_rebuild_in_place_misses_no_index_files_of_before(
+def test_a_rebuild_in_place_does_not_report_earlier_index_files_as_lost(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(root, 100)
@@ -126,7 +126,7 @@ def test_a_rebuild_keeps_the_offset_of_a_lost_queue_without_records(root: Path) 
         assert store.max_offset_in_queue("T", 1) == 5
 
 
-def test_a_manifest_that_cannot_be_read_is_given_up_with_the_loss(root: Path) -> None:
+def test_a_manifest_that_cannot_be_read_is_discarded_with_the_loss(root: Path) -> None:
     make(root)
     (root / MANIFEST_FILE).write_bytes(b"{")
     rebuild_in_place(root, accepts_loss=True)

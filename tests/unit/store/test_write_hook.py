@@ -39,7 +39,7 @@ def failing_writes(*, and_after: bool) -> FaultyFiles:
     return FaultyFiles(only=frozenset({"write_at"}), error=errno.EIO, and_after=and_after)
 
 
-def test_a_write_of_compiled_code_is_told(tmp_path: Path) -> None:
+def test_a_write_of_compiled_code_is_reported(tmp_path: Path) -> None:
     files = Noting()
     with opened(tmp_path / "store", files=files) as store:
         put(store, message(b"makes the file"))
@@ -51,7 +51,7 @@ def test_a_write_of_compiled_code_is_told(tmp_path: Path) -> None:
         assert bodies(store) == [b"makes the file", b"second", b"third"]
 
 
-def test_a_write_that_fails_once_is_repeated(tmp_path: Path) -> None:
+def test_a_write_that_fails_once_is_retried(tmp_path: Path) -> None:
     files = failing_writes(and_after=False)
     with opened(tmp_path / "store", files=files) as store:
         put(store, message(b"first"))
