@@ -54,7 +54,7 @@ def view(store: SyntheticStore) -> Iterator[StoreView]:
         ("home", "did you mean"),
     ],
 )
-def test_what_is_no_store(store: SyntheticStore, place: str, hint: str) -> None:
+def test_folders_that_are_not_a_store(store: SyntheticStore, place: str, hint: str) -> None:
     base = store.root.parent
     (base / "a-file").write_text("x")
     (base / "empty").mkdir()
@@ -88,12 +88,12 @@ def test_state(store: SyntheticStore) -> None:
         assert (view.is_running, view.crashed, view.lock_holder) == (True, False, holder)
 
 
-def test_a_look_does_not_take_the_lock(store: SyntheticStore) -> None:
+def test_viewing_does_not_take_the_lock(store: SyntheticStore) -> None:
     with StoreView(Files(), store.root), lock_held(store.root):
         pass
 
 
-def test_a_look_from_the_process_that_runs_the_store_keeps_its_lock(store: SyntheticStore) -> None:
+def test_viewing_from_the_process_that_runs_the_store_keeps_its_lock(store: SyntheticStore) -> None:
     """To close a descriptor of a file gives up the locks a process has on it, so none is opened."""
     lock = StoreLock(Files(), store.root)
     lock.acquire()
@@ -255,7 +255,7 @@ def test_a_running_store_is_checked_up_to_its_finished_records(store: SyntheticS
     assert report.counts.records == 30
 
 
-def test_a_bad_record_of_a_running_store_is_told(store: SyntheticStore) -> None:
+def test_a_bad_record_of_a_running_store_is_reported(store: SyntheticStore) -> None:
     """Even the newest: its queue knows that it was finished."""
     last = store.placed[-1]
     path = (
@@ -299,7 +299,7 @@ def test_queues_by_physical_offset(store: SyntheticStore, view: StoreView) -> No
 @pytest.mark.parametrize(
     ("slots", "entries"), [(1, 50), (2, 7), (11, 40), (97, 200), (100, 200), (1000, 12)]
 )
-def test_slots_are_told_by_the_file(tmp_path: Path, slots: int, entries: int) -> None:
+def test_slots_are_derived_from_the_file(tmp_path: Path, slots: int, entries: int) -> None:
     store = SyntheticStore(tmp_path / "store", slots=slots, entries=entries)
     root = fill(store, 9)
     files, strangers = open_index_files(Files(), root / "index")
@@ -318,7 +318,7 @@ def test_an_empty_index_file_takes_the_slots_of_its_neighbour(store: SyntheticSt
     assert [file.slots for file in files] == [store.slots] * len(files)
 
 
-def test_what_is_no_index_file(store: SyntheticStore) -> None:
+def test_malformed_index_files(store: SyntheticStore) -> None:
     (store.root / "index" / "readme").write_text("x")
     (store.root / "index" / "20991231235959999").write_bytes(bytes(43))
     (store.root / "index" / "20991231235959998").write_bytes(b"")
@@ -326,7 +326,7 @@ def test_what_is_no_index_file(store: SyntheticStore) -> None:
     assert len(strangers) == 3
 
 
-def test_a_view_that_is_closed_has_no_file_open(store: SyntheticStore) -> None:
+def test_a_closed_view_has_no_file_open(store: SyntheticStore) -> None:
     def opened() -> list[str]:
         found = (each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
         return [str(each) for each in found if each.is_relative_to(store.root)]
