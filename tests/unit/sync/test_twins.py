@@ -50,7 +50,7 @@ def parameters(function: Callable[..., object]) -> list[tuple[str, object, objec
     return [(each.name, each.kind, each.default) for each in found]
 
 
-def test_the_areas_of_the_admin_are_among_them() -> None:
+def test_the_admin_areas_are_included() -> None:
     assert {"Admin", "Topics", "KvValues", "Messages", "Producer"} <= TWINS.keys()
 
 

@@ -49,7 +49,7 @@ def checked_admin(admin: Admin, consumer: PushConsumer) -> None:
         assert_type(entered, Admin)
 
 
-def test_what_is_not_started_says_so() -> None:
+def test_clients_that_are_not_started_raise() -> None:
     with pytest.raises(ClientClosed):
         checked(
             Producer(NAMESRV, group="g"),
