@@ -97,7 +97,7 @@ async def test_without_faults_bytes_go_both_ways(bench: Bench, rng: random.Rando
     assert bench.proxy.to_client.passed_bytes == len(back)
 
 
-async def test_the_end_of_one_direction_is_passed_on_as_that(bench: Bench) -> None:
+async def test_a_half_close_is_passed_on_as_a_half_close(bench: Bench) -> None:
     client, server = await bench.pair()
     await client.send(b"ask")
     client.writer.write_eof()
@@ -117,7 +117,7 @@ async def test_a_reset_is_passed_on_as_a_reset(bench: Bench) -> None:
     await bench.proxy.wait_connections(0)
 
 
-async def test_delayed_bytes_come_no_sooner_and_in_order(bench: Bench) -> None:
+async def test_delayed_bytes_arrive_late_and_in_order(bench: Bench) -> None:
     client, server = await bench.pair()
     loop = asyncio.get_running_loop()
     bench.proxy.to_client.delay(30)
@@ -131,7 +131,7 @@ async def test_delayed_bytes_come_no_sooner_and_in_order(bench: Bench) -> None:
     assert await client.receive(1) == b"c"
 
 
-async def test_a_delay_may_be_taken_back_while_bytes_wait(bench: Bench) -> None:
+async def test_a_delay_may_be_removed_while_bytes_wait(bench: Bench) -> None:
     client, server = await bench.pair()
     bench.proxy.to_server.delay(FOREVER_MS)
     await client.send(b"late")
@@ -165,7 +165,7 @@ async def test_no_bytes_at_a_time_are_refused(bench: Bench) -> None:
         bench.proxy.to_server.dribble(0)
 
 
-async def test_held_bytes_come_when_they_are_released(bench: Bench) -> None:
+async def test_held_bytes_arrive_when_released(bench: Bench) -> None:
     client, server = await bench.pair()
     bench.proxy.to_client.hold()
     await server.send(b"held")
@@ -192,7 +192,7 @@ async def test_more_than_the_proxy_holds_waits_at_the_sender(
     await sending
 
 
-async def test_a_cut_ends_all_connections_in_good_order(bench: Bench) -> None:
+async def test_a_cut_closes_all_connections_cleanly(bench: Bench) -> None:
     pairs = [await bench.pair() for _ in range(3)]
     await bench.proxy.wait_connections(3)
     bench.proxy.to_server.hold()
@@ -240,7 +240,7 @@ async def test_a_reset_of_one_direction_is_not_seen_by_the_sender(bench: Bench) 
     assert bench.proxy.to_client.passed_bytes == 0
 
 
-async def test_a_connection_ends_in_the_middle_of_an_answer(bench: Bench) -> None:
+async def test_a_connection_ends_in_the_middle_of_a_response(bench: Bench) -> None:
     client, server = await bench.pair()
     bench.proxy.to_client.cut_after(5)
     await server.send(b"abc")
@@ -262,7 +262,7 @@ async def test_a_reset_may_come_before_the_next_byte(bench: Bench) -> None:
     assert bench.proxy.to_server.passed_bytes == 0
 
 
-async def test_healing_takes_back_what_was_to_come(bench: Bench) -> None:
+async def test_healing_cancels_pending_faults(bench: Bench) -> None:
     client, server = await bench.pair()
     bench.proxy.to_server.cut_after(1)
     bench.proxy.to_server.hold()
@@ -271,7 +271,7 @@ async def test_healing_takes_back_what_was_to_come(bench: Bench) -> None:
     assert await server.receive(3) == b"abc"
 
 
-async def test_new_connections_are_refused_and_old_ones_go_on(bench: Bench) -> None:
+async def test_new_connections_are_refused_and_old_ones_continue(bench: Bench) -> None:
     client, server = await bench.pair()
     await bench.proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
@@ -287,7 +287,7 @@ async def test_new_connections_are_refused_and_old_ones_go_on(bench: Bench) -> N
     assert await server.receive(3) == b"abc"
 
 
-async def test_a_server_that_is_not_there_means_a_reset() -> None:
+async def test_an_unreachable_server_means_a_reset() -> None:
     async with run_bench() as gone:
         target = gone.proxy.address
     async with FaultProxy(target) as proxy:
