@@ -100,7 +100,7 @@ def line_count(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
 
 
-def test_the_scan_sees_the_project() -> None:
+def test_the_scan_covers_the_project() -> None:
     seen = {str(path.relative_to(ROOT)) for path in text_files()}
     assert {"src/roquet/errors.py", "tests/unit/test_architecture.py", "Makefile"} <= seen
 
@@ -252,7 +252,7 @@ def test_wrong_imports_are_recognised(importer: str, imported: str) -> None:
     assert Contracts().allow(importer, "roquet.model.host")
 
 
-def test_no_path_of_one_machine() -> None:
+def test_no_machine_specific_path() -> None:
     assert [text for text, _ in findings(MACHINE_PATH)] == []
 
 
@@ -270,5 +270,5 @@ def test_machine_paths_are_recognised(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["store/commitlog", "$HOME/tmp/x", "~/work/x", "a/tmp/b"])
-def test_other_paths_are_let_through(line: str) -> None:
+def test_other_paths_are_allowed(line: str) -> None:
     assert not MACHINE_PATH.search(line)

@@ -55,7 +55,7 @@ def test_python_dash_m_is_the_same_command() -> None:
     assert done.stdout == f"roquet {package.__version__} ({compiled.path_in_use()})\n"
 
 
-def test_version_says_that_the_reference_path_runs() -> None:
+def test_version_names_the_reference_path() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "roquet", "--version"],
         capture_output=True,
@@ -82,7 +82,7 @@ def test_unknown_command_is_bad_usage() -> None:
 
 
 @pytest.mark.usefixtures("breaking")
-def test_error_is_words_on_stderr_and_its_exit_code() -> None:
+def test_an_error_is_text_on_stderr_and_an_exit_code() -> None:
     result = CliRunner().invoke(roquet, ["broken"])
     assert result.exit_code == NotAStore.exit_code
     assert result.stdout == ""
@@ -97,7 +97,7 @@ def test_exit_code_is_that_of_the_error() -> None:
 
 
 @pytest.mark.usefixtures("breaking")
-def test_error_is_json_when_json_was_asked_for() -> None:
+def test_an_error_is_json_when_json_was_requested() -> None:
     result = CliRunner().invoke(roquet, ["broken", "--json"])
     assert result.exit_code == NotAStore.exit_code
     assert result.stdout == ""

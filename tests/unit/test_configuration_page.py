@@ -77,7 +77,7 @@ def test_every_setting_is_listed_with_its_default(title: str, kind: type[Struct]
         ("### By name servers", NAMESRV_SETTINGS.unsupported.values()),
     ],
 )
-def test_what_is_refused_is_listed(title: str, unsupported: Iterable[Unsupported]) -> None:
+def test_refused_keys_are_listed(title: str, unsupported: Iterable[Unsupported]) -> None:
     listed = {cells[0]: (set(quoted(cells[1])), cells[2]) for cells in rows(section(title))}
     assert listed == {
         f"`{each.key}`": (set(each.accepted) - {""}, each.reason) for each in unsupported
@@ -91,7 +91,7 @@ def test_what_is_refused_is_listed(title: str, unsupported: Iterable[Unsupported
         ("### In a name server's file", NAMESRV_SETTINGS),
     ],
 )
-def test_what_has_no_effect_is_listed_with_the_reason(title: str, table: SettingsTable) -> None:
+def test_keys_without_effect_are_listed_with_the_reason(title: str, table: SettingsTable) -> None:
     listed: dict[str, str] = {}
     for item in re.split(r"(?m)^- ", section(title)):
         words = " ".join(item.split())
@@ -101,6 +101,6 @@ def test_what_has_no_effect_is_listed_with_the_reason(title: str, table: Setting
     assert listed == {key: reason[:1].upper() + reason[1:] for key, reason in expected.items()}
 
 
-def test_what_a_request_may_change_is_listed() -> None:
+def test_keys_that_a_request_may_change_are_listed() -> None:
     text = section("## Name server").partition("A request may change")[2]
     assert set(quoted(text.partition("and nothing else")[0])) == DYNAMIC_KEYS

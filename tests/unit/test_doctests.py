@@ -14,11 +14,11 @@ MODULES = sorted(
 )
 
 
-def test_there_are_examples() -> None:
+def test_examples_are_found() -> None:
     assert "roquet.errors" in MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_hold(name: str) -> None:
+def test_examples_pass(name: str) -> None:
     failed, attempted = doctest.testmod(importlib.import_module(name))
     assert (failed, attempted > 0) == (0, True)

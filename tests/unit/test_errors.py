@@ -48,7 +48,7 @@ def test_str_prints_message_detail_and_hint() -> None:
     assert str(error) == "It broke.\nDETAIL: offset 42\nHINT: Mend it."
 
 
-def test_str_leaves_out_what_is_not_there() -> None:
+def test_str_omits_missing_parts() -> None:
     assert str(RoquetError("It broke.")) == "It broke."
     assert str(RoquetError("It broke.", hint="Mend it.")) == "It broke.\nHINT: Mend it."
 

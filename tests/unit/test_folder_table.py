@@ -1,7 +1,7 @@
 from tests.folder_table import Phase, table
 
 
-def test_tests_and_seconds_are_added_up_by_folder() -> None:
+def test_tests_and_seconds_are_totalled_by_folder() -> None:
     phases = [
         Phase("tests/golden/test_replay.py::test_a", 1.0),
         Phase("tests/unit/store/deep/test_x.py::TestIt::test_b[1]", 0.25),

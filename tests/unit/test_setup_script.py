@@ -94,7 +94,7 @@ def test_java_is_installed(tmp_path: Path, packages: tuple[str, ...], installed:
     assert machine.installed() == [installed]
 
 
-def test_a_java_that_is_there_is_kept(tmp_path: Path) -> None:
+def test_an_installed_java_is_kept(tmp_path: Path) -> None:
     machine = Machine(tmp_path, packages=("openjdk-17-jre-headless",))
     machine.add("java", "")
     machine.run()

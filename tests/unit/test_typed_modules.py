@@ -53,5 +53,5 @@ def test_every_attribute_has_a_type(source: Path) -> None:
         assert attributes == assigned(classes[name]), f"see {name} in {source.stem}.pxd"
 
 
-def test_there_are_such_modules() -> None:
+def test_typed_modules_are_found() -> None:
     assert sum(1 for _ in typed_sources()) > 20
