@@ -53,6 +53,7 @@ from roquet.spark.jobs.archive import archive
 from roquet.spark.jobs.audit import audit
 from tests.interop.javabroker import write_topics
 from tests.interop.process import ProcessError
+from tests.spark.s3_gateway import BUCKET, Gateway, s3_gateway, variables
 
 QUEUE_TOPIC = "SparkQueues"
 QUEUES = 8
@@ -71,11 +72,13 @@ GROWTH_MAX = 2.4
 WHERE_MIN = 5
 OPTION_MAX = 1.2
 WORKER_MB_MAX = 300
+S3_PART_MIN = 0.7
 
 COLUMNS, SCAN, ARCHIVE, BROKER = "columns", "scan", "archive", "broker"
+ARCHIVE_S3 = "archive-s3"
 AUDIT, GROWTH, MEMORY = "audit", "growth", "memory"
 WHERES = ("where-topic", "where-time", "where-key")
-ROW_NAMES = (COLUMNS, SCAN, *WHERES, AUDIT, ARCHIVE, BROKER, GROWTH, MEMORY)
+ROW_NAMES = (COLUMNS, SCAN, *WHERES, AUDIT, ARCHIVE, ARCHIVE_S3, BROKER, GROWTH, MEMORY)
 
 MB_S = "MB/s"
 
@@ -222,6 +225,7 @@ class Bench:
         self.sizes: dict[tuple[str, Way], int] = {}
         self.client_mb_s: list[float] = []
         self.memory = WorkerMemory()
+        self._gateway: Gateway | None = None
         self._base = base
         self._options = options
         self._wanted: Sequence[str] = options.only or ROW_NAMES
@@ -235,6 +239,9 @@ class Bench:
         say("stores are made")
         self.messages = stored(self._store, self._total_bytes, make_messages(SEED))
         with ExitStack() as stack:
+            if ARCHIVE_S3 in self._wanted:
+                os.environ.update(variables())
+                self._gateway = stack.enter_context(s3_gateway(self._base / "gateway"))
             running = None
             if BROKER in self._wanted:
                 running = stack.enter_context(self._broker())
@@ -344,10 +351,22 @@ class Bench:
             archive(spark, str(self._store), lake, broker_name="bench")
 
         total = self._total_bytes
-        return [
+        jobs = [
             Job(ARCHIVE, Way.OTHER, "Spark's own writer of Parquet", by_spark, total),
             Job(ARCHIVE, Way.OURS, "archive", ours, total),
         ]
+        gateway = self._gateway
+        if gateway is not None:
+
+            def to_s3() -> None:
+                archive(spark, str(self._store), gateway.uri("bench"), broker_name="bench")
+                shutil.rmtree(gateway.folder / BUCKET / "bench")
+
+            jobs += [
+                Job(ARCHIVE_S3, Way.OTHER, "archive to a folder", ours, total),
+                Job(ARCHIVE_S3, Way.OURS, "archive to S3", to_s3, total),
+            ]
+        return jobs
 
     def _half(self, spark: SparkSession) -> str:
         """The offset of the message in the middle."""
@@ -409,6 +428,7 @@ class Bench:
         """The table, in the order of the rows."""
         made = []
         goals = {COLUMNS: times(2), SCAN: times(8), AUDIT: times(0.5), ARCHIVE: times(2)}
+        goals[ARCHIVE_S3] = times(S3_PART_MIN)
         for row, goal in {**goals, **dict.fromkeys(WHERES, times(WHERE_MIN))}.items():
             other, ours = self._mb_s(row, Way.OTHER), self._mb_s(row, Way.OURS)
             made.append(Line(row, MB_S, other, ours, goal))

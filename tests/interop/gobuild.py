@@ -1,4 +1,4 @@
-"""Builds the Go agent once, and says what is missing where it cannot.
+"""Builds the Go agent, and servers written in Go, once; says what is missing where it cannot.
 
 Shares the cache directory and its lock with the Java builds: one folder per state of the sources,
 valid when the program is in it, which Go writes last.
@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop import javabuild
@@ -35,15 +36,35 @@ def build() -> Path:
         OracleMissingError: Go or the network is missing.
         OracleBuildError: everything is there and the build fails.
     """
+    program = javabuild.CACHE / f"go-{_digest()}" / "agent"
+    return _once(program, ["build", "-o", str(program), "."])
+
+
+def install(package: str, version: str) -> Path:
+    """Builds a published program, or finds the earlier build; returns its path.
+
+    Args:
+        package: Its package, whose last part is the program's name.
+        version: Its version, such as v1.8.0.
+
+    Raises:
+        OracleMissingError: Go or the network is missing.
+        OracleBuildError: everything is there and the build fails.
+    """
+    name = package.rpartition("/")[2]
+    program = javabuild.CACHE / f"{name}-{version}" / name
+    return _once(program, ["install", f"{package}@{version}"])
+
+
+def _once(program: Path, arguments: Sequence[str]) -> Path:
     go = shutil.which("go")
     if go is None:
         raise OracleMissingError("Go (go) is missing")
     javabuild.CACHE.mkdir(exist_ok=True)
-    program = javabuild.CACHE / f"go-{_digest()}" / "agent"
     with (javabuild.CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.is_file():
-            _run_go(go, program)
+            _run_go([go, *arguments], program)
     return program
 
 
@@ -55,12 +76,13 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _run_go(go: str, program: Path) -> None:
+def _run_go(command: Sequence[str], program: Path) -> None:
     program.parent.mkdir(exist_ok=True)
     try:
         done = subprocess.run(
-            [go, "build", "-o", str(program), "."],
+            command,
             cwd=GO_PROJECT,
+            env={**os.environ, "GOBIN": str(program.parent)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,9 +1,9 @@
 """Spark: every topic, live or on disk, is a DataFrame.
 
-Owns two data sources, ``rocketmq`` (through name server and brokers) and ``rocketmq-log`` (a store
-directory, no broker), and the pipelines built on them. Nothing outside this package
-imports Spark, Arrow or numpy; this module does so only in :func:`register` and when a pipeline
-(:data:`PIPELINES`) is first used.
+Owns the data sources ``rocketmq`` (through name server and brokers), ``rocketmq-log`` (a store
+directory, no broker) and ``rocketmq-lake`` (what was archived), and the pipelines built on them.
+Nothing outside this package imports Spark, Arrow or numpy; this module does so only in
+:func:`register` and when a pipeline (:data:`PIPELINES`) is first used.
 
 Example:
     Read a store in an existing session::
@@ -74,6 +74,7 @@ __all__ = [
 SOURCES: dict[str, tuple[str, str]] = {
     "rocketmq": ("roquet.spark.broker.source", "RocketMQSource"),
     "rocketmq-log": ("roquet.spark.log.source", "RocketMQLogSource"),
+    "rocketmq-lake": ("roquet.spark.lake.source", "RocketMQLakeSource"),
 }
 """Maps a format name to the module and class of its data source."""
 
@@ -113,7 +114,7 @@ def __getattr__(name: str) -> object:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats ``rocketmq`` and ``rocketmq-log`` with a session.
+    """Register the formats of :data:`SOURCES` with a session.
 
     Executors import this package too: it must be installed there or shipped with the job. A Spark
     Connect server that has the package knows the formats by itself; for such a session this does

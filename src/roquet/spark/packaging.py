@@ -21,8 +21,14 @@ __all__ = ["FOLDER", "executor_conf", "pack"]
 FOLDER = "roquet_packages"
 """The folder's name on executors."""
 
-_PACKAGES = ("roquet", "pyspark_rocketmq", "pyspark_rocketmq_log", "msgspec")
-_OPTIONAL = ("zstandard", "lz4")
+_PACKAGES = (
+    "roquet",
+    "pyspark_rocketmq",
+    "pyspark_rocketmq_log",
+    "pyspark_rocketmq_lake",
+    "msgspec",
+)
+_OPTIONAL = ("zstandard", "lz4", "fsspec", "hdfs_native")
 _LEFT_OUT = {"testing", "broker", "namesrv", "cli", "dashboard"}
 """Servers and commands are not packed."""
 

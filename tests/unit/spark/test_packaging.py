@@ -14,7 +14,7 @@ def test_the_archive_has_what_readers_import_and_no_servers(tmp_path: Path) -> N
         names = packed.getnames()
         packed.extractall(tmp_path / FOLDER, filter="data")
     assert "roquet/spark/options.py" in names
-    assert {f"pyspark_rocketmq{end}/__init__.py" for end in ("", "_log")} <= set(names)
+    assert {f"pyspark_rocketmq{end}/__init__.py" for end in ("", "_log", "_lake")} <= set(names)
     assert not [name for name in names if name.startswith(("roquet/broker/", "roquet/cli/"))]
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyx")]
     code = (

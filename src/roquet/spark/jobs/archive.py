@@ -26,7 +26,6 @@ from roquet.spark.jobs.lake import (
     DELTA_LOG,
     NO_DAY,
     STREAM_METADATA,
-    UNFINISHED,
     ArchiveRules,
     FileEntry,
     FileTotals,
@@ -36,6 +35,8 @@ from roquet.spark.jobs.lake import (
     file_name,
     partition_path,
 )
+from roquet.spark.jobs.lake_files import NewFile, Place, publish_all
+from roquet.spark.jobs.parquet_options import ONE_WORD, WORDS, file_options, has_one_word
 from roquet.spark.log.reading import LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.store_files import open_log
@@ -302,11 +303,6 @@ class FileLayout:
         below = "" if self.is_flat else partition_path(topic, day)
         return posixpath.join(self.folder, below, self.name.replace("{}", str(number)))
 
-    def hidden(self, path: str) -> str:
-        """Return the path of an unfinished file."""
-        folder, name = posixpath.split(path)
-        return posixpath.join(folder, f".{name}.{self.made}{UNFINISHED}")
-
     def columns(self, table: pa.Table, day: str) -> pa.Table:
         """Return the columns of a file."""
         if not self.is_flat:
@@ -316,16 +312,17 @@ class FileLayout:
 
 
 class FileWriters:
-    """Writes the files of one range, by topic and day, each under a hidden name until finished."""
+    """Writes the files of one range, by topic and day, which nobody sees until all are whole."""
 
-    def __init__(self, place: Lake, layout: FileLayout, stack: ExitStack) -> None:
+    def __init__(self, place: Place, layout: FileLayout, stack: ExitStack) -> None:
         self._place = place
         self._layout = layout
         self._stack = stack
         self._held: dict[tuple[str, str], list[pa.RecordBatch]] = {}
         self._held_bytes = 0
-        self._open: dict[tuple[str, str], tuple[str, pq.ParquetWriter]] = {}
+        self._open: dict[tuple[str, str], tuple[NewFile, pq.ParquetWriter]] = {}
         self._totals: dict[tuple[str, str], FileTotals] = {}
+        self._many_words: set[tuple[str, str]] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows, and write a row group when too much is buffered."""
@@ -339,41 +336,41 @@ class FileWriters:
     def _flush(self) -> None:
         for key, parts in self._held.items():
             table = self._layout.columns(pa.Table.from_batches(parts), key[1])
-            self._writer(key, table.schema).write_table(table)
+            with self._place.told():
+                self._writer(key, table.schema, len(table)).write_table(table)
+            if not has_one_word(table.column("keys")):
+                self._many_words.add(key)
         self._held.clear()
         self._held_bytes = 0
 
-    def _writer(self, key: tuple[str, str], schema: pa.Schema) -> pq.ParquetWriter:
+    def _writer(self, key: tuple[str, str], schema: pa.Schema, rows: int) -> pq.ParquetWriter:
         if key not in self._open:
             path = self._layout.path(*key, len(self._open))
-            hidden = self._place.path(self._layout.hidden(path))
-            self._place.filesystem.create_dir(posixpath.dirname(hidden))
-            compression = self._layout.compression
-            writer = pq.ParquetWriter(
-                hidden,
-                schema,
-                filesystem=self._place.filesystem,
-                compression=compression,
-                compression_level=1 if compression == "zstd" else None,
-            )
-            self._open[key] = (path, self._stack.enter_context(writer))
+            file = self._place.new_file(path, self._layout.made)
+            self._stack.callback(file.discard)
+            options = file_options(rows, self._layout.compression)
+            writer = pq.ParquetWriter(file.hidden, schema, filesystem=file.filesystem, **options)
+            self._open[key] = (file, self._stack.enter_context(writer))
         return self._open[key][1]
 
     def close(self) -> None:
-        """Finish all files, still under their hidden names."""
+        """Finish all files, which still nobody sees."""
         self._flush()
-        for _, writer in self._open.values():
-            writer.close()
+        with self._place.told():
+            for key, (_, writer) in self._open.items():
+                if key not in self._many_words:
+                    writer.add_key_value_metadata({WORDS: ONE_WORD})
+                writer.close()
 
     def publish(self) -> list[FileEntry]:
-        """Rename all files to their final names."""
-        entries = []
-        for key, (path, _) in sorted(self._open.items(), key=lambda each: each[0]):
-            self._place.filesystem.move(
-                self._place.path(self._layout.hidden(path)), self._place.path(path)
-            )
-            entries.append(self._totals[key].entry(path, *key))
-        return entries
+        """Give all files their names."""
+        files = [file for file, _ in self._open.values()]
+        sizes = {file.path: file.size_bytes for file in files}
+        publish_all(files)
+        return [
+            self._totals[key].entry(file.path, *key, sizes[file.path])
+            for key, (file, _) in sorted(self._open.items(), key=lambda each: each[0])
+        ]
 
 
 def split_by_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:

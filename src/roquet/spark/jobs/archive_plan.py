@@ -8,7 +8,6 @@ files, before new ranges of the log are archived.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -210,23 +209,29 @@ def plan_tasks(
 def _salvage(place: Lake, broker_name: str, start: int, until: int) -> Iterator[FileEntry]:
     """Drop messages at or above an offset from the files of a range; yield the files left."""
     for topic, day, path in list(place.files_of_range(broker_name, start)):
-        with pq.ParquetFile(place.path(path), filesystem=place.filesystem) as file:
+        with place.parquet(path) as file:
             table = file.read()
             compression = file.metadata.row_group(0).column(0).compression
         kept = table.filter(pc.less(table.column("physicalOffset"), until))
         if not kept.num_rows:
-            place.filesystem.delete_file(place.path(path))
+            place.delete(path)
             continue
         if kept.num_rows < table.num_rows:
-            _replace(place, path, kept, compression)
+            size_bytes = _replace(place, path, kept, compression)
+        else:
+            size_bytes = place.size_bytes(path)
         totals = FileTotals()
         totals.add(kept)
-        yield totals.entry(path, topic, day)
+        yield totals.entry(path, topic, day, size_bytes)
 
 
-def _replace(place: Lake, path: str, table: pa.Table, compression: str) -> None:
-    folder, name = posixpath.split(place.path(path))
-    made = posixpath.join(folder, f".{name}.tmp")
-    with place.filesystem.open_output_stream(made) as stream:
-        pq.write_table(table, stream, compression=compression.lower())
-    place.filesystem.move(made, posixpath.join(folder, name))
+def _replace(place: Lake, path: str, table: pa.Table, compression: str) -> int:
+    file = place.new_file(path, "salvaged")
+    try:
+        with file.filesystem.open_output_stream(file.hidden) as stream:
+            pq.write_table(table, stream, compression=compression.lower())
+        size_bytes = file.size_bytes
+        file.publish()
+    finally:
+        file.discard()
+    return size_bytes

@@ -16,6 +16,7 @@ from roquet.errors import SparkOptionError
 from roquet.spark.broker.connect import connect_options
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.message_feeds import Source, read_source, source_name
+from roquet.spark.jobs.spark_files import check_spark_writes
 from roquet.spark.report import Report
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def compact(
         SparkOptionError: The topic or the target is missing.
     """
     topic = _check(source, wanted, out, to, to_topic)
+    if out is not None and not is_dry_run:
+        check_spark_writes(spark, out, "compact")
     report = Report(job="compact", source=source_name(source), is_dry_run=is_dry_run)
     read, kept = Observation(), Observation()
     found = with_key(read_source(spark, source, wanted, columns=_COLUMNS))

@@ -11,7 +11,6 @@ import base64
 import csv
 import io
 import json
-import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -157,12 +156,14 @@ class ExportWorker:
         """Write a file."""
         place, masker = Lake(self.out), Masker(self.rules, self.salt)
         name = f"part-{ranges[0].start:020d}.{self.file_format}"
-        made = place.path(f".{name}.tmp")
-        place.filesystem.create_dir(posixpath.dirname(made))
-        with place.filesystem.open_output_stream(made) as stream:
-            write = {"json": self._json, "csv": self._csv, "parquet": self._parquet}
-            rows = write[self.file_format](stream, ranges, masker)
-        place.filesystem.move(made, place.path(name))
+        write = {"json": self._json, "csv": self._csv, "parquet": self._parquet}
+        file = place.new_file(name, "export")
+        try:
+            with place.told(), file.filesystem.open_output_stream(file.hidden) as stream:
+                rows = write[self.file_format](stream, ranges, masker)
+            file.publish()
+        finally:
+            file.discard()
         return _Part(name, rows, masker.hidden, masker.unreadable)
 
     def _batches(self, ranges: Sequence[LogRange], masker: Masker) -> Iterator[list[Row]]:

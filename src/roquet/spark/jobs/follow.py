@@ -29,6 +29,7 @@ from roquet.spark.broker.connect import connect_options
 from roquet.spark.jobs.archive import RANGE_BYTES, archive
 from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import MANIFEST, Lake
+from roquet.spark.jobs.spark_files import check_spark_writes
 from roquet.spark.jobs.table_archive import archive_table
 from roquet.spark.jobs.tables import open_table
 from roquet.spark.log.store_files import open_log
@@ -210,6 +211,7 @@ def archive_topics(
             f"{lake} is the lake of a log, which a stream cannot add to.",
             hint="Use another lake for the cluster.",
         )
+    check_spark_writes(spark, lake, "a stream of topics")
     source = ";".join(cluster.namesrv_addresses)
     report = Report(job="archive", source=source, is_dry_run=is_dry_run)
     given = {**stream_options(cluster, wanted), **(options or {})}

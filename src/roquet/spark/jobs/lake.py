@@ -17,7 +17,8 @@ Invariants:
 * The ranges of a broker have no gaps or overlaps, except where its log had lost messages. Files and
   manifest of a range are named after the physical offset of its start, so rewriting replaces them.
   Only the newest range may grow; it is rewritten as a whole, under the same name.
-* A manifest is published after the files it names, each by a rename. Workers finish in any order,
+* A manifest is published after the files it names, each in one step
+  (:mod:`roquet.spark.jobs.lake_files`). Workers finish in any order,
   so there may be gaps between manifests while a run works. A run writes its plan before any file,
   and deletes it when all manifests are published: an existing plan belongs to a run that was killed
   (or still works), and the next run rewrites the unfinished ranges with the same bounds and names.
@@ -38,7 +39,8 @@ import pyarrow.fs as pafs
 from msgspec import Struct, field
 
 from roquet.errors import SparkError, SparkOptionError
-from roquet.spark.jobs.inputs import Wanted, read_log
+from roquet.spark.jobs.inputs import ALL, Wanted, read_log
+from roquet.spark.jobs.lake_files import UNFINISHED, Place, is_local, scheme_of
 from roquet.spark.schema import COLUMNS, struct_type
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ __all__ = [
     "MANIFEST",
     "NO_DAY",
     "STREAM_METADATA",
-    "UNFINISHED",
     "ArchiveRules",
     "FileEntry",
     "FileTotals",
@@ -61,6 +62,7 @@ __all__ = [
     "crc_sum",
     "file_name",
     "is_file_of",
+    "is_read_by_spark",
     "lake_schema",
     "nothing_of",
     "partition_path",
@@ -82,9 +84,6 @@ DELTA_LOG = "_delta_log"
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """The day of a message whose store time is out of range, as Hive and Spark write it."""
 
-UNFINISHED = ".tmp"
-"""The suffix of unfinished files; their names begin with a dot, so no reader sees them."""
-
 _RULES = "archive.json"
 _RUN = "run.json"
 
@@ -103,6 +102,7 @@ class FileEntry(Struct, frozen=True, kw_only=True, rename="camel"):
         crc_sum: The sum of their bodies' checksums, which does not depend on their order.
         first_physical_offset: The lowest physical offset of a message.
         last_physical_offset: The highest physical offset of a message.
+        size_bytes: The file's size; 0 in old manifests, which do not have it.
     """
 
     path: str
@@ -112,6 +112,7 @@ class FileEntry(Struct, frozen=True, kw_only=True, rename="camel"):
     crc_sum: int
     first_physical_offset: int
     last_physical_offset: int
+    size_bytes: int = 0
 
 
 class RangeManifest(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -180,7 +181,7 @@ class FileTotals:
         self._first = low if self._first is None else min(self._first, low)
         self._last = max(self._last, high)
 
-    def entry(self, path: str, topic: str, day: str) -> FileEntry:
+    def entry(self, path: str, topic: str, day: str, size_bytes: int) -> FileEntry:
         """Return the manifest's entry."""
         return FileEntry(
             path=path,
@@ -190,6 +191,7 @@ class FileTotals:
             crc_sum=self._crc_sum,
             first_physical_offset=self._first or 0,
             last_physical_offset=self._last,
+            size_bytes=size_bytes,
         )
 
 
@@ -205,37 +207,18 @@ class ArchiveRules(Struct, frozen=True, kw_only=True, rename="camel"):
     decompress: bool = True
 
 
-class Lake:
-    """A lake at an address: a folder, or a URI that pyarrow supports (``s3://``, ``hdfs://``, …).
+class Lake(Place):
+    """A lake at an address: a folder, or a URI (``s3://``, ``hdfs://``, …).
 
     Raises:
         SparkOptionError: The address is invalid.
     """
 
-    def __init__(self, address: str) -> None:
-        try:
-            if "://" in address:
-                self.filesystem, self.base = pafs.FileSystem.from_uri(address)
-            else:
-                self.filesystem = pafs.LocalFileSystem()
-                self.base = posixpath.abspath(address)
-        except (OSError, ValueError) as error:
-            raise SparkOptionError(
-                f"{address!r} is not a valid address for a lake.",
-                detail=str(error),
-                hint="Name a folder, or a URI such as s3://bucket/path.",
-            ) from None
-        self.address = address
-
-    def path(self, *parts: str) -> str:
-        """Return a path of the file system, for one below the lake's address."""
-        return posixpath.join(self.base, *parts)
-
     # ------------------------------------------------------------------------------- manifests
 
     def rules(self, broker_name: str) -> ArchiveRules | None:
         """Return the rules of a broker's archive; ``None`` if there are none yet."""
-        data = self._read(MANIFEST, quote(broker_name, safe=""), _RULES)
+        data = self.read(MANIFEST, quote(broker_name, safe=""), _RULES)
         return None if data is None else _decoded(data, ArchiveRules, _RULES)
 
     def write_rules(self, broker_name: str, rules: ArchiveRules) -> None:
@@ -253,22 +236,20 @@ class Lake:
         return len(starts), self.manifest(broker_name, starts[-1]) if starts else None
 
     def _starts(self, broker_name: str) -> list[int]:
-        folder = self.path(MANIFEST, quote(broker_name, safe=""))
-        selector = pafs.FileSelector(folder, allow_not_found=True)
-        names = [info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file]
+        found = self.below(MANIFEST, quote(broker_name, safe=""))
+        names = [info.base_name for info in found if info.is_file]
         stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def manifest(self, broker_name: str, start: int) -> RangeManifest | None:
         """Return the manifest of the range that starts at an offset."""
         name = _manifest_name(start)
-        data = self._read(MANIFEST, quote(broker_name, safe=""), name)
+        data = self.read(MANIFEST, quote(broker_name, safe=""), name)
         return None if data is None else _decoded(data, RangeManifest, name)
 
     def broker_names(self) -> Iterator[str]:
         """Yield the brokers whose logs are in the lake."""
-        selector = pafs.FileSelector(self.path(MANIFEST), allow_not_found=True)
-        for info in self.filesystem.get_file_info(selector):
+        for info in self.below(MANIFEST):
             if info.type is pafs.FileType.Directory:
                 yield unquote(info.base_name)
 
@@ -286,7 +267,7 @@ class Lake:
 
     def plan(self, broker_name: str) -> RunPlan | None:
         """Return the plan of an unfinished run; ``None`` if there is none."""
-        data = self._read(MANIFEST, quote(broker_name, safe=""), _RUN)
+        data = self.read(MANIFEST, quote(broker_name, safe=""), _RUN)
         return None if data is None else _decoded(data, RunPlan, _RUN)
 
     def write_plan(self, broker_name: str, plan: RunPlan) -> None:
@@ -302,7 +283,7 @@ class Lake:
         plan = self.plan(broker_name)
         if plan is None or plan.run_id != run_id:
             raise SparkError(
-                f"Another run writes the log of {broker_name!r} to {self.address}.",
+                f"Another run writes the log of {broker_name!r} to {self.name}.",
                 hint="Let one archive at a time write to a lake.",
             )
 
@@ -313,46 +294,22 @@ class Lake:
             SparkError: Another run has started.
         """
         self.check_run(broker_name, run_id)
-        self.filesystem.delete_file(self.path(MANIFEST, quote(broker_name, safe=""), _RUN))
+        self.delete(MANIFEST, quote(broker_name, safe=""), _RUN)
 
     def sweep(self, run_id: str) -> None:
         """Remove the unfinished files of a killed run."""
-        for info in self.filesystem.get_file_info(pafs.FileSelector(self.base, recursive=True)):
+        for info in self.below(is_deep=True):
             if info.is_file and info.base_name.endswith(f".{run_id}{UNFINISHED}"):
-                self.filesystem.delete_file(info.path)
+                self.delete(posixpath.relpath(info.path, self.base))
 
     def files_of_range(self, broker_name: str, start: int) -> Iterator[tuple[str, str, str]]:
         """Yield topic, day and path of all files of a range, whether in a manifest or not."""
         name = file_name(broker_name, start)
-        for info in self.filesystem.get_file_info(pafs.FileSelector(self.base, recursive=True)):
+        for info in self.below(is_deep=True):
             if info.is_file and info.base_name == name:
                 path = posixpath.relpath(info.path, self.base)
                 topic, day = path.split("/")[:2]
                 yield unquote(topic.removeprefix("topic=")), day.removeprefix("day="), path
-
-    # ----------------------------------------------------------------------------------- files
-
-    def publish(self, data: bytes, *parts: str) -> None:
-        """Write a small file atomically."""
-        final = self.path(*parts)
-        folder, name = posixpath.split(final)
-        self.filesystem.create_dir(folder)
-        made = posixpath.join(folder, f".{name}{UNFINISHED}")
-        with self.filesystem.open_output_stream(made) as stream:
-            stream.write(data)
-        self.filesystem.move(made, final)
-
-    def has(self, *parts: str) -> bool:
-        """Whether a file exists."""
-        info = self.filesystem.get_file_info(self.path(*parts))
-        return info.type is not pafs.FileType.NotFound
-
-    def _read(self, *parts: str) -> bytes | None:
-        try:
-            with self.filesystem.open_input_stream(self.path(*parts)) as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return None
 
 
 def _decoded(data: bytes, kind: type[M], name: str) -> M:
@@ -390,14 +347,17 @@ def file_name(broker_name: str, start: int) -> str:
     return f"part-{quote(broker_name, safe='')}-{start:020d}.parquet"
 
 
-def table_file_name(broker_name: str, start: int, stop: int) -> str:
-    """Return the name of a range's files in a table, with both ends of the range.
+def table_file_name(broker_name: str, start: int, stop: int, made: str) -> str:
+    """Return the name of a range's files in a table: both ends of the range, and who wrote them.
+
+    A table must never have a file replaced, and several writers may have the same range.
 
     Example:
-        >>> table_file_name("broker-a", 7, 900).format(0)
-        'part-broker-a-00000000000000000007-00000000000000000900-0.parquet'
+        >>> table_file_name("broker-a", 7, 900, "c0ffee").format(0)
+        'part-broker-a-00000000000000000007-00000000000000000900-0-c0ffee.parquet'
     """
-    return f"part-{quote(broker_name, safe='')}-{start:020d}-{stop:020d}-{{}}.parquet"
+    span = f"{start:020d}-{stop:020d}"
+    return f"part-{quote(broker_name, safe='')}-{span}-{{}}-{made}.parquet"
 
 
 def is_file_of(broker_name: str, name: str) -> bool:
@@ -420,16 +380,57 @@ def nothing_of(place: Lake, broker_name: str) -> SparkOptionError:
         hint = (
             "It is a Delta table: verify reads it with --format delta, tier wants a Parquet lake."
         )
-    return SparkOptionError(f"{place.address} holds nothing of {broker_name!r}.", hint=hint)
+    return SparkOptionError(f"{place.name} holds nothing of {broker_name!r}.", hint=hint)
 
 
-def read_lake(spark: SparkSession, lake: str) -> DataFrame:
-    """Read the messages of a lake, with the columns of the sources and ``day``."""
-    return spark.read.schema(lake_schema()).parquet(lake)
+def read_lake(
+    spark: SparkSession,
+    lake: str,
+    *,
+    columns: Sequence[str] = (),
+    wanted: Wanted = ALL,
+    keys: Sequence[str] = (),
+) -> DataFrame:
+    """Read the messages of a lake, with the columns of the sources and ``day``.
+
+    Spark reads a folder or HDFS with its own Parquet reader. Other addresses, and queries for keys,
+    are read by the source ``rocketmq-lake``, with the credentials that ``archive`` uses.
+
+    Args:
+        spark: A session that knows the sources.
+        lake: The lake's address.
+        columns: The columns to read; empty for all.
+        wanted: Which messages.
+        keys: Words of KEYS, or unique ids; a message must have one of them. Empty for any.
+    """
+    if is_read_by_spark(lake) and not keys:
+        frame = spark.read.schema(lake_schema()).parquet(lake)
+        return _narrowed(frame, columns, wanted)
+    options = wanted.log_options()
+    if columns:
+        options["columns"] = ",".join(columns)
+    if keys:
+        options["keys"] = ",".join(keys)
+    return spark.read.format("rocketmq-lake").options(**options).load(lake)
+
+
+def is_read_by_spark(lake: str) -> bool:
+    """Whether Spark's own Parquet reader knows the file system of an address, out of the box."""
+    return is_local(lake) or scheme_of(lake) == "hdfs"
+
+
+def _narrowed(frame: DataFrame, columns: Sequence[str], wanted: Wanted) -> DataFrame:
+    if wanted.topics:
+        frame = frame.where(frame["topic"].isin(*wanted.topics))
+    if wanted.from_ms is not None:
+        frame = frame.where(f"storeTimestamp >= timestamp_millis({wanted.from_ms})")
+    if wanted.to_ms is not None:
+        frame = frame.where(f"storeTimestamp < timestamp_millis({wanted.to_ms})")
+    return frame.select(*columns) if columns else frame
 
 
 def read_lake_files(spark: SparkSession, lake: str, paths: Sequence[str]) -> DataFrame:
-    """Read the messages of some files of a lake, like :func:`read_lake`.
+    """Read the messages of some files of a lake by Spark's own reader, like :func:`read_lake`.
 
     Args:
         spark: The session.

@@ -30,6 +30,7 @@ from roquet.spark.jobs.lake import (
     ArchiveRules,
     Lake,
     RangeManifest,
+    is_read_by_spark,
     lake_schema,
     read_lake_files,
     read_young,
@@ -141,10 +142,10 @@ class TableFileWorker:
     def __call__(self, task: ArchiveTask) -> ArchiveTaskResult:
         """Write a range."""
         damages: list[Damage] = []
-        name = table_file_name(self.broker_name, task.start, task.stop)
+        made = uuid.uuid4().hex
         layout = FileLayout(
-            name=name,
-            made=uuid.uuid4().hex,
+            name=table_file_name(self.broker_name, task.start, task.stop, made),
+            made=made,
             compression=self.compression,
             folder=self.folder,
             is_flat=self.is_flat,
@@ -205,6 +206,8 @@ def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
     files = table.files()
     if not files:
         return spark.createDataFrame(driver_context(spark).emptyRDD(), lake_schema())
+    if not is_read_by_spark(table.place.address):
+        return spark.read.format("rocketmq-lake").option("lakeFormat", lake_format).load(lake)
     if not table.has_partition_columns:
         wrong = [each.path for each in files if not each.path.startswith("topic=")]
         if wrong:

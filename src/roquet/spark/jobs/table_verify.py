@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from roquet.runtime.files import Files
 from roquet.spark.jobs.archive import RANGE_BYTES, split_by_day
@@ -160,7 +159,7 @@ class TableWorker:
         columns += ["topic", "storeTimestamp"] if file.topic is None else []
         columns += ["body", "sysFlag"] if self.check_bodies else []
         try:
-            with pq.ParquetFile(place.path(file.path), filesystem=place.filesystem) as opened:
+            with place.parquet(file.path) as opened:
                 for batch in opened.iter_batches(columns=columns):
                     self._count(batch, file, seen)
         except FileNotFoundError:

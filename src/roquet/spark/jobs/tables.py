@@ -10,8 +10,7 @@ Spark's JVM, so they work with every version of Spark.
 
 Invariants:
 
-* A file is named after its range of the log. A committed file is never rewritten with other
-  messages.
+* A file is named after its range of the log and its writer, and is never replaced.
 * Two runs for the same broker cannot both add the same range: one of them fails.
 """
 

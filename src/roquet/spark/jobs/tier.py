@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow.fs as pafs
-
 from roquet.errors import SparkError, SparkOptionError
 from roquet.format.derived import QueueKey
 from roquet.format.segment_files import Segment
@@ -27,10 +25,12 @@ from roquet.spark.jobs.lake import (
     MANIFEST,
     Lake,
     RangeManifest,
+    is_read_by_spark,
     nothing_of,
     read_lake_files,
     read_young,
 )
+from roquet.spark.jobs.lake_files import is_local
 from roquet.spark.jobs.store_config import GroupOffsets, read_group_offsets
 from roquet.spark.jobs.verify import compare
 from roquet.spark.log.splits import store_time_ms
@@ -213,7 +213,7 @@ def sync_ranges(place: Lake, manifests: Sequence[RangeManifest]) -> None:
 
     On other file systems a file is durable once it is closed.
     """
-    if not isinstance(place.filesystem, pafs.LocalFileSystem):
+    if not is_local(place.address):
         return
     files, base = Files(), Path(place.base)
     folders = {base, base.parent}
@@ -263,7 +263,12 @@ def tiered(spark: SparkSession, store: str, lake: str, *, broker_name: str = "lo
     young = read_young(spark, store, rules, cut, broker_name)
     if not paths:
         return young
-    old = read_lake_files(spark, lake, paths).select(*COLUMNS)
+    if is_read_by_spark(lake):
+        old = read_lake_files(spark, lake, paths).select(*COLUMNS)
+    else:
+        options = {"brokerName": broker_name, "endingOffsets": str(cut)}
+        reader = spark.read.format("rocketmq-lake").options(**options)
+        old = reader.option("columns", ",".join(COLUMNS)).load(lake)
     return old.unionByName(young)
 
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from roquet.model.sys_flag import COMPRESSED
 from roquet.runtime.files import Files
@@ -203,8 +201,7 @@ def _unknown_files(
     place: Lake, broker_name: str, manifests: Sequence[RangeManifest]
 ) -> Iterator[Finding]:
     known = {place.path(each.path) for manifest in manifests for each in manifest.files}
-    selector = pafs.FileSelector(place.base, recursive=True)
-    for info in place.filesystem.get_file_info(selector):
+    for info in place.below(is_deep=True):
         is_mine = info.is_file and is_file_of(broker_name, info.base_name)
         if is_mine and info.path not in known:
             yield Finding(UNKNOWN, info.path, f"no manifest of {broker_name} names it")
@@ -268,7 +265,7 @@ class VerifyWorker:
         columns += ["body", "sysFlag"] if self.check_bodies else []
         sums = Sums()
         try:
-            with pq.ParquetFile(place.path(entry.path), filesystem=place.filesystem) as file:
+            with place.parquet(entry.path) as file:
                 for batch in file.iter_batches(columns=columns):
                     sums = sums.plus(batch)
                     if self.check_bodies:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+
 import pyarrow.fs as pafs
 
 
@@ -14,9 +16,11 @@ class DyingFiles(pafs.FileSystemHandler):
 
     Args:
         steps_max: How many steps are done; everything after them fails.
+        is_store: Whether it is an object store, which has no folders.
     """
 
-    def __init__(self, steps_max: int) -> None:
+    def __init__(self, steps_max: int, *, is_store: bool = False) -> None:
+        self.is_store = is_store
         self._files = pafs.LocalFileSystem()
         self._left = steps_max
 
@@ -33,6 +37,7 @@ class DyingFiles(pafs.FileSystemHandler):
             raise Killed
 
     def move(self, src: str, dest: str) -> None:
+        assert not self.is_store
         self._step()
         self._files.move(src, dest)
 
@@ -46,6 +51,8 @@ class DyingFiles(pafs.FileSystemHandler):
 
     def open_output_stream(self, path: str, metadata: object) -> object:
         self._step()
+        if self.is_store:
+            self._files.create_dir(posixpath.dirname(path))
         return self._files.open_output_stream(path, metadata=metadata)
 
     def open_input_stream(self, path: str) -> object:

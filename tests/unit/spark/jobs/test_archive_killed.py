@@ -65,15 +65,22 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def run_until_killed(
-    monkeypatch: pytest.MonkeyPatch, steps_max: int, session: SparkSession, store: Path, lake: Path
+    monkeypatch: pytest.MonkeyPatch,
+    steps_max: int,
+    session: SparkSession,
+    store: Path,
+    lake: Path,
+    *,
+    is_store: bool = False,
 ) -> bool:
     """Archive, and say whether it was killed."""
-    dying = DyingFiles(steps_max)
+    dying = DyingFiles(steps_max, is_store=is_store)
     making = Lake.__init__
 
     def made(self: Lake, address: str) -> None:
         making(self, address)
         self.filesystem = pafs.PyFileSystem(dying)
+        self.is_uploading = is_store
 
     with monkeypatch.context() as patched:
         patched.setattr(Lake, "__init__", made)
@@ -85,13 +92,20 @@ def run_until_killed(
 
 
 def kills(
-    monkeypatch: pytest.MonkeyPatch, store: Path, before: Path, lake: Path, *, each: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    store: Path,
+    before: Path,
+    lake: Path,
+    *,
+    each: int = 1,
+    is_store: bool = False,
 ) -> Iterator[int]:
     """The lake after a run that was killed at each of its steps, or each so-and-so many."""
     for steps_max in range(0, 1000, each):
         shutil.rmtree(lake, ignore_errors=True)
         shutil.copytree(before, lake)
-        if not run_until_killed(monkeypatch, steps_max, any_order(steps_max), store, lake):
+        session = any_order(steps_max)
+        if not run_until_killed(monkeypatch, steps_max, session, store, lake, is_store=is_store):
             return
         yield steps_max
 
@@ -108,8 +122,13 @@ def has_gap(lake: Path) -> bool:
     return any(one.stop < other.start for one, other in pairwise(Lake(str(lake)).manifests(BROKER)))
 
 
+@pytest.mark.parametrize(("is_store", "kills_min"), [(False, 40), (True, 12)])
 def test_the_next_run_repairs_all(
-    stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_store: bool,  # noqa: FBT001 - a parameter of the test
+    kills_min: int,
+    stores: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lake, before = tmp_path / "lake", tmp_path / "before"
     run(stores[0], before, range_bytes=RANGE_BYTES)
@@ -117,14 +136,14 @@ def test_the_next_run_repairs_all(
     # As a round of following has other ranges than the first of the next process.
     sizes = cycle([1 << 30, RANGE_BYTES, 2 << 10])
     count = gaps = 0
-    for steps_max in kills(monkeypatch, stores[1], before, lake):
+    for steps_max in kills(monkeypatch, stores[1], before, lake, is_store=is_store):
         gaps += has_gap(lake)
         run(stores[2], lake, range_bytes=next(sizes))
         assert lake_rows(lake) == expected, steps_max
         assert leftovers(lake) == [], steps_max
         assert not verify(HERE, str(stores[2]), str(lake), broker_name=BROKER).findings, steps_max
         count += 1
-    assert count > 40
+    assert count > kills_min
     assert gaps
     assert lake_rows(lake) == log_rows(stores[1])
 

@@ -1,0 +1,109 @@
+"""Reads the rows of a lake's files on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from roquet.errors import SparkError
+from roquet.spark.jobs.lake_files import Place
+from roquet.spark.jobs.parquet_options import ONE_WORD, WORDS
+from roquet.spark.lake.lake_options import DAY
+from roquet.spark.lake.planning import LakeFile
+from roquet.spark.lake.pruning import Conditions, Read
+
+__all__ = ["LakeReader"]
+
+_BATCH_ROWS = 8_192
+_TOPIC = "topic"
+_KEYS = ["keys", "msgId"]
+
+
+class LakeReader:
+    """Reads files with the same columns and conditions.
+
+    Args:
+        address: Where they are.
+        schema: The columns to return.
+        conditions: Which rows.
+
+    Attributes:
+        groups_read: How many row groups were read.
+        groups_skipped: How many were not, because no row can match.
+    """
+
+    def __init__(self, address: str, schema: pa.Schema, conditions: Conditions) -> None:
+        self._place = Place(address)
+        self._schema = schema
+        self._conditions = conditions
+        self.groups_read = self.groups_skipped = 0
+
+    def batches(self, files: Sequence[LakeFile]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some files.
+
+        Raises:
+            SparkError: A file is missing or damaged.
+        """
+        for file in files:
+            try:
+                with self._place.told(), self._place.parquet(file.path) as opened:
+                    yield from self._file(file, opened)
+            except FileNotFoundError:
+                raise SparkError(
+                    f"The lake {self._place.name} lacks a file that it names.",
+                    detail=file.path,
+                    hint="Read it again if archive rewrites it; otherwise run verify.",
+                ) from None
+            except pa.ArrowInvalid as error:
+                raise SparkError(
+                    f"A file of the lake {self._place.name} is damaged.",
+                    detail=f"{file.path}: {error}",
+                    hint="roquet spark verify finds all that are.",
+                ) from None
+
+    def _file(self, file: LakeFile, opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        has_single_words = (opened.metadata.metadata or {}).get(WORDS) == ONE_WORD
+        wanted = {*self._schema.names, *self._conditions.columns}
+        columns = [name for name in opened.schema_arrow.names if name in wanted]
+        groups = []
+        for number in range(opened.metadata.num_row_groups):
+            group = opened.metadata.row_group(number)
+            if self._conditions.may_have_group(
+                group, self._bytes(file.path), has_single_words=has_single_words
+            ) and self._has_keys(opened, number):
+                groups.append(number)
+        self.groups_read += len(groups)
+        self.groups_skipped += opened.metadata.num_row_groups - len(groups)
+        if not groups:
+            return
+        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns or None):
+            rows = self._conditions.chosen(self._whole(pa.Table.from_batches([batch]), file))
+            if rows.num_rows:
+                yield from rows.select(self._schema.names).cast(self._schema).to_batches()
+
+    def _has_keys(self, opened: pq.ParquetFile, number: int) -> bool:
+        """Whether a row group has one of the keys; bodies are read only then."""
+        if not self._conditions.keys:
+            return True
+        rows = opened.read_row_group(number, columns=_KEYS)
+        return bool(pc.any(self._conditions.key_mask(rows)).as_py())
+
+    def _whole(self, rows: pa.Table, file: LakeFile) -> pa.Table:
+        """Add the columns that a file has not: those of its folder, others as nulls."""
+        known = {_TOPIC: file.facts.topic, DAY: file.facts.day or None}
+        for name in sorted({*self._schema.names, *self._conditions.columns}):
+            if name not in rows.schema.names:
+                kind = pa.string() if name in known else self._schema.field(name).type
+                value = pa.scalar(known.get(name), kind)
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        return rows
+
+    def _bytes(self, path: str) -> Read:
+        def read(offset: int, count: int) -> bytes:
+            with self._place.filesystem.open_input_file(self._place.path(path)) as stream:
+                return bytes(stream.read_at(count, offset))
+
+        return read
