@@ -18,7 +18,7 @@ from tests.spark.conftest import QUICK_START
 PROJECT = javabuild.HERE / "hadoop"
 VERSION = "3.4.2"
 LOOPBACK = "127.0.0.1"
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 60
 
 _LOG4J = """\
 log4j.rootLogger=INFO,console
@@ -82,7 +82,7 @@ def hadoop(folder: Path, *, has_yarn: bool = True) -> Iterator[Hadoop]:
             resources = "yarn.server.resourcemanager.ResourceManager"
             managers = [stack.enter_context(daemon(resources))]
             managers.append(stack.enter_context(daemon("yarn.server.nodemanager.NodeManager")))
-        blocks.wait_log("Successfully registered with NN", START_TIMEOUT_S)
+        blocks.wait_log("successfully registered with NN", START_TIMEOUT_S)
         names.wait_log("Adding new storage ID", START_TIMEOUT_S)
         if has_yarn:
             managers[1].wait_log("Registered with ResourceManager", START_TIMEOUT_S)

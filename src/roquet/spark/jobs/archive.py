@@ -131,12 +131,12 @@ def archive(
     rules = ArchiveRules(topics=sorted(wanted.topics), decompress=decompress)
     if place.has(STREAM_METADATA):
         raise SparkOptionError(
-            f"{lake} is the lake of a live cluster: Spark would not see what is added to it.",
+            f"{place.name} is the lake of a live cluster: Spark would not see what is added to it.",
             hint="Use another lake for the log.",
         )
     if place.has(DELTA_LOG):
         raise SparkOptionError(
-            f"{lake} is a Delta table, to which plain files must not be added.",
+            f"{place.name} is a Delta table, to which plain files must not be added.",
             hint="Add --format delta, or use another lake.",
         )
     check_rules(place.rules(broker_name), rules, broker_name)
@@ -164,7 +164,7 @@ def archive(
         "files": sum(len(each.files) for each in manifests),
     }
     add_written(report, done)
-    report.outputs.append(lake)
+    report.outputs.append(place.name)
     return report
 
 

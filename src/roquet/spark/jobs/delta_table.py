@@ -8,6 +8,7 @@ the archive are a property of the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import unquote
 
 import msgspec
@@ -17,8 +18,10 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from roquet.errors import SparkError, SparkOptionError
+from roquet.runtime.clock import SystemClock
 from roquet.spark.jobs.lake import MANIFEST, NO_DAY, STREAM_METADATA, FileEntry, Lake
 from roquet.spark.jobs.tables import (
+    COMMITS_MAX,
     LakeTable,
     TableFile,
     TableNote,
@@ -49,10 +52,11 @@ class DeltaLakeTable(LakeTable):
 
     def __init__(self, address: str) -> None:
         self.place = Lake(address)
+        self.name = self.place.name
         self._uri = address if "://" in address else self.place.base
         if self.place.has(MANIFEST) or self.place.has(STREAM_METADATA):
             raise SparkOptionError(
-                f"{address} is a lake of Parquet files, and no Delta table.",
+                f"{self.name} is a lake of Parquet files, and no Delta table.",
                 hint="Use another address for the table, or omit the format.",
             )
 
@@ -62,14 +66,15 @@ class DeltaLakeTable(LakeTable):
 
     def create(self) -> None:
         """Create the empty table if it does not exist."""
-        DeltaTable.create(
-            self._uri,
-            table_schema(),
-            mode="ignore",
-            partition_by=_PARTITIONS,
-            name="messages",
-            description="Messages of brokers, as archived from their logs.",
-        )
+        with suppress(CommitFailedError):  # another run has created it meanwhile
+            DeltaTable.create(
+                self._uri,
+                table_schema(),
+                mode="ignore",
+                partition_by=_PARTITIONS,
+                name="messages",
+                description="Messages of brokers, as archived from their logs.",
+            )
 
     def note(self, broker_name: str) -> TableNote | None:
         """Return the note on a broker's archive."""
@@ -83,30 +88,40 @@ class DeltaLakeTable(LakeTable):
     def write_note(self, broker_name: str, note: TableNote) -> None:
         """Record the rules of a broker's archive."""
         text = msgspec.json.encode(note).decode()
-        self._open().alter.set_table_properties(
-            {_key(broker_name): text}, raise_if_not_exists=False
-        )
+        for left in reversed(range(COMMITS_MAX)):
+            try:
+                self._open().alter.set_table_properties(
+                    {_key(broker_name): text}, raise_if_not_exists=False
+                )
+                return
+            except CommitFailedError as error:
+                if not left:
+                    raise commit_failed(self.name, str(error)) from None
 
-    def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
+    def try_commit(
+        self, broker_name: str, reached: int | None, stop: int, files: Sequence[FileEntry]
+    ) -> Exception | None:
         """Add files and the offset that they reach."""
-        infos = self.place.filesystem.get_file_info([self.place.path(each.path) for each in files])
+        table = self._open()
+        self.check_reached(table.transaction_version(_key(broker_name)), reached)
+        now_ms = SystemClock().now_ms()
         actions: list[AddAction | RemoveAction] = [
             AddAction(
                 path=entry.path,
-                size=info.size,
+                size=entry.size_bytes,
                 partition_values={
                     "topic": entry.topic,
                     "day": None if entry.day == NO_DAY else entry.day,
                 },
-                modification_time=(info.mtime_ns or 0) // 1_000_000,
+                modification_time=now_ms,
                 data_change=True,
                 stats=_stats(entry),
             )
-            for entry, info in zip(files, infos, strict=True)
+            for entry in files
         ]
         mark = Transaction(_key(broker_name), stop)
         try:
-            self._open().create_write_transaction(
+            table.create_write_transaction(
                 actions,
                 mode="append",
                 schema=table_schema(),
@@ -117,14 +132,15 @@ class DeltaLakeTable(LakeTable):
                 ),
             )
         except CommitFailedError as error:
-            raise commit_failed(self._uri, error) from None
+            return error
+        return None
 
     def files(self) -> list[TableFile]:
         """Return all files of the newest version."""
         table = self._open()
         if table.protocol().min_reader_version > _READER_VERSION_MAX:
             raise SparkError(
-                f"{self._uri} needs a newer reader than this one.",
+                f"{self.name} needs a newer reader than this one.",
                 detail=f"it needs readers of version {table.protocol().min_reader_version}",
                 hint="Deletion vectors and column mapping must be off.",
             )
@@ -141,7 +157,7 @@ class DeltaLakeTable(LakeTable):
             return DeltaTable(self._uri)
         except TableNotFoundError as error:
             raise SparkOptionError(
-                f"There is no Delta table at {self._uri}.",
+                f"There is no Delta table at {self.name}.",
                 detail=str(error),
                 hint="archive creates it.",
             ) from None

@@ -103,7 +103,9 @@ def export(
     chosen = choose_columns(columns)
     place = Lake(out)
     if place.has(MANIFEST):
-        raise SparkOptionError(f"{out} holds an export already.", hint="Name another folder.")
+        raise SparkOptionError(
+            f"{place.name} holds an export already.", hint="Name another folder."
+        )
     report = Report(job="export", source=store, is_dry_run=is_dry_run)
     log = open_log(Files(), [store])
     tasks = plan(log, *_bounds(log, wanted))
@@ -128,7 +130,7 @@ def export(
         )
     manifest = {"store": store, "format": file_format, "rules": list(rules), "files": parts}
     place.publish(msgspec.json.format(msgspec.json.encode(manifest)), MANIFEST)
-    report.outputs.append(out)
+    report.outputs.append(place.name)
     return report
 
 

@@ -29,6 +29,7 @@ from roquet.spark.broker.connect import connect_options
 from roquet.spark.jobs.archive import RANGE_BYTES, archive
 from roquet.spark.jobs.inputs import ALL, Wanted
 from roquet.spark.jobs.lake import MANIFEST, Lake
+from roquet.spark.jobs.lake_files import public_address
 from roquet.spark.jobs.spark_files import check_spark_writes
 from roquet.spark.jobs.table_archive import archive_table
 from roquet.spark.jobs.tables import open_table
@@ -163,7 +164,7 @@ class _Rounds:
         if is_given_up:
             self.total.numbers["roundsGivenUp"] = 1
         if self.count:
-            self.total.outputs.append(lake)
+            self.total.outputs.append(public_address(lake))
         return self.total
 
 
@@ -208,7 +209,7 @@ def archive_topics(
     _check_endless(wanted)
     if "://" not in lake and Lake(lake).has(MANIFEST):
         raise SparkOptionError(
-            f"{lake} is the lake of a log, which a stream cannot add to.",
+            f"{public_address(lake)} is the lake of a log, which a stream cannot add to.",
             hint="Use another lake for the cluster.",
         )
     check_spark_writes(spark, lake, "a stream of topics")
@@ -233,7 +234,7 @@ def archive_topics(
         query = query.start()
     batches = _watched(query, stopping)
     report.numbers |= {"batches": len(batches), "messages": sum(batches.values())}
-    report.outputs.append(lake)
+    report.outputs.append(public_address(lake))
     return report
 
 

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import msgspec
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.table import Table, TableProperties
 
 from roquet.errors import SparkError, SparkOptionError
 from roquet.spark.jobs.lake import FileEntry, Lake
-from roquet.spark.jobs.tables import LakeTable, TableFile, TableNote, commit_failed, table_schema
+from roquet.spark.jobs.tables import (
+    COMMITS_MAX,
+    LakeTable,
+    TableFile,
+    TableNote,
+    commit_failed,
+    table_schema,
+)
 
 __all__ = ["IcebergTable"]
 
@@ -48,8 +60,8 @@ class IcebergTable(LakeTable):
                 f"{address!r} is not the name of an Iceberg table.",
                 hint="Name it CATALOG.NAMESPACE.TABLE; the catalog is one of .pyiceberg.yaml.",
             )
-        self.address = address
-        self._name = name
+        self.name = address
+        self._table_name = name
         try:
             self._catalog: Catalog = load_catalog(catalog)
         except (ValueError, TypeError) as error:
@@ -67,15 +79,19 @@ class IcebergTable(LakeTable):
 
     def exists(self) -> bool:
         """Whether the table exists."""
-        return self._catalog.table_exists(self._name)
+        return self._catalog.table_exists(self._table_name)
 
     def create(self) -> None:
         """Create the empty table if it does not exist."""
         if self.exists():
             return
-        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        table = self._catalog.create_table(self._name, table_schema())
-        with table.update_spec() as spec:
+        self._catalog.create_namespace_if_not_exists(self._table_name.rpartition(".")[0])
+        # Another run may create it meanwhile; it is never there without its partitions.
+        with (
+            suppress(TableAlreadyExistsError),
+            self._catalog.create_table_transaction(self._table_name, table_schema()) as change,
+            change.update_spec() as spec,
+        ):
             spec.add_identity("topic")
             spec.add_identity("day")
 
@@ -91,13 +107,24 @@ class IcebergTable(LakeTable):
 
     def write_note(self, broker_name: str, note: TableNote) -> None:
         """Record the rules of a broker's archive."""
-        with self._open().transaction() as change:
-            change.set_properties({_key(broker_name): msgspec.json.encode(note).decode()})
+        text = msgspec.json.encode(note).decode()
+        for left in reversed(range(COMMITS_MAX)):
+            try:
+                with self._open().transaction() as change:
+                    change.set_properties({_key(broker_name): text})
+                return
+            except CommitFailedException as error:
+                if not left:
+                    raise commit_failed(self.name, str(error)) from None
 
-    def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
+    def try_commit(
+        self, broker_name: str, reached: int | None, stop: int, files: Sequence[FileEntry]
+    ) -> Exception | None:
         """Add files and the offset that they reach."""
         table = self._open()
-        # A retried commit would not notice that another archive has added the same range.
+        found = table.properties.get(_stop_key(broker_name))
+        self.check_reached(None if found is None else int(found), reached)
+        # A retry inside would not look again at how far the table is.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         location = table.location().rstrip("/")
         try:
@@ -105,8 +132,9 @@ class IcebergTable(LakeTable):
                 if files:
                     change.add_files([f"{location}/{each.path}" for each in files])
                 change.set_properties({_stop_key(broker_name): str(stop)})
-        except (CommitFailedException, ValueError) as error:
-            raise commit_failed(self.address, error) from None
+        except CommitFailedException as error:
+            return error
+        return None
 
     def files(self) -> list[TableFile]:
         """Return all files of the newest version."""
@@ -117,7 +145,7 @@ class IcebergTable(LakeTable):
             path = task.file.file_path
             if task.delete_files or not path.startswith(location):
                 raise SparkError(
-                    f"The files of {self.address} alone do not determine its rows.",
+                    f"The files of {self.name} alone do not determine its rows.",
                     detail=f"{posixpath.basename(path)} has deleted rows or is elsewhere",
                     hint="Rewrite its files: rewrite_data_files of Iceberg does that.",
                 )
@@ -127,10 +155,10 @@ class IcebergTable(LakeTable):
     def _open(self) -> Table:
         """Open the newest version."""
         try:
-            return self._catalog.load_table(self._name)
+            return self._catalog.load_table(self._table_name)
         except NoSuchTableError as error:
             raise SparkOptionError(
-                f"There is no Iceberg table {self.address}.",
+                f"There is no Iceberg table {self.name}.",
                 detail=str(error),
                 hint="archive creates it.",
             ) from None

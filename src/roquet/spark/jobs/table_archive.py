@@ -36,6 +36,7 @@ from roquet.spark.jobs.lake import (
     read_young,
     table_file_name,
 )
+from roquet.spark.jobs.lake_files import public_address
 from roquet.spark.jobs.tables import LakeTable, TableNote, open_table
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
@@ -115,7 +116,9 @@ def archive_table(
     for at in range(0, len(tasks), RANGES_PER_COMMIT):
         part = run_tasks(spark, tasks[at : at + RANGES_PER_COMMIT], worker)
         files = [file for each in part for file in each.manifest.files]
-        table.commit(broker_name, part[-1].manifest.stop, files)
+        stop = part[-1].manifest.stop
+        table.commit(broker_name, reached, stop, files)
+        reached = stop
         done += part
     rows = sum(each.manifest.rows for each in done)
     report.numbers |= {
@@ -124,7 +127,7 @@ def archive_table(
         "files": sum(len(each.manifest.files) for each in done),
     }
     add_written(report, done)
-    report.outputs.append(lake)
+    report.outputs.append(public_address(lake))
     return report
 
 
@@ -182,7 +185,7 @@ def known_note(table: LakeTable, lake: str, broker_name: str) -> tuple[TableNote
     reached = table.stop(broker_name)
     if note is None or reached is None:
         raise SparkOptionError(
-            f"{lake} holds nothing of {broker_name!r}.",
+            f"{public_address(lake)} holds nothing of {broker_name!r}.",
             hint="Check that --broker-name is the one given to archive.",
         )
     return note, reached
@@ -212,7 +215,7 @@ def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
         wrong = [each.path for each in files if not each.path.startswith("topic=")]
         if wrong:
             raise SparkError(
-                f"{lake} has files that are not in folders of topics and days.",
+                f"{public_address(lake)} has files that are not in folders of topics and days.",
                 detail=wrong[0],
                 hint="Read it with Spark's own format delta.",
             )

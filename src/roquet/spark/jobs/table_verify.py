@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from roquet.runtime.files import Files
 from roquet.spark.jobs.archive import RANGE_BYTES, split_by_day
 from roquet.spark.jobs.lake import NO_DAY, ArchiveRules, Lake
+from roquet.spark.jobs.lake_files import public_address
 from roquet.spark.jobs.table_archive import known_note
 from roquet.spark.jobs.tables import TableFile, open_table
 from roquet.spark.jobs.verify import DIFFERENT, MISSING, Sums, bad_bodies, log_sums
@@ -75,7 +76,7 @@ def verify_table(
     """
     table = open_table(lake_format, lake)
     note, stop = known_note(table, lake, broker_name)
-    report = Report(job="verify", source=store or lake, is_dry_run=is_dry_run)
+    report = Report(job="verify", source=store or public_address(lake), is_dry_run=is_dry_run)
     files = table.files()
     low, parts = note.start, list[list[LogRange]]()
     if store is not None:

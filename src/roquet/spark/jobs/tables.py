@@ -11,7 +11,8 @@ Spark's JVM, so they work with every version of Spark.
 Invariants:
 
 * A file is named after its range of the log and its writer, and is never replaced.
-* Two runs for the same broker cannot both add the same range: one of them fails.
+* Two runs for the same broker cannot both add the same range: a commit builds on a version of the
+  table that it has checked, and the format refuses it if there is a newer one that concerns it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ TABLE_FORMATS: dict[str, tuple[str, str, str]] = {
 """By format: the module and class of the table, and the package that it needs."""
 
 
+COMMITS_MAX = 50
+"""How often a commit is tried while others come first."""
+
+
 class TableNote(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a table records about a broker's archive.
 
@@ -75,6 +80,7 @@ class LakeTable(ABC):
     """A table at an address.
 
     Attributes:
+        name: Its address for people.
         place: Where its files are written; known once the table exists.
         folder: Their folder below ``place``.
         has_partition_columns: Whether files have columns for topic and day.
@@ -82,6 +88,7 @@ class LakeTable(ABC):
 
     folder: ClassVar[str]
     has_partition_columns: ClassVar[bool]
+    name: str
     place: Lake
 
     @abstractmethod
@@ -104,13 +111,47 @@ class LakeTable(ABC):
     def write_note(self, broker_name: str, note: TableNote) -> None:
         """Record the rules of a broker's archive."""
 
-    @abstractmethod
-    def commit(self, broker_name: str, stop: int, files: Sequence[FileEntry]) -> None:
+    def commit(
+        self, broker_name: str, reached: int | None, stop: int, files: Sequence[FileEntry]
+    ) -> None:
         """Add files and the offset that they reach, atomically.
 
+        A commit that lost against one of another broker, or of maintenance, is tried again.
+
+        Args:
+            broker_name: Whose log it is.
+            reached: The offset up to which the table must have the log until now.
+            stop: The offset up to which it has it then.
+            files: The files, all of them written.
+
         Raises:
-            SparkError: Another commit came first.
+            SparkError: Another run for the same broker committed first.
         """
+        conflict: Exception | None = None
+        for _ in range(COMMITS_MAX):
+            conflict = self.try_commit(broker_name, reached, stop, files)
+            if conflict is None:
+                return
+        raise commit_failed(self.name, str(conflict))
+
+    @abstractmethod
+    def try_commit(
+        self, broker_name: str, reached: int | None, stop: int, files: Sequence[FileEntry]
+    ) -> Exception | None:
+        """Do :meth:`commit` once; return why another commit that came first prevented it.
+
+        Raises:
+            SparkError: Another run for the same broker committed first.
+        """
+
+    def check_reached(self, found: int | None, reached: int | None) -> None:
+        """Check how far the version of the table is on which a commit builds.
+
+        Raises:
+            SparkError: Another run for the same broker committed first.
+        """
+        if found != reached:
+            raise commit_failed(self.name, f"the table is at {found}, this run began at {reached}")
 
     @abstractmethod
     def files(self) -> list[TableFile]:
@@ -156,10 +197,10 @@ def table_schema() -> pa.Schema:
     return arrow_schema(struct_type(COLUMNS).add("day", "string"))
 
 
-def commit_failed(address: str, error: Exception) -> SparkError:
+def commit_failed(name: str, detail: str) -> SparkError:
     """Return the error for a commit that lost against another one."""
     return SparkError(
-        f"Another change of {address} came first, so nothing was committed.",
-        detail=str(error),
+        f"Another change of {name} came first, so nothing was committed.",
+        detail=detail,
         hint="Let one archive run for each broker, and run it again: it continues from there.",
     )

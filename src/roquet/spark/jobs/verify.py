@@ -162,7 +162,7 @@ def compare(
     manifests, rules = place.manifests(broker_name), place.rules(broker_name)
     if rules is None or not manifests:
         raise nothing_of(place, broker_name)
-    report = Report(job="verify", source=store or lake, is_dry_run=is_dry_run)
+    report = Report(job="verify", source=store or place.name, is_dry_run=is_dry_run)
     tasks = _tasks(store, manifests)
     report.numbers |= {
         "ranges": len(tasks),

@@ -162,6 +162,27 @@ def test_of_two_runs_at_once_one_fails(
 
 
 @pytest.mark.parametrize("lake_format", FORMATS)
+def test_a_run_that_another_one_has_overtaken_adds_nothing(
+    lake_format: str, lakes: dict[str, str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is done before this one looks at the table again, and had other ranges."""
+    lake = lakes[lake_format]
+    kind: Any = type(open_table(lake_format, lake))
+    commit = kind.commit
+
+    def overtaken(self: object, *args: object) -> None:
+        monkeypatch.setattr(kind, "commit", commit)
+        run(store, lake, lake_format, range_bytes=3 << 10)
+        commit(self, *args)
+
+    monkeypatch.setattr(kind, "commit", overtaken)
+    with pytest.raises(SparkError, match="came first"):
+        run(store, lake, lake_format)
+    assert table_rows(lake, lake_format) == log_rows(store)
+    assert check(store, lake, lake_format).findings == []
+
+
+@pytest.mark.parametrize("lake_format", FORMATS)
 def test_what_is_asked_for_is_fixed(lake_format: str, lakes: dict[str, str], store: Path) -> None:
     lake = lakes[lake_format]
     topics = sorted({topic for topic, _, _ in log_rows(store).values()})
