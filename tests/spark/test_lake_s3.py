@@ -32,8 +32,9 @@ from tests.unit.spark.log.kit import mixed_messages, write_store
 pytestmark = pytest.mark.interop
 
 RANGE_BYTES = 8 << 10
-CUTS = int(os.environ.get("ROQUET_TEST_LAKE_ROUNDS", "4"))
-"""So many connections are cut, and half as many drivers are killed."""
+COUNT = 100
+CUTS = int(os.environ.get("ROQUET_TEST_LAKE_ROUNDS", "2"))
+"""How many connections are cut; a long campaign cuts 20."""
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +73,8 @@ def check(store: Path, lake: str, gateway: Gateway, folder: str) -> None:
 
 
 def test_every_job_and_every_read(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
-    store, messages = tmp_path / "store", mixed_messages(200)
-    write_store(store, messages, step_ms=600_000)
+    store = tmp_path / "store"
+    write_store(store, mixed_messages(COUNT), step_ms=1_200_000)
     lake = with_secret(gateway.uri("reads"))
     given = {"broker_name": BROKER, "range_bytes": RANGE_BYTES}
     report = archive(spark, str(store), lake, **given)  # type: ignore[arg-type]
@@ -98,7 +99,7 @@ def test_every_job_and_every_read(spark: SparkSession, gateway: Gateway, tmp_pat
     both = tiered(spark, str(store), lake, broker_name=BROKER)
     assert both.orderBy("physicalOffset").select("properties", *columns).collect() == rows
     found = verify(spark, str(store), lake, broker_name=BROKER, check_bodies=True)
-    assert (found.findings, found.numbers["messages"]) == ([], 200)
+    assert (found.findings, found.numbers["messages"]) == ([], COUNT)
     assert not tier(spark, str(store), lake, broker_name=BROKER).findings
     # Nothing is renamed or copied on the way: there are no objects but those of the lake.
     assert not [name for name in gateway.objects("reads") if ".tmp" in name]
@@ -191,7 +192,7 @@ def test_a_driver_that_is_killed(gateway: Gateway, tmp_path: Path) -> None:
 
 async def test_a_connection_that_is_cut(gateway: Gateway, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    write_store(store, mixed_messages(300), step_ms=600_000)
+    write_store(store, mixed_messages(150), step_ms=600_000)
     run(store, gateway.uri("whole"))
     total_bytes = sum(gateway.objects("whole").values())
     failures: list[str] = []
