@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -122,3 +123,41 @@ def driver(folder: Path, module: str, arguments: Sequence[str]) -> Iterator[Driv
     finally:
         if process.poll() is None:
             started.kill()
+
+
+class Writer:
+    """A ``tests.spark.table_writer``, killed when it says a word for the so-and-so-many-th time."""
+
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], end: tuple[str, int] | None
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.table_writer", *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._end = end
+        self.errors = ""
+        self._threads = [threading.Thread(target=each) for each in (self._watch, self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def _watch(self) -> None:
+        assert self.process.stdout is not None
+        said = 0
+        for line in self.process.stdout:
+            said += self._end is not None and line.strip() == self._end[0]
+            if self._end is not None and said == self._end[1]:
+                self.process.kill()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        self.errors = self.process.stderr.read()
+
+    def wait(self) -> int:
+        code = self.process.wait(WAIT_S)
+        for thread in self._threads:
+            thread.join()
+        return code

@@ -1,6 +1,6 @@
-"""``archive_table`` as a process that says when it writes and commits, to be killed meanwhile.
+"""``archive`` as a process that says when it writes and commits, to be killed meanwhile.
 
-As a program: ``STORE TABLE FORMAT BROKER RANGE_BYTES``.
+As a program: ``STORE LAKE FORMAT BROKER RANGE_BYTES``. It needs no Spark: workers run here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from roquet.errors import RoquetError
 from roquet.spark.jobs import lake_files, table_archive
+from roquet.spark.jobs.archive import archive
 from roquet.spark.jobs.table_archive import archive_table
 from roquet.spark.jobs.tables import open_table
 from tests.unit.spark.jobs.kit import HERE
@@ -26,26 +27,30 @@ def tell(word: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     store, address, lake_format, broker, range_bytes = arguments
-    kind: Any = type(open_table(lake_format, address))
-    publish, try_commit = lake_files.NewFile.publish, kind.try_commit
+    is_table = lake_format != "parquet"
+    kind: Any = type(open_table(lake_format, address)) if is_table else lake_files.Place
+    name = "try_commit" if is_table else "publish"  # of a lake, its manifests and plans
+    publish, commit = lake_files.NewFile.publish, getattr(kind, name)
 
     def told_publish(self: Any) -> None:  # noqa: ANN401 - a file
         tell(WRITING)
         publish(self)
 
-    def told_commit(self: Any, *given: Any) -> Any:  # noqa: ANN401 - a table
+    def told_commit(self: Any, *given: Any) -> Any:  # noqa: ANN401 - a table or a lake
         tell(COMMITTING)
-        found = try_commit(self, *given)
+        found = commit(self, *given)
         tell(COMMITTED)
         return found
 
     setattr(lake_files.NewFile, "publish", told_publish)  # noqa: B010 - mypy would not have it
-    kind.try_commit = told_commit
+    setattr(kind, name, told_commit)
     table_archive.RANGES_PER_COMMIT = RANGES_PER_COMMIT
+    given = {"broker_name": broker, "range_bytes": int(range_bytes)}
     try:
-        archive_table(
-            HERE, store, address, lake_format, broker_name=broker, range_bytes=int(range_bytes)
-        )
+        if is_table:
+            archive_table(HERE, store, address, lake_format, **given)  # type: ignore[arg-type]
+        else:
+            archive(HERE, store, address, **given)  # type: ignore[arg-type]
     except RoquetError as error:
         sys.stderr.write(f"{error}\n")
         return 1

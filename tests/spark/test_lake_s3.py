@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,9 +24,10 @@ from roquet.spark.schema import COLUMNS
 from roquet.testing.fault_proxy import FaultProxy
 from tests.interop import gobuild, javabuild
 from tests.spark.archive_killed import BEFORE_MANIFEST
-from tests.spark.conftest import QUICK_START
+from tests.spark.conftest import QUICK_START, SOURCE
 from tests.spark.s3_gateway import ACCESS, BUCKET, SECRET, Gateway, s3_gateway, variables
-from tests.spark.stages import Stages, driver
+from tests.spark.stages import Stages, Writer, driver
+from tests.spark.table_writer import COMMITTED, COMMITTING, WRITING
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.lake_kit import BROKER, GOLDEN, lake_rows, log_rows
 from tests.unit.spark.log.kit import mixed_messages, write_store
@@ -33,8 +36,11 @@ pytestmark = pytest.mark.interop
 
 RANGE_BYTES = 8 << 10
 COUNT = 100
-CUTS = int(os.environ.get("ROQUET_TEST_LAKE_ROUNDS", "2"))
-"""How many connections are cut; a long campaign cuts 20."""
+ROUNDS = int(os.environ.get("ROQUET_TEST_LAKE_ROUNDS", "1"))
+"""How many lakes have writers that are killed; a long campaign has 20."""
+
+CUTS = ROUNDS
+"""How many connections are cut."""
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +196,30 @@ def test_a_driver_that_is_killed(gateway: Gateway, tmp_path: Path) -> None:
     check(store, lake, gateway, "killed")
 
 
+def test_writers_that_are_killed(gateway: Gateway, tmp_path: Path) -> None:
+    """Each at another step; the log grows meanwhile."""
+    paths = os.pathsep.join([str(SOURCE), str(SOURCE.parent)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    stores = [tmp_path / str(count) for count in (60, 90, 120)]
+    for store in stores:
+        write_store(store, mixed_messages(int(store.name)), step_ms=600_000)
+    killed = 0
+    for seed in range(ROUNDS):
+        draw, folder = Random(seed), f"writers-{seed}"
+        lake = gateway.uri(folder)
+        for store in stores:
+            end = (draw.choice([WRITING, COMMITTING, COMMITTED]), draw.randint(1, 6))
+            words = [str(store), lake, "parquet", BROKER, str(draw.choice([4, 8, 16]) << 10)]
+            writer = Writer(words, environment, end)
+            code = writer.wait()
+            assert code in {0, -signal.SIGKILL}, (seed, writer.errors)
+            killed += code != 0
+        run(stores[-1], lake)
+        check(stores[-1], lake, gateway, folder)
+    print(f"{ROUNDS} rounds, {killed} writers were killed")  # noqa: T201 - the result
+    assert killed
+
+
 async def test_a_connection_that_is_cut(gateway: Gateway, tmp_path: Path) -> None:
     store = tmp_path / "store"
     write_store(store, mixed_messages(150), step_ms=600_000)
@@ -213,6 +243,7 @@ async def test_a_connection_that_is_cut(gateway: Gateway, tmp_path: Path) -> Non
         await asyncio.to_thread(check, store, lake, gateway, folder)
     assert failures
     assert all("cannot be read or written" in each for each in failures), failures
+    print(f"{CUTS} rounds, {len(failures)} runs failed")  # noqa: T201 - the result
 
 
 async def _cut(proxy: FaultProxy, after_bytes: int) -> None:

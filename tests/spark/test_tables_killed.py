@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -18,6 +15,7 @@ from pyiceberg.utils.config import Config
 
 from roquet.spark.jobs.table_verify import verify_table
 from tests.spark.conftest import SOURCE
+from tests.spark.stages import Writer
 from tests.spark.table_writer import COMMITTED, COMMITTING, WRITING
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.lake_kit import log_rows
@@ -34,47 +32,8 @@ BROKERS = ("broker-a", "broker-b")
 WRITERS = (("broker-a", 8 << 10), ("broker-a", 5 << 10), ("broker-b", 8 << 10))
 """The brokers and sizes of ranges of writers that run at once; two are for the same log."""
 
-WAIT_S = 120
 KILLED_PART = 0.8
 CATALOG = "PYICEBERG_CATALOG__LAKES__"
-
-
-class Writer:
-    """A writer, which is killed when it says a word for the so-and-so-many-th time."""
-
-    def __init__(
-        self, words: Sequence[str], environment: Mapping[str, str], end: tuple[str, int] | None
-    ) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.table_writer", *words],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._end = end
-        self.errors = ""
-        self._threads = [threading.Thread(target=each) for each in (self._watch, self._listen)]
-        for thread in self._threads:
-            thread.start()
-
-    def _watch(self) -> None:
-        assert self.process.stdout is not None
-        said = 0
-        for line in self.process.stdout:
-            said += self._end is not None and line.strip() == self._end[0]
-            if self._end is not None and said == self._end[1]:
-                self.process.kill()
-
-    def _listen(self) -> None:
-        assert self.process.stderr is not None
-        self.errors = self.process.stderr.read()
-
-    def wait(self) -> int:
-        code = self.process.wait(WAIT_S)
-        for thread in self._threads:
-            thread.join()
-        return code
 
 
 def rows_of(address: str, lake_format: str) -> pa.Table:
@@ -116,7 +75,7 @@ class Round:
     def start(self, broker: str, range_bytes: int, *, is_killed: bool) -> Writer:
         words = [str(self._stores[broker]), self.address, self._format, broker, str(range_bytes)]
         word = self._draw.choice([WRITING, COMMITTING, COMMITTED])
-        count = self._draw.randint(1, 12 if word == WRITING else 4)
+        count = self._draw.randint(1, 9 if word == WRITING else 3)
         paths = {"PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])}
         environment = {**os.environ, **self.catalog, **paths}
         return Writer(words, environment, (word, count) if is_killed else None)
@@ -136,18 +95,19 @@ class Round:
 def test_writers_at_once(lake_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = {broker: tmp_path / broker for broker in BROKERS}
     for number, store in enumerate(stores.values()):
-        write_store(store, mixed_messages(220 + 40 * number), step_ms=600_000)
+        write_store(store, mixed_messages(100 + 20 * number), step_ms=600_000)
     ended: dict[int, int] = {}
     for seed in range(ROUNDS):
         made = Round(seed, stores, tmp_path / f"round-{seed}", lake_format)
-        for code, errors in made.waves():
-            ended[code] = ended.get(code, 0) + 1
-            came_first = code == 1 and "came first" in errors
-            assert code in {0, -signal.SIGKILL} or came_first, (seed, errors)
         for name, value in made.catalog.items():
             monkeypatch.setenv(name, value)
         # It reads the environment once, when it is imported.
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        load_catalog("lakes").create_namespace_if_not_exists("shop")
+        for code, errors in made.waves():
+            ended[code] = ended.get(code, 0) + 1
+            came_first = code == 1 and "came first" in errors
+            assert code in {0, -signal.SIGKILL} or came_first, (seed, errors)
         for broker in BROKERS:
             last = made.start(broker, 8 << 10, is_killed=False)
             assert last.wait() == 0, (seed, last.errors)

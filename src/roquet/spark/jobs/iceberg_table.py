@@ -88,7 +88,7 @@ class IcebergTable(LakeTable):
         self._catalog.create_namespace_if_not_exists(self._table_name.rpartition(".")[0])
         # Another run may create it meanwhile; it is never there without its partitions.
         with (
-            suppress(TableAlreadyExistsError),
+            suppress(TableAlreadyExistsError, CommitFailedException),
             self._catalog.create_table_transaction(self._table_name, table_schema()) as change,
             change.update_spec() as spec,
         ):
