@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ def python_without_roquet(folder: Path) -> Path:
     venv.EnvBuilder(symlinks=True).create(folder)
     (site,) = folder.glob("lib/python3*/site-packages")
     # The names in the folder are found; its own .pth files, one of which is Roquet's, are not read.
-    (site / "installed.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
+    (site / "installed.pth").write_text(f"{SPARK_HOME.parent}\n", "utf-8")
     return folder / "bin" / "python"
 
 

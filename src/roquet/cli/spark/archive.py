@@ -10,7 +10,14 @@ import click
 from msgspec import Struct
 
 from roquet.cli.connection import Connection, connection_options
-from roquet.cli.spark.run import JobRun, job_options, parse_span, run_job, stop_signals
+from roquet.cli.spark.run import (
+    JobRun,
+    job_options,
+    parse_size,
+    parse_span,
+    run_job,
+    stop_signals,
+)
 from roquet.cli.spark.source_target import check_one_source, format_option
 
 if TYPE_CHECKING:
@@ -26,6 +33,8 @@ class _Asked(Struct, frozen=True, kw_only=True):
     broker_name: str
     decompress: bool
     compression: str
+    range_bytes: int
+    is_sorted: bool
     checkpoint: str | None
     is_following: bool
     interval_s: float
@@ -42,6 +51,16 @@ class _Asked(Struct, frozen=True, kw_only=True):
 @click.option(
     "--compression", default="zstd", show_default=True, help="Compression of the Parquet files."
 )
+@click.option(
+    "--range",
+    "range_bytes",
+    default="128m",
+    show_default=True,
+    callback=parse_size,
+    metavar="SIZE",
+    help="How much of the log a worker takes at a time: no file has more.",
+)
+@click.option("--sort-keys", is_flag=True, help="Sort the rows of a file by key.")
 @click.option("--follow", is_flag=True, help="Keep running until Ctrl-C or SIGTERM.")
 @click.option(
     "--interval",
@@ -67,6 +86,8 @@ def archive(
     broker_name: str,
     as_stored: bool,
     compression: str,
+    range_bytes: int,
+    sort_keys: bool,
     follow: bool,
     interval_ms: int,
     checkpoint: str | None,
@@ -87,6 +108,8 @@ def archive(
         broker_name=broker_name,
         decompress=not as_stored,
         compression=compression,
+        range_bytes=range_bytes,
+        is_sorted=sort_keys,
         checkpoint=checkpoint,
         is_following=follow and not run.is_dry_run,
         interval_s=interval_ms / 1000,
@@ -125,6 +148,8 @@ def _of_log(spark: Session, store: str, asked: _Asked, run: JobRun) -> Report:
             wanted=run.wanted,
             decompress=asked.decompress,
             compression=asked.compression,
+            range_bytes=asked.range_bytes,
+            is_sorted=asked.is_sorted,
             is_dry_run=run.is_dry_run,
         )
     with stop_signals() as stopping:
@@ -138,6 +163,8 @@ def _of_log(spark: Session, store: str, asked: _Asked, run: JobRun) -> Report:
             wanted=run.wanted,
             decompress=asked.decompress,
             compression=asked.compression,
+            range_bytes=asked.range_bytes,
+            is_sorted=asked.is_sorted,
             lake_format=asked.lake_format,
         )
 

@@ -13,6 +13,7 @@ and :func:`run_job`, which does the rest::
 from __future__ import annotations
 
 import functools
+import re
 import signal
 import sys
 import threading
@@ -108,6 +109,11 @@ def _settings(
     return settings
 
 
+_SIZE = re.compile(r"(\d{1,9})([kmg])i?b?", re.IGNORECASE)
+_SHIFTS = {"k": 10, "m": 20, "g": 30}
+_SIZE_BYTES_MIN, _SIZE_BYTES_MAX = 1 << 20, 4 << 30
+
+
 def parse_span(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> int | None:
@@ -116,6 +122,15 @@ def parse_span(
     if value is not None and span_ms is None:
         raise click.BadParameter(f"{value!r} is not a duration such as 30s, 5m or 24h.")
     return span_ms
+
+
+def parse_size(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
+    """A size in bytes, such as 64m, as the callback of an option."""
+    found = _SIZE.fullmatch(value.strip())
+    size_bytes = int(found[1]) << _SHIFTS[found[2].lower()] if found else 0
+    if not _SIZE_BYTES_MIN <= size_bytes <= _SIZE_BYTES_MAX:
+        raise click.BadParameter(f"{value!r} is not a size from 1m to 4g, such as 64m.")
+    return size_bytes
 
 
 class _Ended(BaseException):

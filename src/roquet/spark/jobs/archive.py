@@ -36,7 +36,14 @@ from roquet.spark.jobs.lake import (
     partition_path,
 )
 from roquet.spark.jobs.lake_files import NewFile, Place, publish_all
-from roquet.spark.jobs.parquet_options import ONE_WORD, WORDS, file_options, has_one_word
+from roquet.spark.jobs.parquet_options import (
+    ONE_WORD,
+    SORTED_GROUP_ROWS,
+    WORDS,
+    by_key,
+    file_options,
+    has_one_word,
+)
 from roquet.spark.log.reading import LogReader, ReadRules
 from roquet.spark.log.selection import Selection
 from roquet.spark.log.store_files import open_log
@@ -102,6 +109,7 @@ def archive(
     decompress: bool = True,
     compression: str = "zstd",
     range_bytes: int = RANGE_BYTES,
+    is_sorted: bool = False,
     is_dry_run: bool = False,
 ) -> Report:
     """Bring the lake up to date with the log.
@@ -115,6 +123,7 @@ def archive(
         decompress: Whether bodies are decompressed.
         compression: The compression of the Parquet files.
         range_bytes: How much of the log one worker takes at a time.
+        is_sorted: Whether the rows of a file are sorted by key, in small row groups.
         is_dry_run: Only report what would be written.
 
     Returns:
@@ -154,7 +163,7 @@ def archive(
     run = RunPlan(run_id=uuid.uuid4().hex, ranges=[each.planned for each in plan.tasks])
     plan.tidy(place, broker_name)
     place.write_plan(broker_name, run)
-    worker = ArchiveWorker(lake, broker_name, rules, compression, run.run_id)
+    worker = ArchiveWorker(lake, broker_name, rules, compression, run.run_id, is_sorted)
     done = run_tasks(spark, plan.tasks, worker)
     place.end_plan(broker_name, run.run_id)
     manifests = [each.manifest for each in done]
@@ -226,6 +235,7 @@ class ArchiveWorker:
     rules: ArchiveRules
     compression: str
     run_id: str
+    is_sorted: bool = False
 
     def __call__(self, task: ArchiveTask) -> ArchiveTaskResult:
         """Write a range."""
@@ -236,6 +246,7 @@ class ArchiveWorker:
                 name=file_name(self.broker_name, task.start),
                 made=self.run_id,
                 compression=self.compression,
+                is_sorted=self.is_sorted,
             )
             writers = FileWriters(place, layout, stack)
             for batch in log_batches(task.ranges, self.rules, self.broker_name):
@@ -290,6 +301,7 @@ class FileLayout:
         compression: The compression of the files.
         folder: Their folder below the lake's address.
         is_flat: Whether all are in one folder, so that they need columns for topic and day.
+        is_sorted: Whether rows are sorted by key, in small row groups.
     """
 
     name: str
@@ -297,6 +309,7 @@ class FileLayout:
     compression: str
     folder: str = ""
     is_flat: bool = False
+    is_sorted: bool = False
 
     def path(self, topic: str, day: str, number: int) -> str:
         """Return the path of a file below the lake's address."""
@@ -305,6 +318,8 @@ class FileLayout:
 
     def columns(self, table: pa.Table, day: str) -> pa.Table:
         """Return the columns of a file."""
+        if self.is_sorted:
+            table = by_key(table)
         if not self.is_flat:
             return table.drop_columns([_TOPIC])
         days = pa.repeat(pa.scalar(None if day == NO_DAY else day, pa.string()), len(table))
@@ -337,7 +352,8 @@ class FileWriters:
         for key, parts in self._held.items():
             table = self._layout.columns(pa.Table.from_batches(parts), key[1])
             with self._place.told():
-                self._writer(key, table.schema, len(table)).write_table(table)
+                size = SORTED_GROUP_ROWS if self._layout.is_sorted else None
+                self._writer(key, table.schema, len(table)).write_table(table, size)
             if not has_one_word(table.column("keys")):
                 self._many_words.add(key)
         self._held.clear()
@@ -348,7 +364,7 @@ class FileWriters:
             path = self._layout.path(*key, len(self._open))
             file = self._place.new_file(path, self._layout.made)
             self._stack.callback(file.discard)
-            options = file_options(rows, self._layout.compression)
+            options = file_options(rows, self._layout.compression, is_sorted=self._layout.is_sorted)
             writer = pq.ParquetWriter(file.hidden, schema, filesystem=file.filesystem, **options)
             self._open[key] = (file, self._stack.enter_context(writer))
         return self._open[key][1]

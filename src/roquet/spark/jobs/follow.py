@@ -64,7 +64,9 @@ def follow(
     wanted: Wanted = ALL,
     decompress: bool = True,
     compression: str = "zstd",
+    range_bytes: int = RANGE_BYTES,
     growing_bytes: int = GROWING_BYTES,
+    is_sorted: bool = False,
     lake_format: str = "parquet",
 ) -> Report:
     """Keep the lake up to date with a log until ``stopping`` is set.
@@ -83,7 +85,9 @@ def follow(
         wanted: As for ``archive``, but without an end.
         decompress: As for ``archive``.
         compression: As for ``archive``.
+        range_bytes: As for ``archive``, in the first round.
         growing_bytes: The size at which the newest range is closed; in a table no range grows.
+        is_sorted: As for ``archive``.
         lake_format: ``delta`` or ``iceberg`` for a table, as for ``archive_table``.
 
     Returns:
@@ -110,7 +114,8 @@ def follow(
                     wanted=wanted,
                     decompress=decompress,
                     compression=compression,
-                    range_bytes=growing_bytes if rounds.count else RANGE_BYTES,
+                    range_bytes=growing_bytes if rounds.count else range_bytes,
+                    is_sorted=is_sorted,
                 )
             except Exception as error:
                 if not (stopping.is_set() and is_of_spark(error)):

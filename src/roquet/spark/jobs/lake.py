@@ -103,6 +103,8 @@ class FileEntry(Struct, frozen=True, kw_only=True, rename="camel"):
         first_physical_offset: The lowest physical offset of a message.
         last_physical_offset: The highest physical offset of a message.
         size_bytes: The file's size; 0 in old manifests, which do not have it.
+        first_store_ms: The earliest store time of a message; ``None`` if not known.
+        last_store_ms: The latest one.
     """
 
     path: str
@@ -113,6 +115,8 @@ class FileEntry(Struct, frozen=True, kw_only=True, rename="camel"):
     first_physical_offset: int
     last_physical_offset: int
     size_bytes: int = 0
+    first_store_ms: int | None = None
+    last_store_ms: int | None = None
 
 
 class RangeManifest(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -171,6 +175,7 @@ class FileTotals:
         self._rows = self._crc_sum = 0
         self._first: int | None = None
         self._last = 0
+        self._times_ms: list[int] = []
 
     def add(self, part: pa.RecordBatch | pa.Table) -> None:
         """Add rows; at least one."""
@@ -180,6 +185,11 @@ class FileTotals:
         self._crc_sum += crc_sum(part)
         self._first = low if self._first is None else min(self._first, low)
         self._last = max(self._last, high)
+        if "storeTimestamp" in part.schema.names:
+            times = pc.min_max(part.column("storeTimestamp").cast(pa.int64()))
+            found = [times[name].as_py() for name in ("min", "max") if times[name].is_valid]
+            found_ms = [*self._times_ms, *(each // 1000 for each in found)]
+            self._times_ms = [min(found_ms), max(found_ms)] if found_ms else []
 
     def entry(self, path: str, topic: str, day: str, size_bytes: int) -> FileEntry:
         """Return the manifest's entry."""
@@ -192,6 +202,8 @@ class FileTotals:
             first_physical_offset=self._first or 0,
             last_physical_offset=self._last,
             size_bytes=size_bytes,
+            first_store_ms=min(self._times_ms, default=None),
+            last_store_ms=max(self._times_ms, default=None),
         )
 
 

@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["FILTERED", "ONE_WORD", "WORDS", "file_options", "has_one_word"]
+__all__ = [
+    "FILTERED",
+    "ONE_WORD",
+    "SORTED_GROUP_ROWS",
+    "WORDS",
+    "by_key",
+    "file_options",
+    "has_one_word",
+]
 
 FILTERED = ("keys", "msgId")
 """The columns with Bloom filters."""
@@ -21,25 +29,36 @@ FILTERED = ("keys", "msgId")
 WORDS, ONE_WORD = b"roquet.keys", b"one word"
 """In the metadata of a file: no message has more than one word as KEYS."""
 
+SORTED_GROUP_ROWS = 32 << 10
+"""The rows of a row group of sorted files: few, because a key is in one of them."""
+
 _FALSE_PART = 0.01
 _HAS_FILTERS = "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
-def file_options(rows: int, compression: str) -> dict[str, object]:
+def file_options(rows: int, compression: str, *, is_sorted: bool) -> dict[str, object]:
     """Return the options of a file's writer.
 
     Args:
         rows: The number of rows of its first row group.
         compression: The compression.
+        is_sorted: Whether rows are in the order of :func:`by_key`.
     """
     options: dict[str, object] = {
         "compression": compression,
         "compression_level": 1 if compression == "zstd" else None,
     }
+    if is_sorted:
+        rows = min(rows, SORTED_GROUP_ROWS)
     if _HAS_FILTERS:
         filters = {"ndv": max(rows, 1), "fpp": _FALSE_PART}
         options["bloom_filter_options"] = dict.fromkeys(FILTERED, filters)
     return options
+
+
+def by_key(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their keys, and those of a key in the order of the log."""
+    return rows.sort_by([("keys", "ascending"), ("physicalOffset", "ascending")])
 
 
 def has_one_word(keys: pa.Array | pa.ChunkedArray) -> bool:

@@ -62,6 +62,7 @@ def archive_table(
     decompress: bool = True,
     compression: str = "zstd",
     range_bytes: int = RANGE_BYTES,
+    is_sorted: bool = False,
     is_dry_run: bool = False,
 ) -> Report:
     """Bring a table up to date with the log; what it already has is not read again.
@@ -76,6 +77,7 @@ def archive_table(
         decompress: Whether bodies are decompressed.
         compression: The compression of the Parquet files.
         range_bytes: How much of the log one worker takes at a time.
+        is_sorted: As for ``archive``.
         is_dry_run: Only report what would be written.
 
     Returns:
@@ -111,6 +113,7 @@ def archive_table(
         compression,
         folder=table.folder,
         is_flat=table.has_partition_columns,
+        is_sorted=is_sorted,
     )
     done: list[ArchiveTaskResult] = []
     for at in range(0, len(tasks), RANGES_PER_COMMIT):
@@ -141,6 +144,7 @@ class TableFileWorker:
     compression: str
     folder: str
     is_flat: bool
+    is_sorted: bool
 
     def __call__(self, task: ArchiveTask) -> ArchiveTaskResult:
         """Write a range."""
@@ -152,6 +156,7 @@ class TableFileWorker:
             compression=self.compression,
             folder=self.folder,
             is_flat=self.is_flat,
+            is_sorted=self.is_sorted,
         )
         with ExitStack() as stack:
             writers = FileWriters(Lake(self.place), layout, stack)

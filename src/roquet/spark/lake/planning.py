@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roquet.errors import SparkOptionError
-from roquet.spark.jobs.lake import DELTA_LOG, NO_DAY, STREAM_METADATA, Lake
+from roquet.spark.jobs.lake import DELTA_LOG, NO_DAY, STREAM_METADATA, FileEntry, Lake
 from roquet.spark.jobs.tables import open_table
 from roquet.spark.lake.lake_options import LakeOptions
 from roquet.spark.lake.pruning import Conditions, FileFacts
@@ -90,8 +90,15 @@ def _lake_files(place: Lake, broker_name: str | None) -> Iterator[LakeFile]:
                         day="" if file.day == NO_DAY else file.day,
                         broker_name=name,
                         offsets=(file.first_physical_offset, file.last_physical_offset),
+                        times_ms=_times(file),
                     ),
                 )
+
+
+def _times(file: FileEntry) -> tuple[int, int] | None:
+    if file.first_store_ms is None or file.last_store_ms is None:
+        return None
+    return file.first_store_ms, file.last_store_ms
 
 
 def _no_lake(place: Lake) -> SparkOptionError:

@@ -6,7 +6,7 @@ a ``where``, which Spark checks again. Both say beforehand where no row can matc
 ======================= =========================================================================
 known of                tested
 ======================= =========================================================================
-a file, by its manifest its broker, topic and day, and the physical offsets in it
+a file, by its manifest its broker, topic and day; offsets and store times in it
 a row group             the least and the greatest value of a column, and the Bloom filters of
                         ``keys`` and ``msgId``
 ======================= =========================================================================
@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ _NUMBERS = frozenset({"queueId", "queueOffset", "physicalOffset"})
 _TIMES = frozenset({"bornTimestamp", "storeTimestamp"})
 _ROW_TEXTS, _ROW_VALUES = ("topic", "brokerName"), frozenset({"physicalOffset", "storeTimestamp"})
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET_DIGITS = 16
 """At the end of an ``offsetMsgId``: the physical offset, in hexadecimal."""
 
@@ -77,12 +78,14 @@ class FileFacts:
         day: Their day; empty for messages without a store time.
         broker_name: The broker that they are from.
         offsets: The lowest and the highest physical offset.
+        times_ms: The earliest and the latest store time, in milliseconds since the epoch.
     """
 
     topic: str | None = None
     day: str | None = None
     broker_name: str | None = None
     offsets: tuple[int, int] | None = None
+    times_ms: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +132,7 @@ class Conditions:
             "day": (facts.day, facts.day),
             "brokerName": (facts.broker_name, facts.broker_name),
             "physicalOffset": (least, greatest),
-            "storeTimestamp": _span_of(facts.day),
+            "storeTimestamp": _span_of(facts),
         }
         return not any(
             first is not None and self._misses(name, first, last)
@@ -229,12 +232,15 @@ def _comparable(name: str, value: object) -> object:
     return None
 
 
-def _span_of(day: str | None) -> tuple[datetime | None, datetime | None]:
-    """Return the first and the last moment of a day."""
-    if not day:
-        return None, None
+def _span_of(facts: FileFacts) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last moment at which a message of a file was stored."""
+    if facts.times_ms is not None:
+        first_ms, last_ms = facts.times_ms
+        return _EPOCH + timedelta(milliseconds=first_ms), _EPOCH + timedelta(
+            milliseconds=last_ms + 1
+        )
     try:
-        first = datetime.fromisoformat(day).replace(tzinfo=UTC)
+        first = datetime.fromisoformat(facts.day or "").replace(tzinfo=UTC)
     except ValueError:
         return None, None
     return first, first.replace(hour=23, minute=59, second=59, microsecond=999_999)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrEqual
 
 from roquet.errors import SparkError, SparkOptionError
 from roquet.model.properties import encode_properties
 from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.verify import verify
 from roquet.spark.lake.lake_options import ALIASES, LAKE_COLUMNS, OPTIONS, read_lake_options
 from roquet.spark.lake.planning import plan_lake
 from roquet.spark.lake.reading import LakeReader
@@ -190,3 +192,13 @@ def test_the_page_lists_every_option() -> None:
     section = PAGE.read_text("utf-8").split("## `rocketmq-lake`")[1].split("\n## ")[0]
     listed = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
     assert listed == {*OPTIONS, *ALIASES}
+
+
+def test_files_that_are_sorted_by_key(store: Path, tmp_path: Path) -> None:
+    given = {"broker_name": BROKER, "decompress": False, "is_sorted": True}
+    archive(HERE, str(store), str(tmp_path), **given)  # type: ignore[arg-type]
+    assert Query(tmp_path).rows == expected(store)
+    for part in tmp_path.glob("topic=*/day=*/part-*.parquet"):
+        keys = pq.read_table(part, columns=["keys"], partitioning=None)["keys"].to_pylist()
+        assert keys == sorted(keys, key=lambda key: (key is None, key or ""))
+    assert not verify(HERE, str(store), str(tmp_path), broker_name=BROKER).findings
