@@ -20,7 +20,11 @@ from roquet.spark.jobs.inputs import ALL, Wanted, read_log
 from roquet.spark.jobs.lake import Lake, read_lake
 from roquet.spark.jobs.tier import tier, tiered
 from roquet.spark.jobs.verify import verify
-from roquet.spark.schema import COLUMNS
+from roquet.spark.lake.lake_options import read_lake_options
+from roquet.spark.lake.planning import plan_lake
+from roquet.spark.lake.reading import LakeReader
+from roquet.spark.lake.source import lake_type
+from roquet.spark.schema import COLUMNS, arrow_schema
 from roquet.testing.fault_proxy import FaultProxy
 from tests.interop import gobuild, javabuild
 from tests.spark.archive_killed import BEFORE_MANIFEST
@@ -111,7 +115,7 @@ def test_every_job_and_every_read(spark: SparkSession, gateway: Gateway, tmp_pat
     assert not [name for name in gateway.objects("reads") if ".tmp" in name]
 
 
-def test_a_delta_table(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
+def test_a_delta_table(gateway: Gateway) -> None:
     pytest.importorskip("deltalake")
     table = "s3://lake/delta"
     with pytest.MonkeyPatch.context() as patched:
@@ -120,8 +124,11 @@ def test_a_delta_table(spark: SparkSession, gateway: Gateway, tmp_path: Path) ->
         roquet.spark.archive_table(HERE, str(GOLDEN), table, "delta", broker_name=BROKER)
         found = roquet.spark.verify_table(HERE, str(GOLDEN), table, "delta", broker_name=BROKER)
         assert found.findings == []
-    assert tmp_path
-    assert spark
+        read = read_lake_options({"path": table, "lakeformat": "delta", "columns": "keys"})
+        planned = plan_lake(read, read.conditions)
+        reader = LakeReader(planned.address, arrow_schema(lake_type(["keys"])), read.conditions)
+        rows = [batch.num_rows for task in planned.tasks for batch in reader.batches(task)]
+        assert sum(rows) == len(log_rows(GOLDEN))
 
 
 # ---------------------------------------------------------------------------------------- errors

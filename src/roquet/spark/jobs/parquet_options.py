@@ -8,6 +8,7 @@ words as KEYS, but a filter has whole values only: the metadata of a file says i
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +37,7 @@ _FALSE_PART = 0.01
 _HAS_FILTERS = "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
-def file_options(rows: int, compression: str, *, is_sorted: bool) -> dict[str, object]:
+def file_options(rows: int, compression: str, *, is_sorted: bool) -> dict[str, Any]:
     """Return the options of a file's writer.
 
     Args:
@@ -44,7 +45,7 @@ def file_options(rows: int, compression: str, *, is_sorted: bool) -> dict[str, o
         compression: The compression.
         is_sorted: Whether rows are in the order of :func:`by_key`.
     """
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "compression": compression,
         "compression_level": 1 if compression == "zstd" else None,
     }

@@ -6,7 +6,7 @@ for everything else. This says so before Spark does, with a stack of Java.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet.errors import SparkOptionError
 from roquet.spark.jobs.lake_files import public_address
@@ -31,7 +31,7 @@ def check_spark_writes(spark: SparkSession, address: str, job: str) -> None:
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark is optional until here
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
-    context = driver_context(spark)
+    context: Any = driver_context(spark)
     try:
         files = context._jvm.org.apache.hadoop.fs.FileSystem  # noqa: SLF001 - Spark has no other way
         files.getFileSystemClass(scheme, context._jsc.hadoopConfiguration())  # noqa: SLF001 - as above

@@ -5,7 +5,7 @@ The entry point for Spark. Readers hold plain values only and are sent to the ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -61,7 +61,7 @@ class RocketMQLakeSource(DataSource):
 class RocketMQLakeReader(DataSourceReader):
     """Reads the lake as it is at the time of planning."""
 
-    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         """Read the options."""
         self._options = read_lake_options(options)
         self._conditions = self._options.conditions
