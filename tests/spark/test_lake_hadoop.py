@@ -53,7 +53,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_job_and_every_read(
+def test_all_jobs_and_reads(
     spark: SparkSession, cluster: Hadoop, store: Path, tmp_path: Path
 ) -> None:
     lake = f"{cluster.lakes}/lakes/orders"

@@ -82,7 +82,7 @@ def check(store: Path, lake: str, gateway: Gateway, folder: str) -> None:
 # ------------------------------------------------------------------------------------ all reads
 
 
-def test_every_job_and_every_read(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
+def test_all_jobs_and_reads(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
     store = tmp_path / "store"
     write_store(store, mixed_messages(COUNT), step_ms=1_200_000)
     lake = with_secret(gateway.uri("reads"))
@@ -143,7 +143,7 @@ def test_a_delta_table(gateway: Gateway) -> None:
         (lambda uri: uri.replace("s3://", "s4://"), "not a valid address"),
     ],
 )
-def test_errors_are_told_in_one_sentence(
+def test_storage_errors_are_short(
     change: object, told: str, gateway: Gateway, tmp_path: Path
 ) -> None:
     write_store(tmp_path / "store", mixed_messages(5))
@@ -156,7 +156,7 @@ def test_errors_are_told_in_one_sentence(
     assert len(text.splitlines()) <= 3
 
 
-def test_errors_of_executors_are_the_same(
+def test_executor_errors_have_no_stack(
     spark: SparkSession, gateway: Gateway, tmp_path: Path
 ) -> None:
     """They come from another process, through a JVM."""
@@ -177,7 +177,7 @@ def test_errors_of_executors_are_the_same(
 # ------------------------------------------------------------------------------ kills, and cuts
 
 
-def test_a_driver_that_is_killed(gateway: Gateway, tmp_path: Path) -> None:
+def test_a_killed_driver(gateway: Gateway, tmp_path: Path) -> None:
     store, messages = tmp_path / "store", mixed_messages(160)
     write_store(store, messages[:120], step_ms=60_000)
     (tmp_path / "stages").mkdir()
@@ -203,7 +203,7 @@ def test_a_driver_that_is_killed(gateway: Gateway, tmp_path: Path) -> None:
     check(store, lake, gateway, "killed")
 
 
-def test_writers_that_are_killed(gateway: Gateway, tmp_path: Path) -> None:
+def test_killed_writers(gateway: Gateway, tmp_path: Path) -> None:
     """Each at another step; the log grows meanwhile."""
     paths = os.pathsep.join([str(SOURCE), str(SOURCE.parent)])
     environment = {**os.environ, "PYTHONPATH": paths}
@@ -227,7 +227,7 @@ def test_writers_that_are_killed(gateway: Gateway, tmp_path: Path) -> None:
     assert killed
 
 
-async def test_a_connection_that_is_cut(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_cut_connection(gateway: Gateway, tmp_path: Path) -> None:
     store = tmp_path / "store"
     write_store(store, mixed_messages(150), step_ms=600_000)
     run(store, gateway.uri("whole"))

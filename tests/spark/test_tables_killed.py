@@ -92,7 +92,9 @@ class Round:
 
 @pytest.mark.timeout(120 + 120 * ROUNDS)
 @pytest.mark.parametrize("lake_format", ["delta", "iceberg"])
-def test_writers_at_once(lake_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writers(
+    lake_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stores = {broker: tmp_path / broker for broker in BROKERS}
     for number, store in enumerate(stores.values()):
         write_store(store, mixed_messages(100 + 20 * number), step_ms=600_000)

@@ -162,7 +162,7 @@ def test_of_two_runs_at_once_one_fails(
 
 
 @pytest.mark.parametrize("lake_format", FORMATS)
-def test_a_run_that_another_one_has_overtaken_adds_nothing(
+def test_an_overtaken_run_adds_nothing(
     lake_format: str, lakes: dict[str, str], store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one is done before this one looks at the table again, and had other ranges."""

@@ -29,7 +29,7 @@ def written(texts: list[str], options: dict[str, object] | None) -> tuple[bytes,
     return data, column.bloom_filter_offset
 
 
-def test_what_is_there_is_never_denied() -> None:
+def test_present_values_are_never_denied() -> None:
     # Values of every length take every path of the hash.
     texts = [*PRESENT, *("x" * size for size in range(80)), "ключ", "鍵"]
     data, offset = written(texts, {"keys": {"ndv": len(texts), "fpp": 0.01}})
@@ -43,7 +43,7 @@ def test_what_is_there_is_never_denied() -> None:
     assert wrong < len(ABSENT) * 0.05
 
 
-def test_an_unknown_kind_of_filter_has_everything() -> None:
+def test_an_unknown_filter_kind_matches_everything() -> None:
     for head in (
         b"",
         b"\x15",

@@ -81,14 +81,14 @@ def test_all_rows_of_a_java_store(tmp_path: Path) -> None:
     assert list(found[0]) == list(LAKE_COLUMNS)
 
 
-def test_all_rows_in_tasks_of_a_size(store: Path, lake: Path) -> None:
+def test_files_are_split_into_tasks_by_size(store: Path, lake: Path) -> None:
     query = Query(lake, maxsplitbytes="16k")
     assert query.rows == expected(store)
     assert query.tasks > 2
     assert Query(lake).tasks == 1
 
 
-def test_the_options_choose_rows(store: Path, lake: Path) -> None:
+def test_options_select_rows(store: Path, lake: Path) -> None:
     rows = expected(store)
     words = sorted({word for row in rows for word in (row["keys"] or "").split()})
     middle = rows[COUNT // 2 + 1]
@@ -108,7 +108,7 @@ def test_the_options_choose_rows(store: Path, lake: Path) -> None:
     assert Query(lake, brokername="another").rows == []
 
 
-def test_columns_and_the_folders_they_are_in(store: Path, lake: Path) -> None:
+def test_partition_columns_are_filled_in(store: Path, lake: Path) -> None:
     query = Query(lake, columns="day,topic,queueOffset", topics="TopicA")
     names = ("day", "topic", "queueOffset")
     rows = [row for row in expected(store) if row["topic"] == "TopicA"]
@@ -117,7 +117,7 @@ def test_columns_and_the_folders_they_are_in(store: Path, lake: Path) -> None:
     )
 
 
-def test_a_where_reads_few_files(store: Path, lake: Path) -> None:
+def test_a_where_opens_few_files(store: Path, lake: Path) -> None:
     rows = expected(store)
     row = rows[COUNT // 2]
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["storeTimestamp"])
@@ -140,7 +140,7 @@ def test_a_where_reads_few_files(store: Path, lake: Path) -> None:
         assert Query(lake, unknown).rows == rows
 
 
-def test_a_key_is_looked_for_in_few_files(tmp_path: Path) -> None:
+def test_a_key_lookup_reads_few_row_groups(tmp_path: Path) -> None:
     messages = [
         message(bytes(100), topic="T", properties=encode_properties({"KEYS": f"o{number % 50}"}))
         for number in range(COUNT)
@@ -157,7 +157,7 @@ def test_a_key_is_looked_for_in_few_files(tmp_path: Path) -> None:
     assert Query(lake, EqualTo(("keys",), "o7")).groups_read <= COUNT // 50
 
 
-def test_a_run_that_was_killed_shows_nothing_unfinished(store: Path, tmp_path: Path) -> None:
+def test_files_without_a_manifest_are_not_read(store: Path, tmp_path: Path) -> None:
     archive(HERE, str(store), str(tmp_path), broker_name=BROKER, range_bytes=8 << 10)
     before = Query(tmp_path).rows
     manifests = sorted((tmp_path / "_manifest" / BROKER).glob("0*.json"))
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_shows_nothing_unfinished(store: Path, tmp_path: P
     assert len(left) < len(before)
 
 
-def test_what_is_no_lake(lake: Path, tmp_path: Path) -> None:
+def test_missing_lakes_and_damaged_files_are_errors(lake: Path, tmp_path: Path) -> None:
     with pytest.raises(SparkOptionError, match="There is no lake at"):
         Query(tmp_path / "nowhere")
     (tmp_path / "_delta_log").mkdir()
@@ -194,7 +194,7 @@ def test_the_page_lists_every_option() -> None:
     assert listed == {*OPTIONS, *ALIASES}
 
 
-def test_files_that_are_sorted_by_key(store: Path, tmp_path: Path) -> None:
+def test_files_sorted_by_key(store: Path, tmp_path: Path) -> None:
     given = {"broker_name": BROKER, "decompress": False, "is_sorted": True}
     archive(HERE, str(store), str(tmp_path), **given)  # type: ignore[arg-type]
     assert Query(tmp_path).rows == expected(store)
