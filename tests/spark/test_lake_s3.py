@@ -10,12 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import roquet.spark
-from roquet.errors import SparkError
+from roquet.client.options import ClientOptions
+from roquet.errors import SparkError, SparkOptionError
+from roquet.model.properties import encode_properties
 from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.compact import compact
+from roquet.spark.jobs.follow import archive_topics
 from roquet.spark.jobs.inputs import ALL, Wanted, read_log
 from roquet.spark.jobs.lake import Lake, read_lake
 from roquet.spark.jobs.tier import tier, tiered
@@ -35,6 +40,7 @@ from tests.spark.table_writer import COMMITTED, COMMITTING, WRITING
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.lake_kit import BROKER, GOLDEN, lake_rows, log_rows
 from tests.unit.spark.log.kit import mixed_messages, write_store
+from tests.unit.store.kit import message
 
 pytestmark = pytest.mark.interop
 
@@ -113,6 +119,38 @@ def test_all_jobs_and_reads(spark: SparkSession, gateway: Gateway, tmp_path: Pat
     assert not tier(spark, str(store), lake, broker_name=BROKER).findings
     # Nothing is renamed or copied on the way: there are no objects but those of the lake.
     assert not [name for name in gateway.objects("reads") if ".tmp" in name]
+
+
+def test_compact(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
+    messages = [
+        message(body, topic="Prices", properties=encode_properties({"KEYS": f"p{number % 7}"}))
+        for number, body in enumerate([b"%d" % number for number in range(50)])
+    ]
+    write_store(tmp_path / "store", messages, step_ms=1000)
+    out = with_secret(gateway.uri("compact"))
+    for is_overwrite in (False, True):
+        report = compact(
+            spark, str(tmp_path / "store"), wanted=Wanted(topics=["Prices"]), out=out,
+            is_overwrite=is_overwrite,
+        )  # fmt: skip
+        assert report.numbers["values"] == 7
+        names = gateway.objects("compact")
+        values = {
+            row["key"]: bytes(row["body"])
+            for name in names
+            if name.endswith(".parquet")
+            for row in pq.read_table(gateway.folder / BUCKET / name).to_pylist()
+        }
+        assert values == {f"p{number % 7}": b"%d" % number for number in range(43, 50)}
+        assert "compact/_SUCCESS" in names
+    with pytest.raises(SparkOptionError, match="holds files already"):
+        compact(spark, str(tmp_path / "store"), wanted=Wanted(topics=["Prices"]), out=out)
+
+
+def test_a_stream_of_topics_is_refused(spark: SparkSession, gateway: Gateway) -> None:
+    lake = with_secret(gateway.uri("stream"))
+    with pytest.raises(SparkOptionError, match="Spark itself has no file system for s3://"):
+        archive_topics(spark, ClientOptions(namesrv="127.0.0.1:1"), lake)
 
 
 def test_a_delta_table(gateway: Gateway) -> None:

@@ -15,8 +15,10 @@ from roquet.client.options import ClientOptions
 from roquet.errors import SparkOptionError
 from roquet.spark.broker.connect import connect_options
 from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.jobs.lake_files import public_address
 from roquet.spark.jobs.message_feeds import Source, read_source, source_name
-from roquet.spark.jobs.spark_files import check_spark_writes
+from roquet.spark.jobs.spark_files import is_written_by_spark
+from roquet.spark.lake.parquet_sink import write_parquet
 from roquet.spark.report import Report
 
 if TYPE_CHECKING:
@@ -61,8 +63,6 @@ def compact(
         SparkOptionError: The topic or the target is missing.
     """
     topic = _check(source, wanted, out, to, to_topic)
-    if out is not None and not is_dry_run:
-        check_spark_writes(spark, out, "compact")
     report = Report(job="compact", source=source_name(source), is_dry_run=is_dry_run)
     read, kept = Observation(), Observation()
     found = with_key(read_source(spark, source, wanted, columns=_COLUMNS))
@@ -83,8 +83,11 @@ def compact(
     if is_dry_run:
         values.write.format("noop").mode("overwrite").save()
     elif out is not None:
-        values.write.mode("overwrite" if is_overwrite else "error").parquet(out)
-        report.outputs.append(out)
+        if is_written_by_spark(spark, out):
+            values.write.mode("overwrite" if is_overwrite else "error").parquet(out)
+        else:
+            write_parquet(values, out, is_overwrite=is_overwrite)
+        report.outputs.append(public_address(out))
     else:
         assert to is not None
         assert to_topic is not None

@@ -20,6 +20,7 @@ __all__ = [
     "SORTED_GROUP_ROWS",
     "WORDS",
     "by_key",
+    "compression_options",
     "file_options",
     "has_one_word",
 ]
@@ -45,16 +46,19 @@ def file_options(rows: int, compression: str, *, is_sorted: bool) -> dict[str, A
         compression: The compression.
         is_sorted: Whether rows are in the order of :func:`by_key`.
     """
-    options: dict[str, Any] = {
-        "compression": compression,
-        "compression_level": 1 if compression == "zstd" else None,
-    }
+    options = compression_options(compression)
     if is_sorted:
         rows = min(rows, SORTED_GROUP_ROWS)
     if _HAS_FILTERS:
         filters = {"ndv": max(rows, 1), "fpp": _FALSE_PART}
         options["bloom_filter_options"] = dict.fromkeys(FILTERED, filters)
     return options
+
+
+def compression_options(compression: str) -> dict[str, Any]:
+    """Return the options of a writer for a compression."""
+    level = 1 if compression == "zstd" else None
+    return {"compression": compression, "compression_level": level}
 
 
 def by_key(rows: pa.Table) -> pa.Table:
