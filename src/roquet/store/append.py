@@ -120,7 +120,11 @@ class Appender:
             fault = f"queue id {message.queue_id}"
         if fault is not None:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, detail=fault)
-        return self._queues.find_or_create(message.topic, message.queue_id)
+        try:
+            return self._queues.find_or_create(message.topic, message.queue_id)
+        except OSError as error:
+            detail = f"files of the deleted topic {message.topic} cannot be removed: {error}"
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, detail=detail)
 
     def _append_to(
         self, queue: ConsumeQueue, message: BrokerMessage | BatchMessage

@@ -211,9 +211,10 @@ class ConsumeQueueExt:
 
     def destroy(self) -> None:
         """Delete the files and the queue's directory; addresses restart."""
-        starts, self._starts = self._starts, []
         self._forget(self._torn)
-        self._forget(starts)
+        while self._starts:
+            self._forget(self._starts[-1:])
+            self._starts = self._starts[:-1]
         self._files.remove_dir(self.root)
         self._end = self._flushed = 0
 
@@ -221,8 +222,8 @@ class ConsumeQueueExt:
         """Delete files, newest first and each durably: a crash in between must leave no gap."""
         while starts:
             self._files.unlink(self._path(starts[-1]))
-            starts.pop()
             self._files.sync_dir(self.root)
+            starts.pop()
 
     @property
     def _last_file_end(self) -> int:

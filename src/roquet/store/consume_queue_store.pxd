@@ -18,6 +18,7 @@ cdef class ConsumeQueueStore:
     cdef public list touched
     cdef public list _touched_batches
     cdef public list _grown
+    cdef public object _leaving
     cdef public object write_plain
     cdef public object before_removal
     cdef public int64_t synced_offset

@@ -28,6 +28,7 @@ from roquet.store.batch_consume_queue import BatchConsumeQueue
 from roquet.store.config import MessageStoreConfig
 from roquet.store.consume_queue import ConsumeQueue, Fits
 from roquet.store.consume_queue_ext import ConsumeQueueExt
+from roquet.store.leaving_queues import LeavingQueues
 
 CONSUME_QUEUE_DIR = "consumequeue"
 CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
@@ -63,6 +64,7 @@ class ConsumeQueueStore:
         self.touched: list[ConsumeQueue] = []
         self._touched_batches: list[BatchConsumeQueue] = []
         self._grown: list[ConsumeQueue] = []
+        self._leaving = LeavingQueues(files)
         self.write_plain: WritePlain | None = None
         self.before_removal: Callable[[Sequence[ConsumeQueue]], None] | None = None
         self.synced_offset = 0
@@ -123,9 +125,14 @@ class ConsumeQueueStore:
             topic: Its topic.
             queue_id: Its number.
             is_inner_batch: Whether a record of the queue is known to be an inner batch.
+
+        Raises:
+            OSError: Files of a deleted queue of the topic are in the way and cannot be removed.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
+            if self._leaving:
+                self._finish_deletion(topic)
             if self.has_batch_queues(topic) or (is_inner_batch and topic not in self.table):
                 return self._create_batch_queue(topic, queue_id)
             ext = None
@@ -362,13 +369,16 @@ class ConsumeQueueStore:
                 self._dirty = {**later, **dirty, **self._dirty}
 
     def of_topics(self, topics: Iterable[str]) -> list[ConsumeQueue]:
-        """All queues of some topics."""
+        """All queues of some topics, and what is left of deleted ones."""
         return [
             queue
             for topic in topics
-            for table in (self.table, self.batch_table)
-            for queue in table.get(topic, {}).values()
+            for queues in (self._living(topic), self._leaving.of_topics((topic,)))
+            for queue in queues
         ]
+
+    def _living(self, topic: str) -> Iterable[ConsumeQueue]:
+        return (self.table.get(topic) or self.batch_table.get(topic) or {}).values()
 
     def expired(
         self, queues: Iterable[ConsumeQueue], min_physical_offset: int
@@ -388,29 +398,45 @@ class ConsumeQueueStore:
         ]
 
     def delete(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Delete some queues."""
+        """Delete some queues.
+
+        Raises:
+            OSError: Files are left. Nobody finds the queues any more; a repeated call, or
+                :meth:`finish_deletions`, continues.
+        """
         self.announce_removal(queues)
         for queue in queues:
-            self._delete_one(queue)
+            self._take_out(queue)
+        for topic in dict.fromkeys(queue.topic for queue in queues):
+            self._finish_deletion(topic)
 
-    def _delete_one(self, queue: ConsumeQueue) -> None:
+    def _take_out(self, queue: ConsumeQueue) -> None:
+        if self.find(queue.topic, queue.queue_id) is not queue:
+            return  # an earlier deletion did not get further
         with self._dirty_lock:
             self._dirty.pop(queue, None)
-        queue.destroy()
         table: dict[str, dict[int, ConsumeQueue]] | dict[str, dict[int, BatchConsumeQueue]]
         table = self.batch_table if isinstance(queue, BatchConsumeQueue) else self.table
         queues = table[queue.topic]
         del queues[queue.queue_id]
         if not queues:
             del table[queue.topic]
-            self._files.remove_dir(queue.root.parent)
-            if queue.ext is not None:
-                self._files.remove_dir(queue.ext.root.parent)
+        self._leaving.add(queue)
+
+    def _finish_deletion(self, topic: str) -> None:
+        is_last = topic not in self.table and topic not in self.batch_table
+        self._leaving.finish(topic, is_last=is_last)
+
+    def finish_deletions(self) -> None:
+        """Delete what earlier deletions left; raises ``OSError``."""
+        for topic in self._leaving.topics():
+            self._finish_deletion(topic)
 
     def close(self) -> None:
         """Close all descriptors, even if closing one of them raises."""
         with ExitStack() as stack:
             stack.callback(self._descriptors.close)
+            stack.callback(self._leaving.close)
             for queue in self:
                 stack.callback(queue.close)
 

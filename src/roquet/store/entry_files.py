@@ -415,6 +415,15 @@ class EntryFiles:
         return count
 
     def destroy(self) -> None:
-        """Delete the files and their directory."""
-        self.keep_files(0)
+        """Delete the files and their directory, oldest first, as if they expired.
+
+        What an interruption leaves are entries without a gap up to the last one. Raises
+        ``OSError``; a repeated call syncs again what the first one could not.
+        """
+        self.close()
+        while self.starts:
+            self._files.unlink(self._path(self.starts[0]))
+            self._files.sync_dir(self.root)
+            self.starts = self.starts[1:]
+        self._torn = 0
         self._files.remove_dir(self.root)

@@ -172,6 +172,7 @@ class StoreLifecycle:
         self._components.dispatcher.shortage = None
         try:
             self._components.dispatcher.run(self._components.confirm_offset)
+            self._components.queues.finish_deletions()
             self._upkeep.flush_logics(thorough=True)
         except OSError as error:
             if not is_exhausted(error):
