@@ -12,7 +12,7 @@ from roquet.errors import StoreDamaged
 from roquet.store.inspect.verify import verify
 from roquet.storefiles.layout import MANIFEST_FILE
 from roquet.storefiles.view import StoreView
-from roquet.testing.files import QuickFiles
+from roquet.testing.files import Call, FaultyFiles, QuickFiles
 from tests.unit.store.kit import SEGMENT_BYTES, bodies, message, new_store, opened, put
 from tests.unit.store.vouching_kit import (
     COUNT,
@@ -24,6 +24,7 @@ from tests.unit.store.vouching_kit import (
     make,
     numbers,
     rebuild_in_place,
+    remove_newest,
     remove_newest_two,
     segments,
 )
@@ -94,6 +95,20 @@ def test_a_crash_right_after_an_accepted_loss_reuses_no_offset(root: Path) -> No
         store.start(threads=False)
         assert store.max_offset_in_queue("T", 0) == COUNT // 2
         store.lifecycle.abandon()
+
+
+@pytest.mark.parametrize("accepts_loss", [False, True])
+def test_the_log_is_on_disk_before_anything_relies_on_it(root: Path, *, accepts_loss: bool) -> None:
+    make(root)
+    crash(root)
+    if accepts_loss:
+        remove_newest(root)
+    files = FaultyFiles()
+    rebuild_in_place(root, accepts_loss=accepts_loss, files=files)
+    names = [call.name for call in files.calls]
+    before_swaps = files.calls[: names.index("exchange")]
+    assert {Call("data_sync", path.name) for path in segments(root)} <= set(before_swaps)
+    assert Call("sync_dir", "commitlog") in before_swaps
 
 
 def test_an_accepted_loss_of_old_segments(root: Path) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace as replace_struct
 
 from roquet.errors import StoreDamaged
 from roquet.runtime.clock import ManualClock
+from roquet.runtime.files import Files
 from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 from roquet.store.inspect.rebuild import plan_rebuild, rebuild
@@ -131,8 +132,8 @@ def expire_all_of_queue_1(root: Path) -> None:
         assert store.commit_log.min_offset == SEGMENT_BYTES
 
 
-def rebuild_in_place(root: Path, *, accepts_loss: bool) -> None:
-    with StoreView(QuickFiles(), root) as view:
+def rebuild_in_place(root: Path, *, accepts_loss: bool, files: Files | None = None) -> None:
+    with StoreView(files or QuickFiles(), root) as view:
         plan = plan_rebuild(
             view, into=None, index_slots=20, index_entries=50, accepts_loss=accepts_loss
         )

@@ -10,7 +10,8 @@ Invariants:
 
 * The log and config are never touched. Checkpoint and manifest are changed only if the loss of
   records is accepted: then they are lowered to what the log holds.
-* In place, the store is locked from the first pass over the log until the end.
+* In place, the store is locked from the first pass over the log until the end, and the log is
+  synced before anything that relies on it replaces what was there.
 * Queue offsets are never reused: a queue whose records have all expired is carried over, and one
   whose records or files are lost continues after the offset it had.
 * For a topic that was deleted and re-created, only records since then get entries.
@@ -355,6 +356,7 @@ def _rebuild_in_place(
     remove_tree(files, temporary)
     try:
         result, contents = _build(view, plan, clock, temporary, None, progress)
+        _sync_log(view)
         failpoint("rebuild.built")
         if not plan.accepts_loss:
             manifest = StoreManifest(files, root)
@@ -370,6 +372,22 @@ def _rebuild_in_place(
         remove_tree(files, temporary)
         files.sync_dir(root)
     return result
+
+
+def _sync_log(view: StoreView) -> None:
+    """Make durable what the new queues, and marks after an accepted loss, rely on.
+
+    A killed process may have left the end of the log, or the name of a segment, in memory only.
+    """
+    files = view.files
+    for segment in view.segments:
+        fd = files.open(segment.path)
+        try:
+            files.data_sync(fd)
+        finally:
+            files.close(fd)
+    if view.segments:
+        files.sync_dir(view.log_directory)
 
 
 def _build(  # noqa: PLR0917 - the parts of one rebuild
