@@ -40,13 +40,13 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.attributes import TOPIC_ATTRIBUTES, alter_attributes
 from roquet.broker.manager.change_log import ChangeLog
 from roquet.broker.manager.config_manager import (
-    EntryTextCache,
     config_path,
     decode_table,
     merge,
     pretty,
 )
 from roquet.broker.manager.staged import StagedManager
+from roquet.broker.manager.text_blocks import TextBlocks
 from roquet.broker.manager.topic_texts import TopicTexts
 from roquet.model.topic import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
@@ -154,7 +154,7 @@ class TopicConfigManager(StagedManager[TopicConfigSerializeWrapper]):
         self.changes = ChangeLog()
         self._staged_topics = self._stages(self.table, self.changes.note)
         texts = TopicTexts(lambda topic: pretty(msgspec.to_builtins(topic), level=2))
-        self._texts = EntryTextCache[TopicConfig](2, texts.member)
+        self._texts = TextBlocks[TopicConfig](2, texts.member)
         self._fresh: dict[str, int] = {}
 
     @classmethod
