@@ -22,10 +22,12 @@ stays ignored.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -201,6 +203,18 @@ class StopSignals:
             await asyncio.gather(signalled, *failed, return_exceptions=True)
 
 
+def report_fatal_signals() -> None:
+    """Let a signal that ends the process at once, such as SIGBUS, leave a traceback of all threads.
+
+    A page of a mapped file that was in memory, was given up and cannot be read again is such a
+    case: nothing can report it before it is touched.
+    """
+    if faulthandler.is_enabled() or sys.stderr is None:
+        return
+    with suppress(ValueError, OSError):  # standard error has no descriptor
+        faulthandler.enable()
+
+
 def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_level: str) -> None:
     """Run a server until it ends.
 
@@ -219,6 +233,7 @@ def run_server(main: Callable[[StopSignals], Coroutine[None, None, None]], log_l
     )
     raise_open_files_limit()
     keep_heap()
+    report_fatal_signals()
 
     async def whole() -> None:
         await main(StopSignals(has_terminal=has_terminal))

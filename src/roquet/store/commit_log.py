@@ -428,7 +428,7 @@ class CommitLog:
 
     def truncate(self, physical_offset: int) -> None:
         """Erase the log from an offset on, durably."""
-        self.queue.truncate(physical_offset)
+        self.queue.truncate(physical_offset, self.pool.give_back if self.pool else None)
         self.flushed_offset = min(self.flushed_offset, physical_offset)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from roquet.errors import StoreDamaged
 from roquet.format import commit_log as fmt
 from roquet.format.consume_queue import CqUnit
 from roquet.store.log_walk import LogEnd, record_at
+from roquet.store.resident_records import check_in
 from roquet.store.store_components import StoreComponents
 from roquet.storefiles.vouching import LogFacts, Witnesses, losses, refuse
 
@@ -101,7 +102,7 @@ class Evidence:
         if segment is None:
             return b""
         position = physical_offset - segment.start_offset
-        return bytes(segment.view[position : position + size_bytes])
+        return segment.read(position, min(size_bytes, segment.size_bytes - position))
 
     def _queue_with_entry(self, physical_offset: int) -> str | None:
         """A queue with an entry for a record that starts exactly at an offset."""
@@ -122,12 +123,12 @@ class Evidence:
 
     def _is_surely_flushed(self, unit: CqUnit, *, clean_exit: bool) -> bool:
         """Whether an entry's record is valid and was on disk before the store stopped."""
-        view = self._log.slice(unit.physical_offset, unit.size_bytes)
-        if view is None:
+        segment = self._log.queue.find(unit.physical_offset)
+        if segment is None:
             return False
-        found = fmt.check_record(
-            view, 0, len(view), physical_offset=unit.physical_offset, rules=self._log.rules
-        )
+        position = unit.physical_offset - segment.start_offset
+        limit = min(position + unit.size_bytes, segment.read_limit)
+        found = check_in(segment, position, limit, rules=self._log.rules)
         if not isinstance(found, fmt.DispatchRequest):
             return False
         flushed_ms = self._checkpoint.marks.physic_msg_timestamp_ms
@@ -140,7 +141,7 @@ class Evidence:
             for position in range(
                 max(offset - segment.start_offset, 0), segment.size_bytes, _LOOK_BYTES
             ):
-                piece = segment.view[position : position + _LOOK_BYTES]
+                piece = segment.read(position, min(_LOOK_BYTES, segment.size_bytes - position))
                 if piece != zeros[: len(piece)]:
                     return False
         return True

@@ -14,7 +14,7 @@ from roquet.format import index_file as layout
 from roquet.format.index_file import IndexHeader, name_after
 from roquet.format.segment_files import LOST_AND_FOUND
 from roquet.runtime.clock import Clock
-from roquet.runtime.files import Files
+from roquet.runtime.files import Files, Mapping
 from roquet.store.index_file import IndexFile
 
 
@@ -73,7 +73,7 @@ class IndexDirectory:
         try:
             if self._is_whole(fd, path):
                 mapping = self._files.map(fd, self.file_bytes, write=True)
-                return IndexFile(path, mapping, slots=self._slots, entries=self._entries, fd=fd)
+                return self._opened(path, mapping, fd)
         except BaseException:
             self._files.close(fd)
             raise
@@ -108,9 +108,14 @@ class IndexDirectory:
         except BaseException:
             self._discard(fd, path)
             raise
-        file = IndexFile(path, mapping, slots=self._slots, entries=self._entries, fd=fd)
+        file = self._opened(path, mapping, fd)
         file.has_blocks = True
         return file
+
+    def _opened(self, path: Path, mapping: Mapping, fd: int) -> IndexFile:
+        return IndexFile(
+            self._files, path, mapping, slots=self._slots, entries=self._entries, fd=fd
+        )
 
     def _discard(self, fd: int, path: Path) -> None:
         """Undo a creation; the error that led here is the one to report."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from roquet.format import index_file as layout
 from roquet.format.index_file import IndexHeader
 from roquet.runtime import memory
-from roquet.runtime.files import Mapping
+from roquet.runtime.files import Files, Mapping
+from roquet.store.residency import make_resident
 
 
 class IndexFile:
@@ -24,14 +25,17 @@ class IndexFile:
         mapping: Its bytes; header, slots and entries are read and written here.
         slots: Number of hash slots.
         entries: How many entries fit; entry 0 is never used.
-        fd: Descriptor for ``data_sync``.
+        fd: Its descriptor.
         has_blocks: Whether every block is reserved, so that the mapping may be written.
         is_durable: Whether it was full when it was synced; it never changes after that.
     """
 
-    __slots__ = ("entries", "fd", "has_blocks", "is_durable", "mapping", "path", "slots")
+    __slots__ = ("_files", "entries", "fd", "has_blocks", "is_durable", "mapping", "path", "slots")
 
-    def __init__(self, path: Path, mapping: Mapping, *, slots: int, entries: int, fd: int) -> None:
+    def __init__(
+        self, files: Files, path: Path, mapping: Mapping, *, slots: int, entries: int, fd: int
+    ) -> None:
+        self._files = files
         self.path = path
         self.mapping = mapping
         self.slots = slots
@@ -92,18 +96,21 @@ class IndexFile:
 
         A chain ends at the first entry older than ``begin_ms``. Its numbers must decrease; one
         that does not is damaged and ends there, so that no search runs forever.
+
+        Raises:
+            StoreError: A part of the file cannot be read.
         """
         mapping = self.mapping
         address = memory.address_of(mapping)
         header = self.header
         slot_at = layout.slot_position(key_hash % self.slots)
-        memory.make_resident(address + slot_at, layout.SLOT.size)
+        self._bring(address, slot_at, layout.SLOT.size)
         (number,) = layout.SLOT.unpack_from(mapping, slot_at)
         below = self.entries
         while 0 < number < below and len(offsets) < max_num:
             below = number
             entry_at = layout.entry_position(self.slots, number)
-            memory.make_resident(address + entry_at, layout.ENTRY.size)
+            self._bring(address, entry_at, layout.ENTRY.size)
             found_hash, physical_offset, seconds, number = layout.ENTRY.unpack_from(
                 mapping, entry_at
             )
@@ -114,6 +121,9 @@ class IndexFile:
                 offsets.append(physical_offset)
             if timestamp_ms < begin_ms:
                 return
+
+    def _bring(self, address: int, position: int, size_bytes: int) -> None:
+        make_resident(self._files, self.path, self.fd, address, position, size_bytes)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether its time range overlaps the given one."""

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from roquet.errors import StoreError
 from roquet.format import commit_log as fmt
 from roquet.store.commit_log import CommitLog
 from roquet.store.compiled import compiled_walk
 from roquet.store.mapped_file import MappedFile
 from roquet.store.recovery_progress import RecoveryProgress
+from roquet.store.resident_records import check_in
+
+_BRING_BYTES = 1 << 20
+_AHEAD_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,10 @@ def record_at(
     segment = commit_log.queue.find(physical_offset)
     if segment is None:
         return None
-    return fmt.check_record(
-        segment.view,
+    return check_in(
+        segment,
         physical_offset - segment.start_offset,
         segment.size_bytes,
-        physical_offset=physical_offset,
         rules=commit_log.rules,
     )
 
@@ -73,22 +77,22 @@ class _Walker:
         self.last_record_offset = -1
         self.last_store_timestamp_ms = 0
         self.fault: fmt.RecordFault | None = None
+        self._ready = self._doubtful = 0
 
     def pass_segment(self, segment: MappedFile) -> bool:
-        """Walk one segment; return whether it ended properly, so that the next one follows."""
-        position = 0
+        """Walk one segment; return whether it ended properly, so that the next one follows.
+
+        Raises:
+            StoreError: A record cannot be read.
+        """
+        position = self._ready = self._doubtful = 0
         self.end_offset = segment.start_offset
         while position < segment.size_bytes:
+            self._bring(segment, position)
             if self._fast is not None and not self._rules.force_property_crc:
                 position = self._pass_plain(segment, position)
             offset = segment.start_offset + position
-            found = fmt.check_record(
-                segment.view,
-                position,
-                segment.size_bytes,
-                physical_offset=offset,
-                rules=self._rules,
-            )
+            found = self._check(segment, position)
             if isinstance(found, fmt.Blank):
                 if found.size_bytes == segment.size_bytes - position:
                     break
@@ -101,12 +105,48 @@ class _Walker:
         self.end_offset = segment.end_offset
         return True
 
+    def _bring(self, segment: MappedFile, position: int) -> None:
+        """Bring in the next part of a segment, unless some page of it cannot be read.
+
+        Then its records are brought in one by one: the page may be behind the last of them.
+        """
+        if self._ready - position >= _AHEAD_BYTES or position < self._doubtful:
+            return
+        end = min(position + _BRING_BYTES, segment.size_bytes)
+        if end <= self._ready:
+            return
+        try:
+            if not segment.is_resident(position, end - position):
+                segment.read(position, end - position)
+        except StoreError:
+            self._doubtful = end
+        else:
+            self._ready = end
+
+    def _check(
+        self, segment: MappedFile, position: int
+    ) -> fmt.DispatchRequest | fmt.Blank | fmt.RecordFault:
+        rest_bytes = self._ready - position
+        if rest_bytes >= _AHEAD_BYTES or self._ready == segment.size_bytes:
+            size_bytes = int.from_bytes(segment.view[position : position + 4], "big")
+            if size_bytes <= rest_bytes:
+                return fmt.check_record(
+                    segment.view,
+                    position,
+                    segment.size_bytes,
+                    physical_offset=segment.start_offset + position,
+                    rules=self._rules,
+                )
+        return check_in(segment, position, segment.size_bytes, rules=self._rules)
+
     def _pass_plain(self, segment: MappedFile, position: int) -> int:
         assert self._fast is not None, "no compiled walk"
+        if position >= self._ready:
+            return position
         position, count, last, last_ms = self._fast(
             segment.view,
             position,
-            segment.size_bytes,
+            self._ready,
             segment.start_offset,
             self._rules.check_crc,
         )

@@ -17,11 +17,10 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from roquet.errors import StoreDamaged
 from roquet.runtime import memory
 from roquet.runtime.failpoint import failpoint
 from roquet.runtime.files import Files, Mapping
-from roquet.store.io_errors import store_error
+from roquet.store.residency import make_resident, read_range
 
 PUBLISH_BYTES = 8
 
@@ -177,18 +176,15 @@ class MappedFile:
         Raises :class:`~roquet.errors.StoreError` if it cannot be read: touching it in the mapping
         would end the process.
         """
-        if memory.make_resident(self.address + position, size_bytes):
-            return
-        try:
-            data = self._files.read_at(self._fd, size_bytes, position)
-        except OSError as error:
-            raise store_error(f"reading {self.path}", error) from error
-        if len(data) < size_bytes:
-            raise StoreDamaged(
-                f"{self.path} is too short",
-                detail=f"it has {len(data)} of {size_bytes} bytes at {position}",
-                hint="restore the file from a replica or a backup",
-            )
+        make_resident(self._files, self.path, self._fd, self.address, position, size_bytes)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Read a range of the file itself, where the mapping need not be touched.
+
+        A mapped read of a hole would take a block from some file systems. Raises
+        :class:`~roquet.errors.StoreError` if it cannot be read.
+        """
+        return read_range(self._files, self.path, self._fd, position, size_bytes)
 
     @property
     def address(self) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roquet.errors import StoreDamaged
 from roquet.format.segment_files import FILE_NAME_DIGITS, LOST_AND_FOUND, file_name
-from roquet.runtime.files import Files
+from roquet.runtime.files import Files, Mapping
 from roquet.store.mapped_file import MappedFile
 
 _LOOK_BYTES = 1 << 20
@@ -228,15 +228,21 @@ class MappedFileQueue:
             self._files.sync_dir(self.root)
             self._unused.pop()
 
-    def truncate(self, physical_offset: int) -> None:
+    def truncate(
+        self, physical_offset: int, give_back: Callable[[Mapping], object] | None = None
+    ) -> None:
         """Erase everything from an offset on, on disk, newest segment first.
 
         Newest first, because a crash in between must leave a log without a gap. The oldest
         segment stays even if it is emptied: offsets continue from there, never from 0 again.
+        ``give_back`` gets the transient buffers of segments that go.
         """
         while len(self.segments) > 1 and self.segments[-1].start_offset >= physical_offset:
             dropped = self.segments[-1]
             self.segments = self.segments[:-1]
+            buffer, dropped.write_buffer = dropped.write_buffer, None
+            if buffer is not None and give_back is not None:
+                give_back(buffer)
             dropped.destroy()
             self._files.sync_dir(self.root)
         last = self.last

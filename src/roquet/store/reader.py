@@ -24,6 +24,7 @@ from roquet.store.queue_reader import (
     RecordFilter,
 )
 from roquet.store.read_ahead import ReadAhead
+from roquet.store.resident_records import check_in
 from roquet.store.results import BoundaryType, Bytes, QueryMessageResult
 from roquet.store.stats import StoreStatsService
 
@@ -60,15 +61,7 @@ class MessageReader(QueueReader):
         limit = segment.read_limit if size_bytes is None else position + size_bytes
         if limit > segment.read_limit:
             return None
-        readable_bytes = segment.read_limit - position
-        # Not more than the record: pages behind it may be unreadable.
-        segment.make_resident(position, min(4, readable_bytes))
-        record_bytes = int.from_bytes(segment.view[position : position + 4], "big")
-        if 4 < record_bytes <= readable_bytes:
-            segment.make_resident(position, record_bytes)
-        found = fmt.check_record(
-            segment.view, position, limit, physical_offset=physical_offset, rules=self._rules
-        )
+        found = check_in(segment, position, limit, rules=self._rules)
         if not isinstance(found, fmt.DispatchRequest):
             return None
         return segment.slice(position, found.size_bytes)

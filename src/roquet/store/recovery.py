@@ -35,6 +35,7 @@ from roquet.store.evidence import Evidence
 from roquet.store.log_walk import LogEnd, record_at, walk_log
 from roquet.store.lost_queues import LostQueues
 from roquet.store.recovery_progress import RecoveryProgress
+from roquet.store.resident_records import first_store_timestamp_ms
 from roquet.store.results import RecoveryReport
 from roquet.store.store_components import StoreComponents
 
@@ -79,7 +80,7 @@ class Recovery:
         """Refuse a store whose records come from the future; nothing is changed."""
         newest_ms = 0
         for segment in self._log.queue.segments:
-            timestamp = fmt.peek_store_timestamp_ms(segment.view, 0, segment.size_bytes)
+            timestamp = first_store_timestamp_ms(segment)
             newest_ms = max(newest_ms, timestamp or 0)
         now_ms = clock.now_ms()
         if newest_ms > now_ms + CLOCK_MARGIN_MS:
@@ -241,7 +242,7 @@ class Recovery:
         """Newest segment that began before the checkpoint's oldest mark."""
         limit_ms = self._checkpoint.recovery_timestamp_ms
         for segment in reversed(self._log.queue.segments):
-            timestamp = fmt.peek_store_timestamp_ms(segment.view, 0, segment.size_bytes)
+            timestamp = first_store_timestamp_ms(segment)
             if timestamp is not None and 0 < timestamp <= limit_ms:
                 return segment.start_offset
         return self._log.min_offset

@@ -18,6 +18,7 @@ from roquet.errors import StoreError
 from roquet.format import commit_log as fmt
 from roquet.store.flush import FlushCommitLog
 from roquet.store.log_walk import walk_log
+from roquet.store.resident_records import check_in, first_store_timestamp_ms
 from roquet.store.store_components import StoreComponents
 
 log = logging.getLogger(__name__)
@@ -42,23 +43,27 @@ class Truncation:
         if segment is None:
             return False
         position = physical_offset - segment.start_offset
-        found = fmt.check_record(
-            segment.view,
-            position,
-            segment.read_limit,
-            physical_offset=physical_offset,
-            rules=self._log.rules,
-        )
+        found = check_in(segment, position, segment.read_limit, rules=self._log.rules)
         return position == 0 or not isinstance(found, fmt.RecordFault)
 
     def check(self, physical_offset: int) -> None:
-        """Raise if the log cannot end at an offset."""
+        """Put the log on disk, and raise if it cannot end at an offset.
+
+        What stays must not be in a transient buffer: those of the last segments go.
+        """
+        self._flusher.flush_all()
         first, end = self._log.min_offset, self._log.wrote_offset
         if not first <= physical_offset <= end:
             raise StoreError(
                 f"the log cannot be truncated to {physical_offset}",
                 detail=f"it reaches from {first} to {end}",
                 hint="choose an offset within the log",
+            )
+        if self._log.flushed_offset < physical_offset < end:
+            raise StoreError(
+                f"the log cannot be truncated to {physical_offset}",
+                detail=f"only what is before {self._log.flushed_offset} could be put on disk",
+                hint="free memory and retry; after a disk error, restart the broker",
             )
         if not self.is_aligned(physical_offset):
             raise StoreError(
@@ -75,7 +80,6 @@ class Truncation:
             continue from a later one: records that follow from another master may be older.
         """
         log.warning("truncating the log from %d to %d", self._log.wrote_offset, physical_offset)
-        self._flusher.flush_all()
         with self._flusher.quiet():
             self._lower_marks(physical_offset)
             self._log.allocator.discard()
@@ -106,7 +110,7 @@ class Truncation:
         segment = self._log.queue.find(max(physical_offset - 1, self._log.min_offset))
         kept_ms = None
         if segment is not None and physical_offset > segment.start_offset:
-            kept_ms = fmt.peek_store_timestamp_ms(segment.view, 0, segment.read_limit)
+            kept_ms = first_store_timestamp_ms(segment)
         limit_ms = kept_ms or 0
         marks = self._checkpoint.marks
         self._checkpoint.reset(
@@ -136,13 +140,7 @@ class Truncation:
                 continue
             position = 0
             while segment.start_offset + position < end:
-                found = fmt.check_record(
-                    segment.view,
-                    position,
-                    segment.read_limit,
-                    physical_offset=segment.start_offset + position,
-                    rules=self._log.rules,
-                )
+                found = check_in(segment, position, segment.read_limit, rules=self._log.rules)
                 if not isinstance(found, fmt.DispatchRequest):
                     break
                 yield found

@@ -147,3 +147,11 @@ StoreLifecycle.load = load
         code, out, err = running.ended()
     assert (code, out, err) == (0, "", "")
     assert not (tmp_path / "roquet-data" / "store" / "abort").exists()
+
+
+def test_a_bus_error_leaves_a_traceback(tmp_path: Path) -> None:
+    with server("namesrv", "--port", "0", "--json", home=tmp_path) as running:
+        running.facts()
+        code, _, err = running.stop(signal.SIGBUS)
+    assert code == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in err

@@ -84,8 +84,9 @@ def find(index: IndexService, key: str, topic: str = "T") -> list[int]:
 
 
 def new_file(*, slots: int = SLOTS, entries: int = ENTRIES) -> IndexFile:
-    mapping = Files().map_anonymous(layout.file_size(slots, entries))
-    return IndexFile(Path("20240101000000000"), mapping, slots=slots, entries=entries, fd=-1)
+    files, path = Files(), Path("20240101000000000")
+    mapping = files.map_anonymous(layout.file_size(slots, entries))
+    return IndexFile(files, path, mapping, slots=slots, entries=entries, fd=-1)
 
 
 def entry(file: IndexFile, number: int) -> IndexEntry:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.errors import StoreError
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
 from roquet.runtime.memory import PAGE_BYTES
@@ -180,6 +181,36 @@ def test_the_checkpoint_covers_committed_records_only(
     assert store.checkpoint.marks.physic_msg_timestamp_ms == NOW_MS
     store.flush()
     assert store.checkpoint.marks.physic_msg_timestamp_ms == NOW_MS + 10
+
+
+def test_a_truncation_gives_buffers_back(store: DefaultMessageStore) -> None:
+    put(store, message(b"a"))
+    kept = store.commit_log.wrote_offset
+    for _ in range(3):
+        put(store, message(b"b" * 10_000), message(b"c" * 10_000))
+        store.truncate_to(kept)
+        assert bodies(store) == [b"a"]
+        assert store.remaining_transient_buffers() == 2
+    put(store, message(b"d"))
+    store.flush()
+    assert bodies(store) == [b"a", b"d"]
+
+
+def test_a_truncation_keeps_what_cannot_be_committed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FaultyFiles(error=errno.ENOMEM, only=frozenset({"write_at"}), and_after=True)
+    with opened(tmp_path / "store", files=files, config=POOL) as store:
+        monkeypatch.setattr("roquet.store.flush._SHORTAGE_PAUSES_S", (0.0,))
+        put(store, message(b"a"))
+        kept = store.commit_log.wrote_offset
+        put(store, message(b"b"))
+        files.fail_at = len(files.calls) + 1
+        with pytest.raises(StoreError, match="cannot be truncated"):
+            store.truncate_to(kept)
+        files.heal()
+        store.truncate_to(kept)
+        assert bodies(store) == [b"a"]
 
 
 def test_a_failed_commit_is_fatal(tmp_path: Path) -> None:
