@@ -13,7 +13,6 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 MADV_POPULATE_READ = 22  # Linux 5.14
@@ -64,12 +63,7 @@ class Ballast:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -24,7 +24,6 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from roquet.broker.components import Environment, make_components
@@ -276,12 +275,7 @@ class Broker:
             log.warning("%s", problem)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def _wait_acknowledged(self) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from roquet.errors import ClientClosed
@@ -37,12 +36,7 @@ class Lifetime(ABC):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

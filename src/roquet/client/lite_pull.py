@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 from roquet.client.expression import Expression, subscription_of
@@ -121,13 +120,8 @@ class LitePullConsumer(Running[RunningLitePull]):
         """
         await super().close()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
+    async def __aexit__(self, *error: object) -> None:
+        if error[0] is None:
             self._settle()
         await self.close()
 

@@ -19,7 +19,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from roquet.errors import ConfigError, RoquetError
@@ -154,12 +153,7 @@ class Namesrv:
             log.warning("%s", problem)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def scan_not_active_brokers(self) -> None:

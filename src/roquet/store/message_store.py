@@ -129,10 +129,6 @@ class QueueOffsets(Protocol):
         """The offset of the oldest message still stored, -1 if there is no queue."""
         raise NotForwarded
 
-    def total_in_queue(self, topic: str, queue_id: int) -> int:
-        """How many messages a queue holds."""
-        raise NotForwarded
-
     def physical_offset_in_queue(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """The physical offset of the record at a queue offset, -1 if there is none."""
         raise NotForwarded
@@ -328,10 +324,6 @@ class Health(Protocol):
         """How much of the log is not dispatched."""
         raise NotForwarded
 
-    def dispatch_behind_ms(self) -> int:
-        """How much older than the newest record the last dispatched one is."""
-        raise NotForwarded
-
     def lock_time_ms(self) -> int:
         """How long the current append has taken, 0 if there is none."""
         raise NotForwarded
@@ -340,24 +332,12 @@ class Health(Protocol):
         """Whether appends take too long."""
         raise NotForwarded
 
-    def is_in_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message exists but is too far from the end to be in memory."""
-        raise NotForwarded
-
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int, batch: int = 1) -> bool:
         """Whether the pages of messages are in memory now."""
         raise NotForwarded
 
-    def is_in_store(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message exists."""
-        raise NotForwarded
-
     def runtime_info(self) -> dict[str, str]:
         """Counters and marks under upstream's names."""
-        raise NotForwarded
-
-    def running_data_info(self) -> str:
-        """The counters as text."""
         raise NotForwarded
 
 
@@ -391,10 +371,6 @@ class ExtensionPoints(Protocol):
     @property
     def dispatchers(self) -> list[CommitLogDispatcher]:
         """Called with every record, in the order of the log."""
-        raise NotForwarded
-
-    def add_dispatcher(self, dispatcher: CommitLogDispatcher) -> None:
-        """Add a dispatcher."""
         raise NotForwarded
 
     def add_arriving_listener(self, listener: ArrivingListener) -> None:

@@ -99,11 +99,6 @@ class Queries:
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else queue.min_queue_offset
 
-    def total_in_queue(self, topic: str, queue_id: int) -> int:
-        """How many messages a queue holds."""
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.max_queue_offset - max(queue.min_queue_offset, 0)
-
     def physical_offset_in_queue(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """The physical offset of the record at a queue offset, -1 if there is none."""
         unit = self._components.unit(topic, queue_id, queue_offset)

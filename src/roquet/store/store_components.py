@@ -172,10 +172,6 @@ class StoreComponents:
         """Called with every record, in the order of the log."""
         return self.dispatcher.dispatchers
 
-    def add_dispatcher(self, dispatcher: CommitLogDispatcher) -> None:
-        """Add a dispatcher."""
-        self.dispatcher.dispatchers.append(dispatcher)
-
     def add_arriving_listener(self, listener: ArrivingListener) -> None:
         """Call ``listener`` with every queue that grew, once per burst."""
         self.dispatcher.arriving.append(listener)

@@ -53,12 +53,6 @@ class StoreHealth:
         """How much of the log is not dispatched."""
         return self._components.dispatcher.behind_bytes
 
-    def dispatch_behind_ms(self) -> int:
-        """How much older than the newest record the last dispatched one is."""
-        if self._components.dispatcher.behind_bytes == 0:
-            return 0
-        return max(self._log.store_timestamp_ms - self._components.dispatcher.store_timestamp_ms, 0)
-
     def lock_time_ms(self) -> int:
         """How long the current append has taken, 0 if there is none."""
         return self._components.timing.lock_time_ms()
@@ -66,11 +60,6 @@ class StoreHealth:
     def is_os_page_cache_busy(self) -> bool:
         """Whether appends take longer than ``osPageCacheBusyTimeOutMills``."""
         return self._components.timing.is_os_page_cache_busy()
-
-    def is_in_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message exists but is far from the end of the log, as upstream judges it."""
-        unit = self._components.unit(topic, queue_id, queue_offset)
-        return unit is not None and not self._components.reader.is_near(unit.physical_offset)
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int, batch: int = 1) -> bool:
         """Whether the pages of messages are in memory now."""
@@ -86,13 +75,6 @@ class StoreHealth:
             return False
         position = first.physical_offset - segment.start_offset
         return segment.is_resident(position, end_offset - first.physical_offset)
-
-    def is_in_store(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message exists."""
-        unit = self._components.unit(topic, queue_id, queue_offset)
-        if unit is None:
-            return False
-        return self._log.slice(unit.physical_offset, unit.size_bytes) is not None
 
     def open_files_max(self) -> int:
         """How many descriptors the store may need, including files allocated ahead."""
@@ -112,7 +94,3 @@ class StoreHealth:
         info["commitLogMinOffset"] = str(self._log.min_offset)
         info["commitLogMaxOffset"] = str(self._log.max_offset)
         return info
-
-    def running_data_info(self) -> str:
-        """The counters as text."""
-        return str(self._components.stats)

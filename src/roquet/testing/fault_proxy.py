@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from roquet.errors import ConfigError
@@ -144,12 +143,7 @@ class FaultProxy:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # ------------------------------------------------------------------------------ faults

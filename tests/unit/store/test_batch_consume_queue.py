@@ -66,7 +66,6 @@ def test_offsets_count_the_messages_inside(tmp_path: Path) -> None:
         assert result is not None
         assert (result.queue_offset, result.message_count) == (base, size)
     assert (store.min_offset_in_queue("B", 0), store.max_offset_in_queue("B", 0)) == (0, END)
-    assert store.total_in_queue("B", 0) == END
     assert store.stats.put_messages == END
     assert places(store) == list(zip(BASES, SIZES, strict=True))
     assert [len(data) for data in files_of(tmp_path).values()] == [SMALL_FILE] * 3
@@ -183,7 +182,6 @@ def test_an_empty_queue_begins_before_its_first_offset(tmp_path: Path) -> None:
     found = store.get_message("B", 0, 0, 1)
     assert found.status is GetMessageStatus.NO_MESSAGE_IN_QUEUE
     assert (found.next_begin_offset, found.min_offset, found.max_offset) == (0, -1, 0)
-    assert store.total_in_queue("B", 0) == 0
     assert store.offset_by_time("B", 0, NOW_MS) == 0
     store.shutdown()
 
@@ -222,8 +220,6 @@ def test_ids_and_offsets_are_those_of_batches(tmp_path: Path) -> None:
     ids = store.message_ids("B", 0, 4, 11, LOOPBACK)
     assert list(ids.values()) == [4, 6, 10]
     assert store.physical_offset_in_queue("B", 0, 5) == store.physical_offset_in_queue("B", 0, 4)
-    assert store.is_in_store("B", 0, END - 1)
-    assert not store.is_in_store("B", 0, END)
     store.shutdown()
 
 

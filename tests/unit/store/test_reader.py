@@ -188,7 +188,6 @@ class TestLimits:
             assert result.suggest_pulling_from_slave
             assert not store.will_block("T", 0, 99)
             assert not store.will_block("U", 0, 0)
-            assert store.is_in_disk("T", 0, 0)
         settings = config(
             transfer_bytes_in_disk_max=150,
             access_message_in_memory_max_ratio=0,
