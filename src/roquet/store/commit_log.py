@@ -389,13 +389,20 @@ class CommitLog:
         return segment.slice(physical_offset - segment.start_offset, size_bytes)
 
     def data_from(self, physical_offset: int, size_bytes: int) -> memoryview | None:
-        """Readable bytes from an offset to at most the end of its segment, for replication."""
+        """Readable bytes from an offset to at most the end of its segment, for replication.
+
+        Waits until they are in memory; raises :class:`~roquet.errors.StoreError` if they cannot
+        be read.
+        """
         segment = self.queue.find(physical_offset)
         if segment is None:
             return None
         position = physical_offset - segment.start_offset
         length = min(size_bytes, segment.read_limit - position)
-        return segment.slice(position, length) if length > 0 else None
+        if length <= 0:
+            return None
+        segment.make_resident(position, length)
+        return segment.slice(position, length)
 
     def next_segment_offset(self, physical_offset: int) -> int:
         """Start of the segment after the one that holds an offset."""

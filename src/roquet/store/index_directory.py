@@ -17,6 +17,8 @@ from roquet.runtime.clock import Clock
 from roquet.runtime.files import Files, Mapping
 from roquet.store.index_file import IndexFile
 
+_READ_BYTES = 1 << 20
+
 
 class IndexDirectory:
     """The directory of the index files of one store, created with the first of them."""
@@ -48,8 +50,16 @@ class IndexDirectory:
         self._files.sync_dir(self._root)
 
     def reserve(self, file: IndexFile) -> None:
-        """Reserve the blocks of a file before it is written to."""
+        """Reserve the blocks of a file before it is written to, and read what writes will touch.
+
+        That is its slots and the page of the next entry: if they cannot be read, that is an error
+        here, and would be SIGBUS later.
+        """
         self._files.allocate(file.fd, self.file_bytes)
+        next_entry = layout.entry_position(self._slots, max(file.header.index_count, 1))
+        for position in range(0, layout.entry_position(self._slots, 0), _READ_BYTES):
+            self._files.read_at(file.fd, _READ_BYTES, position)
+        self._files.read_at(file.fd, layout.ENTRY.size, next_entry)
         file.has_blocks = True
 
     def peek_header(self, name: str) -> IndexHeader | None:

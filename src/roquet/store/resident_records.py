@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from roquet.format import commit_log as fmt
 from roquet.format.record_layout import END_OF_SEGMENT_BYTES, MAGIC_BLANK, RECORD_BYTES_MIN
+from roquet.runtime.memory import PAGE_BYTES
 from roquet.store.mapped_file import MappedFile
 
 
@@ -27,7 +28,8 @@ def bring_record(segment: MappedFile, position: int, limit: int) -> None:
     head = segment.view[position : position + head_bytes]
     is_end = head[4:END_OF_SEGMENT_BYTES] == MAGIC_BLANK.to_bytes(4, "big")
     record_bytes = int.from_bytes(head[:4], "big")
-    if not is_end and head_bytes < record_bytes <= readable_bytes:
+    page_rest_bytes = -(position + head_bytes) % PAGE_BYTES
+    if not is_end and head_bytes + page_rest_bytes < record_bytes <= readable_bytes:
         segment.make_resident(position, record_bytes)
 
 

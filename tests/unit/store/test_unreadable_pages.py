@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import StoreError
+from roquet.format.index_file import HEADER_BYTES
 from roquet.runtime import memory
-from roquet.runtime.files import Files
 from roquet.store import log_walk
+from roquet.store.running_flags import RunningFlag
 from roquet.testing.files import HookedFiles
 from tests.unit.store.kit import (
     CONFIG,
     FOREVER_MS,
+    answer,
     bodies,
     hash_of,
     message,
@@ -91,17 +93,35 @@ def test_those_behind_the_last_record_do_no_harm(
         assert len(bodies(store)) == 5
 
 
+class BrokenIndex(HookedFiles):
+    """Can read the index up to its header only."""
+
+    is_broken = False
+
+    def read_at(self, fd: int, size_bytes: int, position: int) -> bytes:
+        if self.is_broken and self._paths[fd].parent.name == "index" and size_bytes != HEADER_BYTES:
+            raise OSError(errno.EIO, "the disk is broken")
+        return super().read_at(fd, size_bytes, position)
+
+
+def test_an_index_that_is_to_be_written_is_read_first(tmp_path: Path) -> None:
+    files = BrokenIndex()
+    with opened(tmp_path / "store", files=files) as store:
+        put(store, message(KEYS="a"))
+    with opened(tmp_path / "store", files=files) as store:
+        files.is_broken = True
+        put(store, message(KEYS="b"))
+        assert store.flags.has(RunningFlag.INDEX_FILE_ERROR)
+        assert not answer(store, message(KEYS="c")).is_ok
+        files.is_broken = False
+        store.upkeep.flush_logics(thorough=True)
+        store.dispatcher.run(store.max_physical_offset)
+        assert store.query_message("T", "b", 1, 0, FOREVER_MS).total_bytes
+
+
 def test_a_search_of_the_index_reports_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class BrokenIndex(Files):
-        is_broken = False
-
-        def read_at(self, fd: int, size_bytes: int, position: int) -> bytes:
-            if self.is_broken:
-                raise OSError(errno.EIO, "the disk is broken")
-            return super().read_at(fd, size_bytes, position)
-
     files = BrokenIndex()
     with opened(tmp_path / "store", files=files) as store:
         put(store, message(KEYS="k"))
