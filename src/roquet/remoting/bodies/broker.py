@@ -22,6 +22,7 @@ __all__ = [
     "PolicyInfo",
     "ReplicaIdentity",
     "ReplicasInfo",
+    "RoleChangeNotifyEntry",
     "SyncStateSet",
     "UserInfo",
 ]
@@ -137,6 +138,17 @@ class ElectMasterResponseBody(Struct, rename="camel", kw_only=True):
 
     broker_member_group: BrokerMemberGroup | None = None
     sync_state_set: list[int] = field(default_factory=list)
+
+
+class RoleChangeNotifyEntry(Struct, rename="camel", kw_only=True):
+    """The current master."""
+
+    broker_member_group: BrokerMemberGroup | None = None
+    master_address: str | None = None
+    master_broker_id: int | None = None
+    master_epoch: int = 0
+    sync_state_set: list[int] | None = None
+    sync_state_set_epoch: int = 0
 
 
 class UserInfo(Struct, rename="camel", kw_only=True):

@@ -16,6 +16,7 @@ __all__ = [
     "DelayOffsetSerializeWrapper",
     "GetConsumerStatusBody",
     "MessageQueueForC",
+    "OffsetMovedEvent",
     "OffsetWrapper",
     "QueryConsumeQueueResponseBody",
     "QueryConsumeTimeSpanBody",
@@ -150,3 +151,12 @@ class QueryConsumeQueueResponseBody(Struct, rename="camel", kw_only=True):
     min_queue_index: int = 0
     queue_data: list[ConsumeQueueData] | None = None
     subscription_data: SubscriptionData | None = None
+
+
+class OffsetMovedEvent(Struct, rename="camel", kw_only=True):
+    """A group requested a deleted offset; the body of a message, not of a request."""
+
+    consumer_group: str | None = None
+    message_queue: MessageQueue | None = None
+    new_queue_offset: int = field(default=0, name="offsetNew")
+    requested_queue_offset: int = field(default=0, name="offsetRequest")
