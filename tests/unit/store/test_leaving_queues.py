@@ -39,7 +39,7 @@ def interrupted(root: Path, name: str, step: int, error: int) -> tuple[DefaultMe
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("is_repeated", [True, False])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_topic_made_again_shares_nothing_with_a_deleted_one(
+def test_a_recreated_topic_shares_nothing_with_the_deleted_one(
     tmp_path: Path, name: str, *, is_repeated: bool, error: int
 ) -> None:
     step = 0
@@ -61,7 +61,7 @@ def test_a_topic_made_again_shares_nothing_with_a_deleted_one(
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_a_crash_leaves_of_a_deletion_is_without_a_gap(tmp_path: Path, name: str) -> None:
+def test_a_crash_during_a_deletion_leaves_no_gap(tmp_path: Path, name: str) -> None:
     step = 0
     is_interrupted = True
     while is_interrupted:
@@ -75,7 +75,7 @@ def test_what_a_crash_leaves_of_a_deletion_is_without_a_gap(tmp_path: Path, name
                 assert bodies(again, queue_id=queue_id) in ([], kept)
 
 
-def test_a_message_waits_for_files_that_are_in_the_way(tmp_path: Path) -> None:
+def test_puts_are_refused_while_old_files_cannot_be_removed(tmp_path: Path) -> None:
     files = FaultyFiles(only=STEPS, and_after=True)
     store = open_store(tmp_path / "store", files=files, clock=LATER)
     put(store, message(b"old"))

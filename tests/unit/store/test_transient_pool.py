@@ -183,7 +183,7 @@ def test_the_checkpoint_covers_committed_records_only(
     assert store.checkpoint.marks.physic_msg_timestamp_ms == NOW_MS + 10
 
 
-def test_a_truncation_gives_buffers_back(store: DefaultMessageStore) -> None:
+def test_a_truncation_returns_its_buffers(store: DefaultMessageStore) -> None:
     put(store, message(b"a"))
     kept = store.commit_log.wrote_offset
     for _ in range(3):
@@ -196,7 +196,7 @@ def test_a_truncation_gives_buffers_back(store: DefaultMessageStore) -> None:
     assert bodies(store) == [b"a", b"d"]
 
 
-def test_a_truncation_keeps_what_cannot_be_committed_yet(
+def test_a_truncation_is_refused_while_its_rest_is_uncommitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles(error=errno.ENOMEM, only=frozenset({"write_at"}), and_after=True)

@@ -59,7 +59,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
 
 @pytest.mark.parametrize("is_crashed", [False, True])
 @pytest.mark.parametrize("bad_page", [0, 2, 4, 5, 9])
-def test_a_start_reports_them_and_changes_nothing(
+def test_a_start_reports_unreadable_pages_and_changes_nothing(
     tmp_path: Path, disk: BadDisk, bad_page: int, *, is_crashed: bool
 ) -> None:
     root = tmp_path / "store"
@@ -80,7 +80,7 @@ def test_a_start_reports_them_and_changes_nothing(
 
 
 @pytest.mark.parametrize("step_bytes", [1 << 20, 3 * PAGE])
-def test_those_behind_the_last_record_do_no_harm(
+def test_unreadable_pages_after_the_last_record_are_ignored(
     tmp_path: Path, disk: BadDisk, monkeypatch: pytest.MonkeyPatch, step_bytes: int
 ) -> None:
     monkeypatch.setattr(log_walk, "_BRING_BYTES", step_bytes)
@@ -104,7 +104,7 @@ class BrokenIndex(HookedFiles):
         return super().read_at(fd, size_bytes, position)
 
 
-def test_an_index_that_is_to_be_written_is_read_first(tmp_path: Path) -> None:
+def test_an_index_file_is_read_before_it_is_written(tmp_path: Path) -> None:
     files = BrokenIndex()
     with opened(tmp_path / "store", files=files) as store:
         put(store, message(KEYS="a"))
@@ -119,7 +119,7 @@ def test_an_index_that_is_to_be_written_is_read_first(tmp_path: Path) -> None:
         assert store.query_message("T", "b", 1, 0, FOREVER_MS).total_bytes
 
 
-def test_a_search_of_the_index_reports_them(
+def test_an_index_query_reports_unreadable_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = BrokenIndex()

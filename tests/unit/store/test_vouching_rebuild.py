@@ -98,7 +98,7 @@ def test_a_crash_right_after_an_accepted_loss_reuses_no_offset(root: Path) -> No
 
 
 @pytest.mark.parametrize("accepts_loss", [False, True])
-def test_the_log_is_on_disk_before_anything_relies_on_it(root: Path, *, accepts_loss: bool) -> None:
+def test_a_rebuild_syncs_the_log_first(root: Path, *, accepts_loss: bool) -> None:
     make(root)
     crash(root)
     if accepts_loss:

@@ -29,9 +29,7 @@ def test_tables_without_and_with_entries() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_kept_is_what_would_be_written_anew(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_blocks_equal_a_fresh_encoding(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_ENTRIES", 4)
     rng = random.Random(seed)
     texts = TextBlocks[Entry](1, member)
