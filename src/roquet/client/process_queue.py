@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from roquet.client.message import ReceivedMessage
-from roquet.model import properties as prop
 from roquet.remoting.bodies.client import ProcessQueueInfo
 from roquet.runtime.clock import Clock
 
@@ -29,7 +28,6 @@ LOCK_LIVES_MS = 30_000
 PULL_IDLE_MS_MAX = 120_000
 _NS_PER_MS = 1_000_000
 _MIB = 1024 * 1024
-_MAX_OFFSET = prop.MAX_OFFSET.encode()
 
 
 class ProcessQueue:
@@ -42,7 +40,6 @@ class ProcessQueue:
         is_dropped: Whether the queue was revoked; then nothing of it is consumed or committed.
         cached_messages: The number of unfinished messages.
         cached_bytes: The size of their stored bodies.
-        backlog_messages: How many messages followed the last pull, according to the broker.
         unlock_attempts: How often the lock was kept because a message was being consumed.
         on_less: Called when messages were removed; set by a caller that waits for room.
 
@@ -62,7 +59,6 @@ class ProcessQueue:
         self.is_dropped = False
         self.cached_messages = 0
         self.cached_bytes = 0
-        self.backlog_messages = 0
         self.unlock_attempts = 0
         self.on_less: Callable[[], None] | None = None
         self._messages: dict[int, ReceivedMessage] = {}
@@ -101,20 +97,10 @@ class ProcessQueue:
             self.cached_messages += 1
             self.cached_bytes += len(message.raw_body)
             self._max_offset = max(self._max_offset, offset)
-        if messages:
-            self._note_backlog(messages[-1])
         if not self._messages or self._is_consuming:
             return False
         self._is_consuming = True
         return True
-
-    def _note_backlog(self, last: ReceivedMessage) -> None:
-        # Only cloud brokers write it; most messages do not have it.
-        if _MAX_OFFSET in last.properties_data:
-            text = last.properties.get(prop.MAX_OFFSET, "")
-            behind = int(text) - last.queue_offset if text.isdecimal() else 0
-            if behind > 0:
-                self.backlog_messages = behind
 
     def __contains__(self, message: ReceivedMessage) -> bool:
         """Return whether a message is cached, and neither finished nor taken."""

@@ -194,14 +194,6 @@ def test_a_cleared_queue_is_empty(queue: ProcessQueue) -> None:
     assert queue.finish(messages(1)) == 2
 
 
-def test_the_backlog_is_what_the_broker_says(queue: ProcessQueue) -> None:
-    message = ReceivedMessage(
-        topic="T", raw_body=b"x", queue_offset=5, properties_data=b"MAX_OFFSET\x0125\x02"
-    )
-    queue.put([message])
-    assert queue.backlog_messages == 20
-
-
 def test_the_running_info_shows_the_cache(queue: ProcessQueue, clock: ManualClock) -> None:
     queue.put(messages(4, 6, 9, body=b"x" * 600_000))
     queue.take(1)
