@@ -3,7 +3,7 @@
 Each ``.pyx`` file below ``src/roquet`` becomes a module of the package that it lies in. So does
 each ``.py`` file with a ``.pxd`` beside it, which gives the attributes of its classes C types: the
 same source runs with a compiler and without. A C compiler is needed and nothing else. Without one,
-or with ``ROQUET_PURE=1``, the installation goes on in plain Python and says so in one line.
+or with ``ROQUET_PURE=1``, the installation falls back to plain Python and says so in one line.
 
 ``ROQUET_CHECKED=1`` builds modules that check every index, every memory view and every assertion;
 ``ROQUET_CHECKED=sanitize`` adds the compiler's sanitizers of memory and of undefined behaviour.
@@ -50,14 +50,14 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
 
 def warn_pure(reason: str) -> None:
-    """Say in one line that, and why, a compiled module is left out."""
+    """Report in one line that, and why, a compiled module is skipped."""
     print(f"roquet: {reason}; installing plain Python, which is slower", file=sys.stderr)
 
 
 class OptionalBuildExt(build_ext):
-    """Builds all extensions, or none with one plain line instead of a compiler's novel.
+    """Builds all extensions, or none with one plain line instead of a compiler's output.
 
-    They import each other, so some of them alone would be worse than none.
+    They import each other, so having only some of them would be worse than none.
     """
 
     def finalize_options(self) -> None:
@@ -130,12 +130,12 @@ def compiler_flags(source: str) -> list[str]:
 
 
 def sanitizers() -> list[str]:
-    """The sanitizers that were asked for, for compiler and linker."""
+    """The requested sanitizers, for compiler and linker."""
     return SANITIZERS if CHECKED == "sanitize" else []
 
 
 def compiled_extensions() -> list[Extension]:
-    """Return the extensions to build, or nothing where plain Python is asked for."""
+    """Return the extensions to build, or nothing if plain Python is requested."""
     if os.environ.get("ROQUET_PURE", "") not in {"", "0"}:
         warn_pure("ROQUET_PURE is set")
         return []
@@ -155,7 +155,7 @@ def compiled_extensions() -> list[Extension]:
         )
     for built in extensions:
         # Set here because cythonize makes new objects and forgets the flag. It lets an editable
-        # installation go on where the file was not built.
+        # installation continue where the file was not built.
         built.optional = not IS_CHECKED
     return extensions
 

@@ -324,7 +324,7 @@ def peer_names(text: str) -> list[str]:
 
 
 def make_guests(options: argparse.Namespace, base: Path, stack: ExitStack) -> list[Guest]:
-    """What is measured beside the two sides; what this machine lacks is named and left out."""
+    """What is measured beside the two sides; what this machine lacks is named and skipped."""
     makers: list[Callable[[], Guest]] = []
     if options.cold_peer:
         makers.append(FreshApache)

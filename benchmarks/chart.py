@@ -30,7 +30,7 @@ class Bar:
     Attributes:
         label: The work and the measure.
         times: How many times better Roquet is; below 1 it is worse.
-        goal: The times that are asked for; ``None`` without a ratio as goal.
+        goal: The required ratio; ``None`` if the goal is not a ratio.
         passed: Whether the goal is reached.
     """
 
@@ -41,7 +41,7 @@ class Bar:
 
 
 def goal_times(goal: Goal) -> float | None:
-    """How many times better the goal asks for.
+    """How many times better the goal requires.
 
     Example:
         >>> goal_times(Goal(Kind.TIMES, 5)), goal_times(Goal(Kind.SHARE, 0.25))

@@ -1,4 +1,4 @@
-"""What is measured beside the two sides, when it is asked for.
+"""What is measured beside the two sides, on request.
 
 Owns the common part of guests: a broker that was just started, the loop in C that shows what the
 machine can do (``limits/limits.c``), and the CPU time and memory of servers that have a client of
@@ -121,7 +121,7 @@ def cpu_s(pid: int) -> float:
 
 @contextmanager
 def watched(pid: int, values: dict[str, float]) -> Iterator[None]:
-    """Add a server's CPU time and memory to what its client says within the block.
+    """Add a server's CPU time and memory to what its client reports within the block.
 
     The client has to set the rate and the number of messages.
     """

@@ -1,4 +1,4 @@
-"""Memory as on a machine that has been up for long: none of it is free.
+"""Memory as on a machine with a long uptime: none of it is free.
 
 Owns :class:`Ballast`. A virtual machine may have memory that its host does not back yet, or took
 back because it was free; the first touch of such a page costs more than storing a message, and the
@@ -76,7 +76,7 @@ def _populate(part: mmap.mmap) -> None:
 
 
 def free_bytes() -> int:
-    """The memory that nobody uses."""
+    """The free memory."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemFree:"):
             return int(line.split()[1]) << 10

@@ -1,6 +1,6 @@
-"""What is shown while a benchmark runs.
+"""The output while a benchmark runs.
 
-Everything goes to standard error; results go to standard output. On a terminal a bar says how much
+Everything goes to standard error; results go to standard output. On a terminal a bar shows how much
 of the run is done.
 """
 

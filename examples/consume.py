@@ -1,4 +1,4 @@
-"""Consume messages as they come, many at a time; what fails comes again."""
+"""Consume messages as they arrive, many at a time; failed ones are redelivered."""
 
 import asyncio
 import sys

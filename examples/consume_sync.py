@@ -15,7 +15,8 @@ def main(namesrv: str) -> None:
 
         def bill(message: ReceivedMessage) -> None:
             if message.reconsume_times == 0 and message.tags == "broken":
-                # The message comes again: at first after ten seconds, then later and later.
+                # The message is redelivered: first after ten seconds, then after ever longer
+                # delays.
                 raise ValueError(message.body)
             producer.send(Message("Receipts", b"thank you for " + message.body))
             done.put(message.body.decode())
@@ -30,7 +31,7 @@ def main(namesrv: str) -> None:
         with consumer:
             producer.send(Message("Bills", b"a book", tags="paid"))
             print(done.get())
-            # A service would wait here until it is told to end: signal.pause(), or join a thread.
+            # A service would wait here until it is stopped: signal.pause(), or join a thread.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ask for messages: in a loop, in batches, again from the beginning."""
+"""Poll for messages: in a loop, in batches, again from the beginning."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ async def main(namesrv: str) -> None:
                 break
         await consumer.commit()
 
-        # Go back, and take what there is in batches.
+        # Go back to the beginning, and poll in batches.
         await consumer.seek_to_begin(message.queue)
         again = await consumer.poll(timeout_ms=10_000)
         print("again from", again[0].body.decode())

@@ -1,4 +1,4 @@
-"""Ask for messages without asyncio: in a loop, in batches, again from the beginning."""
+"""Poll for messages without asyncio: in a loop, in batches, again from the beginning."""
 
 import sys
 
@@ -22,7 +22,7 @@ def main(namesrv: str) -> None:
                 break
         consumer.commit()
 
-        # Go back, and take what there is in batches.
+        # Go back to the beginning, and poll in batches.
         consumer.seek_to_begin(message.queue)
         again = consumer.poll(timeout_ms=10_000)
         print("again from", again[0].body.decode())

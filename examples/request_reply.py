@@ -1,4 +1,4 @@
-"""Ask a question by a message, and wait for the answer of whoever consumes it."""
+"""Send a request as a message, and wait for the reply of its consumer."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Ask a question by a message, and wait for the answer, without asyncio."""
+"""Send a request as a message, and wait for the reply, without asyncio."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Send messages: one, several at once, by key, without waiting for the answer."""
+"""Send messages: one, several at once, by key, one-way."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ async def main(namesrv: str) -> None:
         result = await producer.send(Message("Orders", b"17 books", tags="paid", keys="17"))
         print(result.status.name, "in queue", result.queue.queue_id, "at", result.queue_offset)
 
-        # Many at once: the sends wait for their answers together, not one after the other.
+        # Many at once: the sends are in flight together, not one after the other.
         orders = [Message("Orders", f"order {number}".encode()) for number in range(100)]
         results = await asyncio.gather(*(producer.send(order) for order in orders))
         print(len(results), "stored")
@@ -23,7 +23,7 @@ async def main(namesrv: str) -> None:
         ]
         print("one queue:", len({step.queue for step in steps}) == 1)
 
-        # Nobody hears what became of this one.
+        # Fire and forget: no acknowledgement.
         await producer.send_oneway(Message("Orders", b"somebody looked at a book"))
 
 

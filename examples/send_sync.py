@@ -24,7 +24,7 @@ def main(namesrv: str) -> None:
         ]
         print("one queue:", len({step.queue for step in steps}) == 1)
 
-        # Nobody hears what became of this one.
+        # Fire and forget: no acknowledgement.
         producer.send_oneway(Message("Orders", b"somebody looked at a book"))
 
 

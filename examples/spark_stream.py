@@ -1,6 +1,6 @@
 """Orders summed by minute and region with Spark: to a topic, and to Parquet files.
 
-Run it again and again, by cron for one: each run goes on where the last one ended. The Parquet
+Run it repeatedly, for example by cron: each run continues where the last one ended. The Parquet
 files have every total once. The topic gets every total at least once: one that is sent again after
 a failure has the same SPARK_ROW_ID.
 """
@@ -32,7 +32,7 @@ def send_orders(namesrv: str, orders: Iterable[Order]) -> None:
 
 
 def read_orders(spark: SparkSession, namesrv: str) -> DataFrame:
-    """The topic as a stream; a message that is no order is left out."""
+    """The topic as a stream; messages that are not orders are skipped."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("namesrv", namesrv)
@@ -70,7 +70,7 @@ def run(spark: SparkSession, namesrv: str, folder: Path) -> None:
         .option("namesrv", namesrv)
         .option("topic", "Totals")
         .option("checkpointLocation", str(folder / "checkpoints" / "topic"))
-        .trigger(availableNow=True)  # or processingTime="10 seconds", to go on until it is stopped
+        .trigger(availableNow=True)  # or processingTime="10 seconds", to run until it is stopped
         .start()
     )
     to_parquet = (

@@ -1,4 +1,4 @@
-"""Consume only messages whose properties fulfil a condition; the broker does the choosing.
+"""Consume only messages whose properties satisfy a condition; the broker does the filtering.
 
 The broker must allow it: enablePropertyFilter=true.
 """

@@ -1,4 +1,4 @@
-"""Test a program of your own with a broker inside: pytest examples/test_shop.py."""
+"""Test your own program with an in-process broker: pytest examples/test_shop.py."""
 
 from roquet.sync import ConsumeFromWhere, LitePullConsumer, Message, Producer
 from roquet.testing.background import BackgroundBroker

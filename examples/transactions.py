@@ -1,6 +1,6 @@
-"""Send messages that are seen only if your own work is done.
+"""Send messages that become visible only if your own work succeeds.
 
-The third payment hangs: the broker asks what became of it, by default after some seconds.
+The third payment hangs: the broker checks on it, by default after some seconds.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Payments:
         self.booked: set[str] = set()
 
     async def execute(self, message: Message, transaction_id: str) -> TransactionState:
-        """Do the work; the message is stored, and nobody sees it yet."""
+        """Do the work; the message is stored but not yet visible."""
         if message.body == b"refused":
             return TransactionState.ROLLBACK
         self.booked.add(transaction_id)
@@ -32,7 +32,7 @@ class Payments:
         return TransactionState.COMMIT
 
     async def check(self, message: ReceivedMessage) -> TransactionState:
-        """Say what became of the work, maybe of an earlier process."""
+        """Report the outcome of the work, maybe of an earlier process."""
         is_booked = message.transaction_id in self.booked
         return TransactionState.COMMIT if is_booked else TransactionState.ROLLBACK
 

@@ -1,4 +1,4 @@
-"""Send messages that are seen only if a transaction of a database is committed."""
+"""Send messages that become visible only if a database transaction commits."""
 
 import sqlite3
 import sys
@@ -26,7 +26,7 @@ def main(namesrv: str) -> None:
         return TransactionState.COMMIT
 
     def check(message: ReceivedMessage) -> TransactionState:
-        # Runs in another thread, when the broker never heard the end.
+        # Runs in another thread, if the broker never learned the outcome.
         found = database.execute("select 1 from payment where id = ?", (message.transaction_id,))
         return TransactionState.COMMIT if found.fetchone() else TransactionState.ROLLBACK
 

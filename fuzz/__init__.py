@@ -1,1 +1,1 @@
-"""Fuzzing of everything that reads bytes of a peer: ``python -m fuzz --help``."""
+"""Fuzzing of everything that reads bytes from a peer: ``python -m fuzz --help``."""

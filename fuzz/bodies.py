@@ -1,6 +1,6 @@
-"""JSON bodies of requests and answers, and the compressed body of a registration.
+"""JSON bodies of requests and responses, and the compressed body of a registration.
 
-The first byte of an input says as what the rest is read.
+The first byte of an input selects how the rest is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where inputs begin: frames that Apache RocketMQ 5.4.0 and its clients really sent.
+"""The initial inputs: frames that Apache RocketMQ 5.4.0 and its clients really sent.
 
 Owns the choice. There are thousands of recorded frames and most are alike, so one is taken of every
 code, direction and header codec, of each kind the shortest; long bodies teach a mutator little.

@@ -1,7 +1,7 @@
 """Runs a target: by itself from a seed, under Atheris, or on one recorded input.
 
 Owns the loop. What a target says about an input (the kind of refusal, or the shape of what was
-read) guides the search: an input with an answer not seen before becomes one more to begin with.
+read) guides the search: an input with a result not seen before joins the initial ones.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Target(Protocol):
     TOKENS: Sequence[bytes]
 
     def fuzz_one(self, data: bytes) -> str:
-        """Try one input; gives a word for what came of it, and raises for a fault."""
+        """Try one input; return a word for the outcome, and raise for a fault."""
 
     def seeds(self) -> list[bytes]:
-        """The inputs to begin with."""
+        """The initial inputs."""
 
 
 class Report(NamedTuple):
@@ -54,7 +54,7 @@ class Report(NamedTuple):
 
     Attributes:
         runs: Inputs that were tried.
-        outcomes: Different answers among them.
+        outcomes: Different results among them.
         slowest_s: The longest that one took.
     """
 
@@ -95,7 +95,7 @@ def run(
     Args:
         name: The target.
         seed: Decides every input.
-        seconds: How long; for ever without either limit.
+        seconds: How long; forever without either limit.
         runs_max: How many inputs.
 
     Raises:
@@ -146,7 +146,7 @@ def run_atheris(name: str, folder: Path, arguments: Sequence[str]) -> None:
 
     Args:
         name: The target.
-        folder: Where its inputs are kept, those to begin with and those that it finds.
+        folder: Where its inputs are kept, the initial ones and those that it finds.
         arguments: Options of libFuzzer.
 
     Raises:

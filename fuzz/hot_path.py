@@ -1,4 +1,4 @@
-"""The hot path beside the reference path: the same bytes, the same answers.
+"""The hot path beside the reference path: the same bytes, the same responses.
 
 Two brokers without sockets live through many inputs. After some hundreds they are closed, their
 files compared, and new ones begin; an input that fails is tried once more on new ones, so that
@@ -109,7 +109,7 @@ class _Sides:
         return [Side(folder / str(is_hot), CONFIG, is_hot=is_hot) for is_hot in (True, False)]
 
     def play(self, data: bytes) -> list[bytes]:
-        """Feed all; what they answered, which must be the same."""
+        """Feed all; return their responses, which must be the same."""
         self.inputs += 1
         cut = sum(data[:9]) % (len(data) + 1)
         chunks = [chunk for chunk in (data[:cut], data[cut:]) if chunk]
@@ -173,7 +173,7 @@ def close() -> None:
 
 
 def fuzz_one(data: bytes) -> str:
-    """All paths give the same answers, commit the same offsets and write as much."""
+    """All paths give the same responses, commit the same offsets and write as much."""
     sides = _sides()
     took = sides.hot_took()
     try:

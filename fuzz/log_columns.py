@@ -1,7 +1,6 @@
 """Segments of a log to columns: the compiled decoder beside the reference.
 
-The bytes end where a page ends that nobody may touch, so that one byte read too far ends the
-process.
+The bytes end right before a protected page, so that reading one byte too far ends the process.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def seeds() -> list[bytes]:
 
 
 def fuzz_one(data: bytes) -> str:
-    """Both decoders read the same, and refuse what is no good record."""
+    """Both decoders read the same, and refuse damaged records."""
     data = data[:BYTES_MAX]
     words = [_compare(data, is_checked=is_checked) for is_checked in (False, True)]
     _walks(data)

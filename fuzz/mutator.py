@@ -1,7 +1,7 @@
 """Changes inputs, a little or a lot, as a seeded random source says.
 
 Owns the ways of changing. Most are those that find faults in readers of lengths and of nested
-text: numbers at the edges of their type written over any place, parts repeated, cut out, moved and
+text: numbers at the edges of their type written at any position, parts repeated, cut out, moved and
 spliced with parts of other inputs.
 """
 

@@ -1,7 +1,7 @@
-"""Words for what came of an input.
+"""Names for the outcome of an input.
 
-Owns how refusals are told apart: by their message without its numbers and quoted parts, so that a
-thousand bad lengths are one outcome.
+Owns how refusals are distinguished: by their message without its numbers and quoted parts, so that
+a thousand bad lengths are one outcome.
 """
 
 from __future__ import annotations

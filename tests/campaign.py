@@ -1,7 +1,7 @@
 """How far random tests and long campaigns go: a sample in `make test`, all of it in `make check`.
 
-The sample is the same in every run. `ROQUET_TEST_SEED` asks for another seed and for all examples;
-the marker `slow` keeps the rest of a campaign for `make check`.
+The sample is the same in every run. `ROQUET_TEST_SEED` sets another seed and runs all examples; the
+marker `slow` keeps the rest of a campaign for `make check`.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Adds the tests and seconds of every folder to the slowest tests, if those are asked for."""
+    """Adds the tests and seconds of every folder to the slowest tests, if those are requested."""
     if config.getoption("durations") is None:
         return
     terminalreporter.section("tests and seconds by folder")
@@ -130,7 +130,7 @@ def seed() -> int:
 
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
-    """A directory whose file system drops pages from memory, for tests about just that."""
+    """A directory whose file system drops pages from memory, for tests of exactly that."""
     with tempfile.TemporaryDirectory(dir=DISK, prefix="roquet-") as name:
         yield Path(name)
 
@@ -143,7 +143,7 @@ def rng(seed: int) -> random.Random:
 
 @pytest.fixture(scope="module")
 def compiled_on() -> Iterator[None]:
-    """Lets compiled code be used, whatever the test before has set."""
+    """Lets compiled code be used, whatever the previous test has set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROQUET_PURE", "0")
         yield

@@ -24,7 +24,7 @@ def folder_of(nodeid: str) -> str:
 
 
 def table(phases: Iterable[Phase]) -> Iterator[str]:
-    """The lines of the table, the folder that takes longest first.
+    """The lines of the table, the slowest folder first.
 
     Seconds are those of all processes together, with what fixtures take.
     """

@@ -1,4 +1,4 @@
-"""A process that fills a small file system, and goes on when there is room again.
+"""A process that fills a small file system, and continues when there is room again.
 
 Started by the disk tests as ``python full_disk.py ROOT SCENARIO``; a mapped write into a hole would
 end it by a signal, so it must not be the test process itself. Prints what it found as JSON.
@@ -26,7 +26,7 @@ BALLAST_BYTES = 3 << 19
 
 
 def config_of() -> MessageStoreConfig:
-    """The share of the disk that is used must not stop writes before the disk itself does."""
+    """The used share of the disk must not stop writes before the disk itself does."""
     return MessageStoreConfig(
         commit_log_file_bytes=SEGMENT_BYTES,
         consume_queue_file_bytes=12_000,
@@ -115,7 +115,7 @@ def make_sparse(path: Path) -> None:
 
 
 def leave_free(plug: Path, free_bytes: int) -> None:
-    """Take all room of a file system but a little."""
+    """Take nearly all room of a file system."""
     with plug.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(b"p" * 4096)

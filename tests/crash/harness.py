@@ -1,4 +1,4 @@
-"""What the crash tests share: a ledger of what was sent, a store driven by hand, a full check.
+"""What the crash tests share: a ledger of the sent messages, a store driven by hand, a full check.
 
 Without threads every session repeats from its seed: the rounds of the store's workers are run
 where the session says so.
@@ -75,7 +75,7 @@ def small_config(
 
 
 class Identity(NamedTuple):
-    """What a record says that the sender knows."""
+    """The fields of a record that the sender knows."""
 
     topic: str
     queue_id: int
@@ -87,7 +87,7 @@ class Identity(NamedTuple):
 
 @dataclass
 class Sent:
-    """One message, and what became of it as far as the sender knows."""
+    """One message, and its outcome as far as the sender knows."""
 
     topic: str
     queue_id: int
@@ -154,7 +154,7 @@ class Ledger:
             self.sent.append(entry)
 
     def refused(self, entries: Sequence[Sent]) -> None:
-        """The store said that it did not take them; those behind them in their queues move up."""
+        """The store refused them; those after them in their queues move up."""
         gone = {id(entry) for entry in entries}
         self.sent = [sent for sent in self.sent if id(sent) not in gone]
         for key in {entry.key for entry in entries}:
@@ -196,7 +196,7 @@ class Ledger:
 
 
 class Driver:
-    """A store without threads and the ledger of what it was given."""
+    """A store without threads, and the ledger of its messages."""
 
     def __init__(
         self, root: Path, config: MessageStoreConfig, files: Files, clock: ManualClock
@@ -219,7 +219,7 @@ class Driver:
         self.store.start(threads=False)
 
     def adopt(self) -> None:
-        """Take what the log was recovered to for the truth; what was sure must be there."""
+        """Take what the log was recovered to as the truth; what was sure must be in it."""
         found = [*log_records(self.store)]
         kept = first_of(self.store, found, self.ledger) + len(found)
         assert kept >= self.ledger.sure, f"{kept} kept, {self.ledger.sure} were sure"
@@ -288,7 +288,7 @@ class Driver:
         self.store.upkeep.flush_logics_round()
 
     def housekeeping(self) -> None:
-        """A round of the worker that deletes and tries again."""
+        """A round of the worker that deletes and retries."""
         self.store.upkeep.housekeeping_round()
 
     def note_safe(self) -> None:
@@ -297,7 +297,7 @@ class Driver:
         self.ledger.note_safe(flushed, with_acked=self.config.is_sync_flush)
 
     def abandon(self) -> None:
-        """Let go of the store as a killed process does: nothing is flushed or marked."""
+        """Release the store as a killed process does: nothing is flushed or marked."""
         abandon(self.store)
 
 
@@ -349,7 +349,8 @@ def read_queue(
 ) -> list[StoredMessage]:
     """A queue from its first to its last offset, as a consumer reads it; offsets are dense.
 
-    ``may_expire`` allows for a log whose oldest records went before the queue's first offset did.
+    ``may_expire`` allows for a log whose oldest records were deleted before the queue's first
+    offset moved.
     """
     queue = store.queues.find(*key)
     if queue is None:
@@ -382,7 +383,7 @@ def check_store(store: DefaultMessageStore, ledger: Ledger) -> int:
     """Compare an open store with a ledger; returns how many of the sent messages it has.
 
     The log must be a leading part of what was sent (its oldest segments may have been deleted),
-    reach at least to what was sure, and queues, index and time must say the same as the log.
+    reach at least to what was sure, and queues, index and times must agree with the log.
     """
     found = [*log_records(store)]
     sent = ledger.sent
@@ -396,7 +397,7 @@ def check_store(store: DefaultMessageStore, ledger: Ledger) -> int:
 
 
 def first_of(store: DefaultMessageStore, found: Sequence[StoredMessage], ledger: Ledger) -> int:
-    """Which of the sent messages comes first in a log whose oldest segments may be gone."""
+    """Which of the sent messages is the first in a log whose oldest segments may be gone."""
     if store.commit_log.min_offset == 0:
         return 0
     if found:
@@ -423,7 +424,7 @@ def check_queues(store: DefaultMessageStore, found: Sequence[StoredMessage]) -> 
 
 
 def check_index(store: DefaultMessageStore, found: Sequence[StoredMessage]) -> None:
-    """Every key leads to its record."""
+    """Every key finds its record."""
     if store.index is None:
         return
     for message in found:
@@ -438,7 +439,7 @@ def check_index(store: DefaultMessageStore, found: Sequence[StoredMessage]) -> N
 
 
 def check_files(root: Path, config: MessageStoreConfig) -> None:
-    """The files of a closed store agree with each other, whatever the clock says."""
+    """The files of a closed store agree with each other, regardless of the clock."""
     with StoreView(Files(), root) as view:
         report = verify(view, ManualClock(1 << 42), index_slots=config.index_slots)
     assert report.ok, report.faults[:5]

@@ -1,7 +1,7 @@
-"""A producer and a consumer of a broker that is killed under them, with what they were told.
+"""A producer and a consumer of a broker that is killed under them, with the responses they got.
 
-Everything that the broker answered for is noted, and everything that it sent. A request that the
-death of the broker left without an answer may or may not have been done; it is noted as tried.
+Everything that the broker acknowledged is recorded, and everything that it sent. A request without
+a response because the broker died may or may not have been carried out; it is recorded as tried.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class Load:
         address: Where the broker listens, whenever it lives.
 
     Attributes:
-        delayed: Delay level of every delayed message that was answered for, by key.
-        halves: Verdict of every half message that was answered for.
+        delayed: Delay level of every acknowledged delayed message, by key.
+        halves: Verdict of every acknowledged half message.
         verdicts: Verdict of every half message that was sent.
-        ended: Half messages whose producer ended them by itself, and was answered.
-        tried: Keys of answered messages which no consumer can take.
-        asked: How often the broker asked about a transaction.
+        ended: Half messages whose producer ended them by itself, and got a response.
+        tried: Keys of acknowledged messages that no consumer can take.
+        asked: How often the broker checked a transaction.
         commits: How often a commit was sent.
-        sent_back_ms: When a message was last given back, by key and number of retries.
-        unsure: Keys of which a request was left without an answer.
-        faults: What the broker must never say or do.
+        sent_back_ms: When a message was last sent back, by key and number of retries.
+        unsure: Keys with a request that got no response.
+        faults: What the broker must never do.
     """
 
     def __init__(self, address: str) -> None:
@@ -93,7 +93,7 @@ class Load:
         )
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -102,12 +102,12 @@ class Load:
     async def ask(
         self, code: int, header: Header | None, body: bytes = b""
     ) -> RemotingCommand | None:
-        """The answer, ``None`` when the broker died over it."""
+        """The response; ``None`` if the broker died first."""
         try:
             answer = await self._client.invoke(self.address, code, header, body=body)
         except ClientError:
             return None
-        # A broker that stops says so to those whose requests still come.
+        # A broker that shuts down refuses requests that still arrive.
         return None if answer.code == ResponseCode.GO_AWAY else answer
 
     async def introduce(self) -> None:
@@ -115,7 +115,7 @@ class Load:
         data = HeartbeatData(
             client_id="producer", producer_data_set=[ProducerData(group_name=PRODUCERS)]
         )
-        # The connection to the broker of the life before may not have been noticed as lost.
+        # The loss of the connection to the previous broker process may not have been noticed yet.
         body = encode_body(data)
         while (answer := await self.ask(RequestCode.HEART_BEAT, None, body)) is None:  # noqa: ASYNC110 - another process has no event
             await asyncio.sleep(0.05)
@@ -126,7 +126,7 @@ class Load:
     async def send(
         self, place: Queue, key: str, properties: str = ""
     ) -> SendMessageResponseHeader | None:
-        """Send a message whose body is its key; ``None`` if nobody knows what became of it."""
+        """Send a message whose body is its key; ``None`` if its outcome is unknown."""
         topic, queue_id = place
         header = SendMessageRequestHeaderV2(
             producer_group=PRODUCERS,
@@ -162,8 +162,8 @@ class Load:
             key: Its key.
             queue_id: Its queue.
             verdict: How its transaction ends.
-            ends: Whether the producer says so by itself; if not, it has to be asked.
-            silent: How often it does not know when it is asked.
+            ends: Whether the producer ends it by itself; if not, it has to be checked.
+            silent: How often it returns unknown when it is checked.
         """
         self.verdicts[key] = verdict
         self._silent[key] = silent
@@ -177,7 +177,7 @@ class Load:
             await self._end(key, stored.queue_offset, physical_offset, is_asked=False)
 
     async def send_tried(self, key: str, queue_id: int) -> None:
-        """Send a message that will be given back until it is a dead letter."""
+        """Send a message that will be sent back until it is a dead letter."""
         if await self.send((TRIED, queue_id), key) is not None:
             self.tried.add(key)
 
@@ -208,7 +208,7 @@ class Load:
         permission=PUBLIC,
     )
     def check(self, context: RequestContext, header: CheckTransactionStateRequestHeader) -> None:
-        """Answer what became of a transaction, as Apache's clients do: by ending it."""
+        """Respond to a transaction check, as Apache's clients do: by ending it."""
         body = bytes(context.request.body)
         message = decode_record(body, 0, len(body))
         key = message.unique_key or ""
@@ -255,7 +255,7 @@ class Load:
         found: list[StoredMessage] = []
         while True:
             more = await self.pull(place, len(found))
-            assert more is not None, "the broker does not answer"
+            assert more is not None, "the broker does not respond"
             if not more:
                 return found
             found += more
@@ -269,7 +269,7 @@ class Load:
         return by_key
 
     async def give_back(self, message: StoredMessage) -> bool:
-        """Give a message back; whether the broker took it."""
+        """Send a message back; return whether the broker took it."""
         key = message.unique_key or ""
         header = ConsumerSendMsgBackRequestHeader(
             physical_offset=message.physical_offset,
@@ -291,7 +291,7 @@ class Load:
         return True
 
     async def consume(self) -> None:
-        """Give back all that comes, for ever; what the broker did not take, again."""
+        """Send back every message, forever, and retry those that the broker did not take."""
         places = [(TRIED, queue_id) for queue_id in range(QUEUES)]
         places.append((retry_topic(CONSUMERS), 0))
         offsets = dict.fromkeys(places, 0)

@@ -70,7 +70,7 @@ def test_damage_to_flushed_records_is_refused_after_a_crash(
 def test_flushed_records_without_queue_entries_are_not_truncated(
     drivers: Driver, root: Path, tmp_path: Path
 ) -> None:
-    """The checkpoint knows how far the log was on disk, even when no queue tells."""
+    """The checkpoint knows how far the log was on disk, even if no queue does."""
     for _ in range(12):
         send(drivers, 1)
         drivers.clock.advance(10)
@@ -87,7 +87,7 @@ def test_flushed_records_without_queue_entries_are_not_truncated(
 
 
 def test_expired_records_are_not_taken_for_lost(root: Path, tmp_path: Path) -> None:
-    """The mark speaks of records that retention deleted; behind them nothing was ever flushed."""
+    """The mark covers records that retention deleted; nothing after them was ever flushed."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1)
     driver = Driver(root, config, QuickFiles(), ManualClock())
     driver.open(root, QuickFiles())
@@ -119,7 +119,7 @@ def test_expired_records_are_not_taken_for_lost(root: Path, tmp_path: Path) -> N
 def test_no_ghost_records_after_a_truncation(
     drivers: Driver, root: Path, tmp_path: Path, replace_with: int
 ) -> None:
-    """Old records behind the cut stay dead when new ones reach exactly up to them."""
+    """Old records after the cut stay dead when new ones reach exactly up to them."""
     send(drivers, 10)
     at = start_of(drivers, 6)
     crashed = harness.copy_tree(root, tmp_path / "crashed")
@@ -194,7 +194,7 @@ def test_a_queue_file_whose_length_was_never_synced(
     tmp_path: Path,
     is_ext: bool,  # noqa: FBT001
 ) -> None:
-    """The file behind it may have reached the disk all the same."""
+    """The file after it may have reached the disk all the same."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, ext=is_ext)
     driver = Driver(root, config, QuickFiles(), ManualClock())
     driver.open(root, QuickFiles())

@@ -1,4 +1,4 @@
-"""A full disk: writes are refused, reads go on, nobody is killed, and room makes writes go on."""
+"""A full disk: writes are refused, reads continue, nothing is killed, writes resume with room."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_real_disk_fills_up(scenario: str, small_disk: Path) -> None:
     answer = json.loads(done.stdout)
     assert answer["first"] > 50
     assert answer["readable_when_full"] >= answer["acked_when_full"] - 10
-    assert answer["second"] > 50, "writes did not go on when there was room"
+    assert answer["second"] > 50, "writes did not resume when there was room"
     store = DefaultMessageStore(root, full_disk.config_of(), clock=ManualClock())
     store.load()
     try:
@@ -96,7 +96,7 @@ def test_the_disk_may_fill_up_at_any_call(name: str, tmp_path: Path) -> None:
         driver.clock.advance(10_001)
         driver.housekeeping()
         driver.flush_log()
-        assert refused_put(driver, rng) is None, "writes did not go on when there was room"
+        assert refused_put(driver, rng) is None, "writes did not resume when there was room"
         harness.check_store(driver.store, driver.ledger)
         driver.store.shutdown()
         harness.recover(root, config, driver.clock, driver.ledger)

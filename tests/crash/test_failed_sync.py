@@ -1,4 +1,4 @@
-"""A failed sync is final: Linux forgets the lost pages, and a second sync would succeed."""
+"""A failed sync is fatal: Linux forgets the lost pages, and a second sync would succeed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged(name: str, what: str, tmp_p
         driver.clock.advance(61_000)
         driver.flush_logics()
     assert files.failed is not None
-    assert [error.errno for error in driver.fatal] == [errno.EIO], "told once"
+    assert [error.errno for error in driver.fatal] == [errno.EIO], "reported once"
     assert driver.store.flags.has(RunningFlag.FLUSH_FAILED)
     files.heal()
 
@@ -73,7 +73,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged(name: str, what: str, tmp_p
         driver.flush_logics()
     assert {result.status for result in refused} == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
     assert "FLUSH_FAILED" in refused[0].detail
-    assert len(files.calls) == syncs, "a failed sync was tried again"
+    assert len(files.calls) == syncs, "a failed sync was retried"
     if name == "sync":
         assert [sent.acked for sent in driver.ledger.sent] == acked
     for sent in driver.ledger.sent[:5]:
@@ -86,7 +86,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged(name: str, what: str, tmp_p
 
 
 def test_waiters_get_the_error(tmp_path: Path) -> None:
-    """With threads: the sender gets an answer, and it is not that all is well."""
+    """With threads: the sender gets a response, and it is an error."""
     fatal: list[OSError] = []
     is_told = threading.Event()
 

@@ -1,7 +1,7 @@
 """A process that ends at a named point around append, sync, commit, cut, checkpoint, dispatch.
 
 Each point is met several times in a scripted life of a store. What the process leaves there, and
-what a power cut there could leave, is recovered, goes on, and is recovered again.
+what a power cut there could leave, is recovered, continues, and is recovered again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NAMES = (
 
 
 class Crash(BaseException):
-    """The end of the process."""
+    """The process ends here."""
 
 
 class Life:
@@ -105,7 +105,7 @@ def live(root: Path, config: MessageStoreConfig, crash_at: tuple[str, int] | Non
 
 
 def go_on(store: DefaultMessageStore, ledger: Ledger, seed: int) -> None:
-    """Append to a recovered store, so that old bytes behind a cut would come into reach."""
+    """Append to a recovered store, so that old bytes after a cut would come into reach."""
     rng = random.Random(seed)
     for _ in range(6):
         entry = ledger.make(rng)

@@ -10,7 +10,7 @@ QUEUE = ("Orders", 0)
 
 
 def sound() -> History:
-    """Two producers; one send failed, one got no answer."""
+    """Two producers; one send failed, one got no response."""
     history = History()
     for number, value in enumerate("abc"):
         history.invoke("p", QUEUE, value)

@@ -1,4 +1,4 @@
-"""Upkeep that fails or does not come to its end: recoveries, deletions, marks, housekeeping."""
+"""Upkeep that fails or does not finish: recoveries, deletions, marks, housekeeping."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def drivers(root: Path) -> Iterator[Driver]:
     yield from driver_for(root, small_config(SYNC, segment_bytes=SEGMENT))
 
 
-# -- recovery that does not come to its end --------------------------------------------------------
+# -- recovery that does not finish -----------------------------------------------------------------
 
 
 class Killed(BaseException):
-    """The end of the process."""
+    """The process ends here."""
 
 
 class KillingFiles(HookedFiles):
@@ -59,7 +59,7 @@ class KillingFiles(HookedFiles):
 def test_a_rebuild_after_a_clean_exit_may_be_killed(
     drivers: Driver, root: Path, tmp_path: Path, at: int
 ) -> None:
-    """Somebody removed the queues to have them rebuilt, and the rebuild was killed half-way."""
+    """The queues were removed to be rebuilt, and the rebuild was killed half-way."""
     send(drivers, 20, queues=4)
     drivers.store.shutdown()
     shutil.rmtree(root / "consumequeue")
@@ -72,7 +72,7 @@ def test_a_rebuild_after_a_clean_exit_may_be_killed(
 
 
 def test_a_clean_restart_changes_nothing(drivers: Driver, root: Path) -> None:
-    """Not even when the last records have no queue entry, so that no queue tells of them."""
+    """Not even when the last records have no queue entry, so that no queue knows of them."""
     send(drivers, 3)
     last = plain(drivers.ledger)
     last.sys_flag = flags.TRANSACTION_PREPARED
@@ -128,7 +128,7 @@ def test_a_power_cut_during_deletion_leaves_no_gap(root: Path, tmp_path: Path) -
 def test_a_queue_continues_at_its_offset_after_its_records_expired(
     root: Path, tmp_path: Path
 ) -> None:
-    """Only its entries tell where, so they must be on disk before the records go."""
+    """Only its entries hold the offset, so they must be on disk before the records are deleted."""
     config = small_config(ASYNC, segment_bytes=SEGMENT, reserved_hours=1)
     files = RecordingFiles(root)
     driver = Driver(root, config, files, ManualClock())
@@ -159,13 +159,13 @@ def three_were_there(store: DefaultMessageStore) -> None:
     assert queue.next_queue_offset == 3
 
 
-# -- marks that speak of too much ------------------------------------------------------------------
+# -- marks that cover too much --------------------------------------------------------------------
 
 
 def test_a_segment_added_during_a_flush_is_not_taken_for_synced(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer goes on while a thread gathers what to sync."""
+    """The writer continues while a thread gathers what to sync."""
     config = small_config(SYNC, segment_bytes=SEGMENT)
     files = RecordingFiles(root)
     driver = Driver(root, config, files, ManualClock())
@@ -190,7 +190,7 @@ def test_a_segment_added_during_a_flush_is_not_taken_for_synced(
 
 
 class RacingLog:
-    """A log whose writer goes on when its end is first looked at."""
+    """A log whose writer continues when its end is first read."""
 
     def __init__(self, log: CommitLog, race: Callable[[], None]) -> None:
         self.__dict__.update(log=log, race=race, is_racing=True)
@@ -210,7 +210,7 @@ class RacingLog:
 
 
 class AllOld(random.Random):
-    """Of everything that was not synced nothing reached the disk."""
+    """Nothing that was not synced reached the disk."""
 
     def random(self) -> float:
         return 0.9999

@@ -1,4 +1,4 @@
-"""kill -9 under load, again and again on the same store: nothing acknowledged is lost."""
+"""Repeated kill -9 under load on the same store: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHECK_EVERY = 4
 def live_and_die(
     root: Path, mode: str, *, life: int, seed: int, acks: int, history: History
 ) -> None:
-    """Start a writer, kill it after some acknowledgements, and note what it said."""
+    """Start a writer, kill it after some acknowledgements, and record its output."""
     errors = root.with_suffix(".stderr")
     with errors.open("wb") as stderr:
         process = subprocess.Popen(

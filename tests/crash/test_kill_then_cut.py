@@ -1,4 +1,4 @@
-"""A process is killed before any sync, a new one goes on, then the power goes.
+"""A process is killed before any sync, a new one continues, then the power is cut.
 
 What the first left in the page cache was never synced, although the second found it there. The
 second must sync what it builds on, names of files and directories included.
@@ -26,11 +26,11 @@ CONFIGS: dict[str, MessageStoreConfig] = {
 
 
 class Killed(BaseException):
-    """The end of the process."""
+    """The process ends here."""
 
 
 class NothingMore(random.Random):
-    """A power cut after which nothing is there but what was synced."""
+    """A power cut after which only synced data is left."""
 
     def random(self) -> float:
         return 0.9999
@@ -51,7 +51,7 @@ class Machine:
         self.driver = Driver(root, config, self.files, ManualClock())
 
     def on_call(self, _: int, name: str, __: Path) -> None:
-        """Right before a sync the most is there that was never synced."""
+        """Right before a sync there is the most unsynced data."""
         if name in {"data_sync", "sync_dir"}:
             self.syncs += 1
             if self.syncs == self.kill_at:

@@ -1,7 +1,7 @@
 """One file call fails, for every call in the life of a store: open, write, flush, delete, close.
 
 After each: errors are results or ``StoreError``, nothing acknowledged is lost, the store opens
-again, no descriptor is left open, and a failed sync of running data is final.
+again, no descriptor is left open, and a failed sync of running data is fatal.
 """
 
 from __future__ import annotations

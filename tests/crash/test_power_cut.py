@@ -218,7 +218,7 @@ class Session:
         self.load()
 
     def set_clock_back(self) -> None:
-        """As a time server may do; store times stand still until the clock is there again.
+        """As a time server may do; store times stand still until the clock has caught up.
 
         More than a minute before the newest record a store would refuse to open.
         """
@@ -281,7 +281,7 @@ def test_every_image_recovers(name: str, number: int, seed: int, tmp_path: Path)
     try:
         with failpoint.installed(session.on_failpoint):
             session.run(STEPS)
-        assert session.examined >= IMAGES_MIN, "hardly an image was taken"
+        assert session.examined >= IMAGES_MIN, "hardly any image was taken"
     except BaseException as error:
         error.add_note(
             f"repeat: ROQUET_TEST_SEED={seed} ROQUET_CRASH_ROUNDS={ROUNDS} pytest "

@@ -1,7 +1,7 @@
-"""Power cuts while the store's own threads sync, commit and allocate, and senders go on.
+"""Power cuts while the store's own threads sync, commit and allocate, and senders keep sending.
 
-Which images these runs meet is up to the scheduler; what must hold for each of them is not: all
-that was acknowledged before the cut is there, and nothing that was never sent.
+Which images these runs meet is up to the scheduler; what must hold for each of them is not:
+everything acknowledged before the cut is there, and nothing that was never sent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Senders:
                 self.send(rng, number, count)
                 if number == 0 and count % (SENDS // IMAGES) == 0:
                     self.cut(rng)
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+        except BaseException as error:  # noqa: BLE001 - reported by the waiting thread
             self.errors.append(error)
 
     def send(self, rng: random.Random, number: int, count: int) -> None:
@@ -87,7 +87,7 @@ def check_image(
 
 @pytest.mark.parametrize("segment_bytes", [1 << 14, 1 << 16])
 def test_acknowledged_messages_survive_a_power_cut(segment_bytes: int, tmp_path: Path) -> None:
-    # Images take their time, and whoever waits for a sync waits for them too.
+    # Images take their time, and waiters for a sync wait for them too.
     config = small_config(SYNC, segment_bytes=segment_bytes)
     config = structs.replace(config, sync_flush_timeout_ms=NEVER_MS)
     root = tmp_path / "store"

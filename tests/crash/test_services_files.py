@@ -1,7 +1,7 @@
 """The small files of delays and transactions, in states that crashes and restores leave.
 
-The log decides what is there; these files only say how far the work on it is. Whatever they say,
-nothing that waits is lost, nothing is delivered early, and the work goes on.
+The log decides what exists; these files only record the progress of the work on it. Whatever they
+hold, no pending message is lost, nothing is delivered early, and the work continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 
 @contextmanager
 def life(root: Path, now_ms: int = NOW_MS) -> Iterator[Life]:
-    """A life that ends as a kill ends it: nothing is written that was not written before."""
+    """A run that ends like a kill: nothing more is written."""
     made = Life(root, "async", Files(), now_ms)
     try:
         yield made
@@ -211,7 +211,7 @@ def test_a_clock_that_was_set_forward_while_the_broker_was_down(tmp_path: Path) 
 
 
 def test_a_store_newer_than_the_clock_is_left_unchanged(tmp_path: Path) -> None:
-    """Set back, the clock would have what waits delivered too late, or at once as upstream does."""
+    """With the clock set back, pending messages would come late, or at once as with upstream."""
     with life(tmp_path) as made:
         delay(made, "1")
     with pytest.raises(StoreDamaged, match="newer than this machine's clock"):

@@ -1,13 +1,13 @@
 """A broker process that dies in the middle of delays, transactions and retries, again and again.
 
-A producer sends delayed and half messages, a consumer gives back all that it gets. The broker is
-killed, or stopped cleanly, and started again on the same store. In the end every delayed message
-that was answered for is delivered, none of them early; every half message is ended as its producer
-wanted it, after being asked if it had said nothing; every message that was given back as often as
+A producer sends delayed and half messages, a consumer sends back all that it gets. The broker is
+killed, or stopped cleanly, and started again on the same store. In the end every acknowledged
+delayed message is delivered, none of them early; every half message is ended as its producer
+decided, after a check if it had not ended it itself; every message that was sent back as often as
 its group allows is a dead letter.
 
-Twice is allowed where upstream allows it: what was delivered, or ended, since tables were last
-written is done again after a kill. After a clean end nothing is.
+Duplicates are allowed where upstream allows them: what was delivered, or ended, since tables were
+last written is repeated after a kill. After a clean shutdown nothing is.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Session:
             for task in done:
                 task.result()
                 waiting.add(asyncio.create_task(self.step(clients)))
-        # What has been sent comes due while this one lives, or the next.
+        # Sent messages come due during this run or the next.
         await asyncio.sleep(self.rng.choice((0, 0.1, 0.7, 1.2)))
         await asyncio.to_thread(self.end)
         await asyncio.gather(*waiting)
         self.broker = await asyncio.to_thread(self._start)
 
     def end(self) -> None:
-        """The end of a life."""
+        """How a run ends."""
         if self.mode == "kill" or (self.mode == "mixed" and self.rng.random() < 0.5):
             self.kills += 1
             self.broker.kill()
@@ -119,7 +119,7 @@ class Session:
 
 
 async def wait_for(what: str, is_done: Callable[[], Awaitable[set[str]]], clients: Load) -> None:
-    """Wait until nothing is missing any more."""
+    """Wait until nothing is missing."""
     deadline = asyncio.get_running_loop().time() + DONE_TIMEOUT_S
     while missing := await is_done():
         assert not clients.faults, clients.faults[:5]
@@ -152,7 +152,7 @@ async def check_transactions(clients: Load, session: Session) -> None:
         return wanted - set(await clients.read_topic(ENDED))
 
     await wait_for("committed messages", missing, clients)
-    # Whoever said nothing was asked: also about what is to be rolled back.
+    # Producers that did not end a transaction were checked, also those that roll back.
     silent = {key for key in clients.halves if key not in clients.ended}
 
     async def unasked() -> set[str]:

@@ -32,7 +32,7 @@ LEVELS = DelayLevels()
 
 @dataclass(frozen=True)
 class Written:
-    """A message that was given to the store."""
+    """A message that was handed to the store."""
 
     key: str
     is_half: bool
@@ -128,12 +128,12 @@ class Session:
 
 
 def check(image: Image, name: str) -> None:
-    """Start from an image, and let enough time pass for all that is due."""
+    """Start from an image, and let enough time pass for everything to come due."""
     life = Life(image.root, name, Files(), image.now_ms)
     try:
         for _ in range(20):
             life.timers.advance(2_000)
-            life.store.flush()  # with SYNC_FLUSH nobody sees what is not on the disk
+            life.store.flush()  # with SYNC_FLUSH no reader sees what is not on disk
         delivered = life.messages("D")
         committed = {message.unique_key for message in life.messages("C")}
         asked = {header.msg_id for header, _ in life.producer.asked}

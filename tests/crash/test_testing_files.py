@@ -1,4 +1,4 @@
-"""The test tools themselves: faults come where they are asked for, images show what was lost."""
+"""The test tools themselves: faults occur where requested, images show what was lost."""
 
 from __future__ import annotations
 

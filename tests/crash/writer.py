@@ -1,4 +1,4 @@
-"""A process that appends until it is killed, and says on its output what it did.
+"""A process that appends until it is killed, and reports on its output what it did.
 
 Started by the kill tests as ``python writer.py ROOT MODE LIFE SEED``. One line an event, each
 written whole before the next thing happens:

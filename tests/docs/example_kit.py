@@ -1,4 +1,4 @@
-"""Examples of docstrings, and how they are run."""
+"""Examples in docstrings, and how they are run."""
 
 from __future__ import annotations
 

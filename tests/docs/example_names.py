@@ -1,4 +1,4 @@
-"""What the examples of docstrings find around them: a broker, clients of it, and messages."""
+"""What the examples in docstrings can use: a broker, its clients, and messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LISTENER = Listener()
 
 @contextmanager
 def server() -> Iterator[dict[str, object]]:
-    """A broker with what all examples need, and the plain names of it."""
+    """A broker with everything that examples need, under plain names."""
     with background_broker({"enablePropertyFilter": True}) as background:
 
         async def prepare() -> dict[str, object]:
@@ -87,7 +87,7 @@ def server() -> Iterator[dict[str, object]]:
                 "queue": QUEUE,
                 "listener": LISTENER,
                 "call": RpcCall(cast("Connection", None), RemotingCommand(code=105)),
-                "print": lambda *words: None,  # noqa: ARG005 - nobody looks at it
+                "print": lambda *words: None,  # noqa: ARG005 - not used
             }
 
         yield background.run(prepare)

@@ -1,4 +1,4 @@
-"""Shell blocks: every ``roquet`` in them is understood, and those of three pages run as they stand.
+"""Shell blocks: every ``roquet`` command parses, and those of three pages run as they stand.
 
 They run page by page and from top to bottom, as a reader tries them. Only the address of the name
 server and the folder of the broker are replaced, by those of a broker which the test starts.
@@ -80,7 +80,7 @@ def test_a_command_can_be_parsed(command_line: tuple[str, ...]) -> None:
         assert found is not None
         command = found
         context = click.Context(command, parent=context, info_name=name)
-    # Only parsed: what a flag says is not looked up.
+    # Only parsed: the values of flags are not used.
     values, rest, _ = command.make_parser(context).parse_args(words)
     assert rest == []
     required = {each.name for each in command.params if each.required}

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files, names in them and targets of make that there are."""
+"""CONTRIBUTING.md names existing files, names in them and make targets."""
 
 from __future__ import annotations
 

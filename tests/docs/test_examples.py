@@ -43,7 +43,7 @@ ELSEWHERE = {"test_shop.py", "spark_stream.py"}
 
 SETTINGS: dict[str, Mapping[str, object]] = {
     "sql92_filter.py": {"enablePropertyFilter": True},
-    # What is asked about late may be committed twice; in one queue it comes in its order.
+    # A transaction checked late may be committed twice; within a queue the order holds.
     "transactions.py": {
         "transactionTimeOut": 1_000,
         "transactionCheckInterval": 50,

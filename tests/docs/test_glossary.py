@@ -1,4 +1,4 @@
-"""The glossary explains a word once and names files that there are."""
+"""The glossary explains each word once and names existing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links in the pages lead somewhere: to a file of the project, and to a heading of it."""
+"""Links in the pages have targets: a file of the project, and a heading in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADING = re.compile(r"#+ (?P<text>.*)")
 
 
 def anchor_of(heading: str) -> str:
-    """The name that GitHub gives a heading."""
+    """The anchor that GitHub gives a heading."""
     kept = re.sub(r"[^\w\- ]", "", heading.lower())
     return kept.strip().replace(" ", "-")
 

@@ -66,7 +66,7 @@ def members_of(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def described_in_source(package: str, name: str) -> str:
-    """The words below an assignment, or in a function that a decorator has hidden."""
+    """The docstring below an assignment, or in a function that a decorator has hidden."""
     root = importlib.import_module(f"roquet.{package}")
     for found in pkgutil.iter_modules(root.__path__):
         path = Path(root.__path__[0]) / f"{found.name}.py"

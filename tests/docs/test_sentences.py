@@ -1,4 +1,4 @@
-"""A page begins with what it is for, and nothing is said twice."""
+"""A page starts with its purpose, and no paragraph is repeated."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ PLAYED = CLIENTS | CONSUMERS | OFFSETS | LOCKS | TOPICS | GROUPS | OTHERS
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request, and the answer that it got; one-way requests got none."""
+    """A request, and the response that it got; one-way requests got none."""
 
     place: str
     ms: float

@@ -1,9 +1,9 @@
-"""What two frames say, cut into named values, and where they differ.
+"""The contents of two frames, as named values, and where they differ.
 
 A frame becomes a map from names (``code``, ``ext.offset``, ``body.topicList``, ``message.0.body``)
-to values. Two values are the same if they are equal, or if they are of a kind that differs from
-run to run and mean the same: places in the log and ids by the map that the replay learns, ports by
-what stands for what, times when they are near each other.
+to values. Two values are the same if they are equal, or if they are of a kind that differs from run
+to run and mean the same: offsets in the log and ids by the mapping that the replay learns, ports by
+the mapping of ports, times if they are close to each other.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ NOTHING = "(nothing)"
 
 @dataclass
 class Names:
-    """What stands for what.
+    """Which of our values correspond to the recorded ones.
 
     Attributes:
-        places: Places in the recorded log, and ours.
+        places: Offsets in the recorded log, and ours.
         ids: Ids that the recorded broker made, and ours.
         ports: Our ports, and the recorded ones.
     """
@@ -113,7 +113,7 @@ class Names:
     _recorded_ids: dict[str, str] = field(default_factory=dict)
 
     def same_place(self, recorded: int, ours: int) -> bool:
-        """Whether two places hold the same message, as far as is known; learns them."""
+        """Whether two offsets hold the same message, as far as is known; learns them."""
         there = self.places.setdefault(recorded, ours)
         return there == ours and self._recorded_places.setdefault(ours, recorded) == recorded
 
@@ -154,7 +154,7 @@ class Names:
 
 
 def values_of(command: RemotingCommand, code: int) -> Values:
-    """What a frame says, by name; ``code`` is that of the request that it is or answers."""
+    """The contents of a frame, by name; ``code`` is that of the request, also for a response."""
     values: Values = {
         "code": command.code,
         "codec": command.serialize_type.name,
@@ -197,7 +197,7 @@ def _messages(body: bytes) -> Values:
 
 
 def message_values(prefix: str, record: StoredMessage) -> Values:
-    """What a message says, by name."""
+    """The contents of a message, by name."""
     values: Values = {
         name: getattr(record, name)
         for name in (
@@ -259,9 +259,9 @@ class Difference:
 def differences(
     place: str, code: int, recorded: RemotingCommand, ours: RemotingCommand, names: Names
 ) -> Iterator[Difference]:
-    """Where our frame does not say what the recorded one said."""
+    """Where our frame differs from the recorded one."""
     if ours.code != recorded.code:
-        # Nothing else of two answers can be compared when one of them is a refusal.
+        # Nothing else of two responses can be compared if one of them is a refusal.
         said = ((recorded.code, recorded.remark), (ours.code, ours.remark))
         yield Difference(place, code, "code", *said)
         return

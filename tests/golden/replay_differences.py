@@ -1,4 +1,4 @@
-"""Where Roquet answers otherwise than the recorded broker on purpose, each with its reason.
+"""Where Roquet intentionally responds differently from the recorded broker, each with its reason.
 
 A difference that no entry names fails the replay, and so does an entry that a run it is meant for
 no longer needs.
@@ -26,13 +26,13 @@ _TIMER_MESSAGE = r"(store_size|born_host|properties\.(TIMER_.*|REAL_TOPIC|REAL_Q
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """Differences that are as they should be.
+    """Intended differences.
 
     Attributes:
         name: What to call them.
         reason: Why they are.
         runs: The runs in which they occur.
-        codes: The requests whose answers, or which themselves, differ; empty for all.
+        codes: The requests that differ, or whose responses differ; empty for all.
         places: The frames, where only some of those are meant; empty for all.
         values: A pattern of the names of the values.
         holds: What else must be true of recorded and our value.

@@ -1,8 +1,8 @@
 """A run, replayed frame by frame.
 
 Every frame of the recording has its turn, in the order and at the moment in which the recorder saw
-it. What a client sent is sent; what the server sent must have arrived by then, or arrives when a
-little more time passes, and is compared.
+it. A client's frame is sent; a server's frame must have arrived by then, or arrive after a little
+more time, and is compared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEYS: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A message that stands for one whose kind is refused, so that its queue grows all the same.
+    """A message in place of one whose kind is refused, so that its queue grows all the same.
 
     Attributes:
         place: Where the recording has it.
@@ -129,11 +129,11 @@ class Replay:
     # ------------------------------------------------------------------------- what clients send
 
     def _ours(self, step: Step) -> RemotingCommand | None:
-        """A client's frame, with our places and ids for the recorded ones."""
+        """A client's frame, with our offsets and ids instead of the recorded ones."""
         command = step.command
         if command.is_response:
             opaque = self.opaques.get((step.connection, command.opaque))
-            # There is no answer to what was never asked.
+            # A request that was never sent has no response.
             return None if opaque is None else replace(command, opaque=opaque)
         fields = dict(command.ext_fields or {})
         name = PLACE_FIELDS.get(command.code)
@@ -171,7 +171,7 @@ class Replay:
         self._compare(step, ours)
 
     async def _arrival(self, step: Step, line: Line) -> RemotingCommand | None:
-        """The frame that stands for a recorded one, once it is there."""
+        """The frame that corresponds to a recorded one, once it has arrived."""
         limit_s = self.loop.time() + PATIENCE_S
         while True:
             ours = line.take(lambda command: _stands_for(command, step.command))
@@ -187,7 +187,7 @@ class Replay:
     # ------------------------------------------------------------------- what the broker asks for
 
     async def _broker_turn(self, step: Step) -> None:
-        """Ours registers and leaves by itself; what it asked must be what was recorded."""
+        """Ours registers and unregisters by itself; its requests must match the recorded ones."""
         if not step.command.is_response and step.command.code == Code.UNREGISTER_BROKER:
             await self.stage.stop_broker()
         elif not step.command.is_response and step.command.opaque == 0:

@@ -33,7 +33,7 @@ EXT_SETTINGS = {
 
 
 class RecordedChance:
-    """Chance as it was when the runs were recorded: the second queue of several."""
+    """The random choice of the recorded runs: the second queue of several."""
 
     def randrange(self, start: int, /) -> int:
         return min(1, start - 1)
@@ -46,7 +46,7 @@ class Line(asyncio.Protocol):
     """One connection of a client.
 
     Attributes:
-        inbox: What the server sent and nobody took yet.
+        inbox: What the server sent and was not taken yet.
         port: Ours.
     """
 
@@ -83,14 +83,14 @@ class Line(asyncio.Protocol):
 
 @dataclass(slots=True)
 class Exchange:
-    """A request that passed a tap, and its answer once that passed too."""
+    """A request that passed a tap, and its response once that passed too."""
 
     request: RemotingCommand
     answer: RemotingCommand | None = None
 
 
 class Tap:
-    """Hands on what broker and name server say to each other, and keeps it."""
+    """Relays and keeps the traffic between broker and name server."""
 
     def __init__(self, target_port: int) -> None:
         self.exchanges: list[Exchange] = []
@@ -141,7 +141,7 @@ class Stage:
     """A name server, a broker, and the connections to them by their names in the recording.
 
     Attributes:
-        ports: Our ports, and those that stood for them in the recording.
+        ports: Our ports, and the corresponding ones in the recording.
     """
 
     run: str
@@ -183,7 +183,7 @@ class Stage:
         self.ports |= {self.broker.port: 10911, self.broker.port + 1: 10912}
 
     def _settings_file(self) -> Path:
-        """The file of the recorded broker, but for its places and what would be refused."""
+        """The file of the recorded broker, except its paths and what would be refused."""
         settings = parse_properties(recorded_settings("json" if self.run == "ext" else self.run))
         if self.run == "ext":
             settings |= EXT_SETTINGS
@@ -222,7 +222,7 @@ class Stage:
         return line
 
     async def _connect(self, port: int) -> Line:
-        """A connection from a port that no other one had: messages tell by it who sent them."""
+        """A connection from a port of its own: messages identify their sender by it."""
         while True:
             _, line = await asyncio.get_running_loop().create_connection(Line, LOOPBACK, port)
             if line.port not in self.ports:

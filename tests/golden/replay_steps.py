@@ -26,8 +26,8 @@ class Step:
         ms: When it was seen.
         connection: Server and the client's port.
         from_client: Whether the client sent it.
-        command: What it says.
-        request: What a response answers; the command itself otherwise.
+        command: Its contents.
+        request: The request of a response; the command itself otherwise.
         is_last: Whether no other frame followed on its connection.
     """
 
@@ -41,7 +41,7 @@ class Step:
 
     @property
     def is_compared(self) -> bool:
-        """Whether it was sent by what is tested."""
+        """Whether it was sent by the tested side."""
         return not self.from_client or self.is_of_the_broker
 
     @property

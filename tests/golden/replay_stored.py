@@ -1,4 +1,4 @@
-"""What a run leaves on disk, cut into named values as frames are: messages and tables."""
+"""What a run leaves on disk, as named values like those of frames: messages and tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ METRICS = "transactionMetrics"
 def stored_values(store: Path) -> Values:
     """The messages of a store by queue, and its tables by file.
 
-    Messages of a queue are in the order in which they were born: the threads of upstream's broker
-    put what consumers return at the same time in an order of theirs.
+    Messages of a queue are ordered by birth time: the threads of upstream's broker store messages
+    that consumers send back at the same time in any order.
     """
     values: Values = {}
     for (topic, queue_id), messages in _queues(store).items():

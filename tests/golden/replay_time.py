@@ -28,7 +28,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Says when there is nothing to do but wait."""
+    """Detects when there is nothing to do but wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class ReplayLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still until it is told to go on."""
+    """An event loop whose time stands still until it is advanced."""
 
     def __init__(self) -> None:
         self._moment_s = 0.0
@@ -100,7 +100,7 @@ class ReplayLoop(asyncio.SelectorEventLoop):
         await self._settled
 
     async def advance(self, moment_s: float) -> None:
-        """Let time pass; what falls due on the way is done at its moment, one after the other."""
+        """Let time pass; timers on the way fire at their time, one after the other."""
         while self._due_s and self._due_s[0] <= moment_s:
             self._moment_s = max(self._moment_s, heapq.heappop(self._due_s))
             await self.settle()

@@ -1,4 +1,4 @@
-"""The sends of the golden runs, and a broker of ours that they are played against."""
+"""The sends of the golden runs, and a broker of ours to replay them against."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A send with the answer it got; one-way sends have none."""
+    """A send with the response it got; one-way sends have none."""
 
     place: str
     connection: int
@@ -60,7 +60,7 @@ class Exchange:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it was taken because the run had its timer on."""
+        """Whether it was accepted because the run had its timer on."""
         return "recallHandle" in self.answer_fields
 
 

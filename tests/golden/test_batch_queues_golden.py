@@ -1,7 +1,7 @@
-"""Batch consume queues of Apache RocketMQ: its files are read and written, its answers given.
+"""Batch consume queues of Apache RocketMQ: its files round-trip, its responses are reproduced.
 
 ``batch/crash`` and ``batch/clean`` are one store of a Java broker, killed and later shut down;
-``batch/answers.jsonl`` is what it answered to the requests of ``batch_queue_steps`` on the way.
+``batch/answers.jsonl`` has its responses to the requests of ``batch_queue_steps`` on the way.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def test_a_rebuild_gives_javas_files(root: Path, tmp_path: Path) -> None:
     assert queue_files(tmp_path / "built") == queue_files(root)
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------
 
 
 def rounds() -> Iterator[tuple[str, Ask]]:
@@ -168,7 +168,7 @@ def rounds() -> Iterator[tuple[str, Ask]]:
 
 
 def comparable(answer: JSON) -> JSON:
-    """An answer without times, rates, addresses and the places of queues in a map."""
+    """A response without times, rates, addresses and the order of queues in a map."""
     fields = dict(msgspec.convert(answer.get("fields") or {}, dict[str, str]))
     fields.pop("timestamp", None)
     if "msgId" in fields:

@@ -1,7 +1,7 @@
 """More of the golden runs' administrators, played against our desk.
 
-As test_broker_admin_golden, for progress, resets, settings, clean-up and counters. Every answer
-must be the one that Apache RocketMQ gave, but for the differences named here.
+As test_broker_admin_golden, for progress, resets, settings, clean-up and counters. Every response
+must be that of Apache RocketMQ, except for the differences named here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AdminPlay(Play):
 
     def commit_of_pull(self, header: PullMessageRequestHeader) -> None:
         super().commit_of_pull(header)
-        # A pull goes on behind what the one before it brought.
+        # A pull continues after what the previous one returned.
         self.at.offsets.commit_pull(
             header.consumer_group, header.topic, header.queue_id, header.queue_offset
         )

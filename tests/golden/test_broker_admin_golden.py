@@ -1,8 +1,8 @@
 """The golden runs' clients and administrators, played against our desk.
 
-Every request of these codes goes in, in the order of the run; every answer must be the one that
-Apache RocketMQ gave, but for the differences named here. The messages of the run's store are
-stored again, each when its time has come, so that offsets and times are those of that moment.
+Every request of these codes goes in, in the order of the run; every response must be that of Apache
+RocketMQ, except for the differences named here. The messages of the run's store are stored again,
+each when its time has come, so that offsets and times are those of that moment.
 """
 
 from __future__ import annotations

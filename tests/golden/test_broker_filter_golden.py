@@ -1,4 +1,4 @@
-"""Filters by SQL92, beside what Apache RocketMQ 5.4.0 kept of them, stored for them and said."""
+"""Filters by SQL92, compared with the tables, ext files and responses of Apache RocketMQ 5.4.0."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_offsets_are_written_back(golden_store: CopyStore, golden_store_name: st
     original = loads(path.read_bytes())
     offsets = offsets_of(store)
     assert offsets.load() is None
-    # Which topic of a group comes first is up to Java's hash table, and nobody reads it.
+    # The order of a group's topics is up to Java's hash table, and is never read.
     assert without_order(loads(text_of(offsets))) == without_order(original)
     offsets.persist()
     assert loads(path.read_bytes()) == original, "what did not change is not written"
@@ -154,7 +154,7 @@ def test_system_groups_equal_the_real_brokers(
 def test_a_fresh_file_equals_that_of_a_fresh_broker(
     golden_store: CopyStore, tmp_path: Path
 ) -> None:
-    # The slave of the golden run wrote its files before it had anything of its master.
+    # The slave of the golden run wrote its files before it had any data of its master.
     slave = golden_store("store-ha-slave")
     for name, make in (("topics", topics_of), ("subscriptionGroup", groups_of)):
         make(tmp_path).persist()

@@ -1,8 +1,8 @@
 """Pulls and searches of the golden runs, played against ours.
 
-The log of a run grows here record by record, as far as each golden answer shows that it had grown
-there; then the request goes in. Every answer must be the one that Apache RocketMQ gave: code,
-remark, ext fields, and the body byte for byte.
+The log of a run grows here record by record, as far as each golden response shows that it had grown
+there; then the request goes in. Every response must be that of Apache RocketMQ: code, remark, ext
+fields, and the body byte for byte.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ASKED = PULLS | {RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request, at the time of its answer; heartbeats come without."""
+    """A request, at the time of its response; heartbeats have none."""
 
     place: str
     connection: int
@@ -136,7 +136,7 @@ class Replay:
             )
 
     def grow_to(self, step: Step) -> None:
-        """Append what the answer shows to have been there."""
+        """Append what the log had according to the response."""
         asked = step.request.ext_fields or {}
         shown = (step.answer.ext_fields if step.answer is not None else None) or {}
         if step.request.code in PULLS and "maxOffset" in shown:

@@ -1,8 +1,8 @@
 """The replies of the golden runs, sent again to our processor.
 
 The log before the reply is copied. Our processor must push what Apache RocketMQ pushed to the
-client that had asked, give the same answer, and write a record with the same fields at the same
-place.
+requesting client, give the same response, and write a record with the same fields at the same
+offset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.unit.broker.processor.send_kit import FakeConnection
 
 
 def exchange(run: str) -> tuple[RemotingCommand, str, RemotingCommand, RemotingCommand]:
-    """The one reply of a run with its connection, its answer, and what the client was handed."""
+    """The one reply of a run with its connection, its response, and what the client was pushed."""
     found: dict[str, tuple[dict[str, str], RemotingCommand]] = {}
     answers: dict[tuple[str, int], RemotingCommand] = {}
     for line in (DATA / "wire" / f"{run}.jsonl").read_text("utf-8").splitlines():
@@ -41,7 +41,7 @@ def exchange(run: str) -> tuple[RemotingCommand, str, RemotingCommand, RemotingC
 
 
 def pushed_fields(command: RemotingCommand) -> dict[str, object]:
-    """What a client was handed, without the times at which that was."""
+    """What a client was pushed, without the times."""
     fields: dict[str, object] = dict(command.ext_fields or {})
     properties = decode_properties(str(fields["properties"]).encode())
     for stamp in (properties.pop("PUSH_REPLY_TIME"), fields.pop("storeTimestamp")):

@@ -1,8 +1,8 @@
 """The sends of the golden runs, played against our processor and a store of its own.
 
 The log of each run is written again, record for record: where a record came from a send, the
-request goes to our processor, which must give the answer of Apache RocketMQ and write a record with
-the same fields at the same place; where it came from elsewhere (a delivery, the end of a
+request goes to our processor, which must give the response of Apache RocketMQ and write a record
+with the same fields at the same offset; where it came from elsewhere (a delivery, the end of a
 transaction), its bytes are copied. A wrong length or a missing property shows at once, because the
 next message id is then another.
 """
@@ -50,7 +50,7 @@ def replay(run: str, tmp_path: Path) -> Iterator[Replay]:
 
 
 def sends_by_offset(run: str, records: list[DispatchRequest]) -> dict[int, Exchange]:
-    """Which send wrote which record; the message ids of answers say so, or the unique keys."""
+    """Which send wrote which record, by the message ids of responses or the unique keys."""
     first_with_key: dict[str, int] = {}
     for record in records:
         if record.unique_key:
@@ -67,7 +67,7 @@ def sends_by_offset(run: str, records: list[DispatchRequest]) -> dict[int, Excha
 
 
 def send_again(replay: Replay, exchange: Exchange, physical_offset: int) -> None:
-    """Send what was sent; answer and record must be those of the run."""
+    """Send what was sent; response and record must match the run."""
     fields = exchange.request.ext_fields or {}
     answer = replay.send(exchange)
     ours = replay.our_record(physical_offset)
@@ -130,7 +130,7 @@ def test_refusals_match_the_run(run: str, replay: Replay) -> None:
 
 
 def our_remark(remark: str | None, connection: int) -> str | None:
-    """What we say where upstream says this."""
+    """Our remark in place of upstream's."""
     for java, ours in JAVA_EXCEPTIONS.items():
         if (remark or "").startswith(java):
             return ours
@@ -140,7 +140,7 @@ def our_remark(remark: str | None, connection: int) -> str | None:
 
 
 def test_the_client_printed_the_same_refusals() -> None:
-    """The refusals are those that the Java client printed in the JSON run."""
+    """The refusals match those that the Java client printed in the JSON run."""
     codes = [
         each.answer.code
         for each in exchanges("json")

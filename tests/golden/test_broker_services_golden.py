@@ -1,9 +1,9 @@
 """Deliveries, returns and transactions of the golden runs, done again by our services.
 
-The log of each run is written again, record for record. What producers sent is copied; every
-record that a service of Apache RocketMQ made is made by ours, from the same requests: delayed
-messages that were due, messages that consumers gave back, committed messages, op messages, half
-messages that were stored again. Each must have the same fields at the same place.
+The log of each run is written again, record for record. What producers sent is copied; every record
+that a service of Apache RocketMQ wrote is written by ours, from the same requests: delayed messages
+that were due, messages that consumers sent back, committed messages, op messages, half messages
+that were stored again. Each must have the same fields at the same offset.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ A delivery that upstream repeated because its broker was killed in the run is co
 
 
 def requests(run: str) -> tuple[list[Exchange], list[tuple[dict[str, str], StoredMessage]]]:
-    """The returns and ends of a run in their order, and what its broker asked producers."""
+    """The send-backs and ends of a run in their order, and its broker's checks of producers."""
     asked: list[tuple[int, dict[str, str], RemotingCommand]] = []
     answers: dict[tuple[str, str, int], RemotingCommand] = {}
     checks: list[tuple[dict[str, str], StoredMessage]] = []
@@ -116,7 +116,7 @@ class Services:
             )
 
     def make(self, record: StoredMessage) -> bool:
-        """Have a record made; whether a service makes such records."""
+        """Have a record written; return whether a service writes such records."""
         self.clock.set(max(record.store_timestamp_ms, self.clock.now_ms()))
         properties = record.properties
         if record.topic == SCHEDULE_TOPIC and "ORIGIN_MESSAGE_ID" in properties:
@@ -144,7 +144,7 @@ class Services:
         return False
 
     def end(self, field: str, value: int) -> None:
-        """End the transaction of a place; upstream's threads ended them in an order of theirs."""
+        """End the transaction at an offset; upstream's threads ended them in any order."""
         at, exchange = next(
             (at, each)
             for at, each in enumerate(self.ends)

@@ -1,4 +1,4 @@
-"""What real brokers and name servers said to clients, read by the client.
+"""What real brokers and name servers sent to clients, read by the client.
 
 The frames are those of Apache RocketMQ 5.4.0 and its Java client.
 """
@@ -96,7 +96,7 @@ def test_pulled_messages_are_read(run: str) -> None:
 
 
 class _Connection:
-    """All that the processors ask of a connection."""
+    """All that the processors need of a connection."""
 
     remote_address = "127.0.0.1:10911"
 

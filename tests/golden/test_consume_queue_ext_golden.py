@@ -1,7 +1,7 @@
 """The ext files that Roquet builds from a log are, byte for byte, those that Java built from it.
 
-Size, tags code and store time of every unit come from the log. The bitmap is what the SQL92
-filter of the moment said, which no log holds: its bytes are taken from the Java file, so they are
+Size, tags code and store time of every unit come from the log. The bitmap is the result of the
+SQL92 filter at that time, which no log holds: its bytes are taken from the Java file, so they are
 compared with themselves and only their place and length are checked.
 """
 
@@ -91,7 +91,7 @@ def test_rebuilt_from_the_log(golden_data: Path, tmp_path: Path) -> None:
 
 
 def test_recovery_after_a_crash(golden_data: Path, tmp_path: Path) -> None:
-    """Java puts a unit again for every record it reads, also where the queue has its entry."""
+    """Java writes a unit again for every record it reads, even if the queue has its entry."""
     crash, clean = (golden_data / name for name in STORES)
     shutil.copytree(crash / EXT, tmp_path / EXT, copy_function=shutil.copyfile)
     java = queue_dirs(clean, EXT)

@@ -1,7 +1,7 @@
 """The name server's side of the golden runs, played against ours.
 
-Every request to the name server goes in, in the order and at the times of the run; every answer
-must be the one that Apache RocketMQ gave, but for the differences named here.
+Every request to the name server goes in, in the order and at the times of the run; every response
+must be that of Apache RocketMQ, except for the differences named here.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def exchanges(run: str) -> tuple[Exchange, ...]:
 
 
 def value_of(code: int, body: bytes) -> object:
-    """A body as it may be compared: as bytes, unless a difference is named above."""
+    """A comparable form of a body: its bytes, unless a difference is named above."""
     if code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
         return Counter(decode_body(TopicList, body).topic_list)
     if code == RequestCode.GET_NAMESRV_CONFIG:

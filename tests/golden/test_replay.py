@@ -1,8 +1,8 @@
-"""The golden runs, replayed: a fresh Roquet must say what Apache RocketMQ 5.4.0 said.
+"""The golden runs, replayed: a fresh Roquet must respond as Apache RocketMQ 5.4.0 did.
 
-What the clients of a run sent goes to a name server and a broker over connections of their own,
-in the recorded order, with the recorded settings. Answers, what the servers ask clients, what the
-broker tells the name server, and what is on disk in the end are compared value by value
+What the clients of a run sent goes to a name server and a broker over connections of their own, in
+the recorded order, with the recorded settings. Responses, the servers' requests to clients, the
+broker's requests to the name server, and what is on disk in the end are compared value by value
 (tests.golden.replay_compare). tests.golden.replay_differences names what differs on purpose.
 """
 

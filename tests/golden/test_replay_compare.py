@@ -15,7 +15,7 @@ OUR_PORT = 40123
 
 
 def answer(code: int) -> RemotingCommand:
-    """A recorded answer to a request of a code, with a body if any has one."""
+    """A recorded response to a request of a code, with a body if any has one."""
     answers = [step.command for step in steps("json") if _answers(step, code)]
     return max(answers, key=lambda command: len(command.body))
 

@@ -1,4 +1,4 @@
-"""Stores of Apache RocketMQ 5.4.0 as rows: each is what Roquet's own reader says."""
+"""Stores of Apache RocketMQ 5.4.0 as rows: each equals what Roquet's own reader finds."""
 
 from __future__ import annotations
 

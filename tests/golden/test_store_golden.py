@@ -1,8 +1,8 @@
-"""Stores that Apache RocketMQ wrote, opened by Roquet: everything is served, nothing is spoilt.
+"""Stores that Apache RocketMQ wrote, opened by Roquet: everything is served, nothing is damaged.
 
 What Java derived from its log is what Roquet derives from it, and what Java made of a crashed
-store is what Roquet makes of it, byte for byte. Left out of the comparison are the names of index
-files, which are times of creation, and the bytes behind what is used.
+store is what Roquet makes of it, byte for byte. The comparison omits the names of index files,
+which are times of creation, and the bytes after the used part.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def open_and_close(root: Path, name: str) -> DefaultMessageStore:
 def ext_bitmaps(root: Path) -> dict[int, bytes]:
     """The filter bitmaps that Java computed, by the physical offset of their records.
 
-    Which groups wanted a record is known to a live broker only, so they are handed back.
+    Only a live broker knows which groups matched a record, so the bitmaps are passed back in.
     """
     return {
         entry[0]: entry[2].filter_bitmap
@@ -79,7 +79,7 @@ def ext_bitmaps(root: Path) -> dict[int, bytes]:
 
 
 def resolved_queues(root: Path) -> dict[str, list[tuple[int, int, int | CqExtUnit]]]:
-    """The entries of every queue, with what an address of an ext unit leads to in its place."""
+    """The entries of every queue, with the ext unit in place of its address."""
     queues: dict[str, list[tuple[int, int, int | CqExtUnit]]] = {}
     for name, data in contents(root, "consumequeue").items():
         queue = name.rsplit("/", 1)[0]
@@ -236,7 +236,7 @@ def test_queues_and_index_are_derived_as_java_derives_them(
     java = golden_store(name)
     end = list(log_records(java))[-1].end_offset
     root = golden_store(name)
-    store = store_of(root, name)  # remembers the bitmaps of the files that go now
+    store = store_of(root, name)  # remembers the bitmaps of the files removed now
     for part in ("consumequeue", "consumequeue_ext", "index"):
         shutil.rmtree(root / part, ignore_errors=True)
     (root / "abort").unlink(missing_ok=True)
@@ -245,7 +245,7 @@ def test_queues_and_index_are_derived_as_java_derives_them(
     store.shutdown()
     assert used_log(root, end) == used_log(java, end)
     assert resolved_queues(root) == resolved_queues(java)
-    if name != "store-ext-clean":  # where Java's recovery put every ext unit a second time
+    if name != "store-ext-clean":  # where Java's recovery wrote every ext unit a second time
         assert contents(root, "consumequeue") == contents(java, "consumequeue")
         assert contents(root, "consumequeue_ext") == contents(java, "consumequeue_ext")
     built, written = contents(root, "index"), contents(java, "index")
@@ -276,7 +276,7 @@ def test_a_crashed_store_recovers_as_java_recovered_it(
         queue: entries for queue, entries in used_queues(java, end).items() if entries
     }
     assert used_index(root, end) == used_index(java, end)
-    if name != "store-ext-crash":  # Java went on to append two records to that one
+    if name != "store-ext-crash":  # Java then appended two records to that one
         assert contents(root, "consumequeue") == contents(java, "consumequeue")
         assert contents(root, "index") == contents(java, "index")
     assert not (root / "abort").exists()

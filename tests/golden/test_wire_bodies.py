@@ -1,4 +1,4 @@
-"""Typed bodies: the texts that the classes of 5.4.0 print, and all that the golden runs carry."""
+"""Typed bodies: the texts that the classes of 5.4.0 print, and those of the golden runs."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_versions() -> None:
 
 
 def test_every_code_of_the_runs_has_a_name_or_is_known_to_lack_one() -> None:
-    """9999 was sent to see the refusal; 3442 is what a binary header leaves of POP_MESSAGE."""
+    """9999 was sent to provoke the refusal; 3442 is POP_MESSAGE truncated by a binary header."""
     unknown = {golden.request_code for golden in golden_frames() if golden.known_code is None}
     assert unknown == {9999, 3442}
     assert RequestCode.POP_MESSAGE & 0xFFFF == 3442

@@ -1,4 +1,4 @@
-"""Typed headers: those of Apache RocketMQ 5.4.0, and all that the golden runs carry."""
+"""Typed headers: those of Apache RocketMQ 5.4.0, and those of the golden runs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_request_of_upstream_has_its_header() -> None:
 
 def test_our_own_types_match_upstream() -> None:
     named = {OUR_NAMES.get(name, name) for name in java_headers()}
-    # Upstream adds the two fields of a heartbeat's answer by hand.
+    # Upstream adds the two fields of a heartbeat's response by hand.
     assert set(TYPES) - named == {"HeartbeatResponseHeader"}
 
 

@@ -26,7 +26,7 @@ class GoldenFrame:
         frame: Its parts, as they were on the wire.
         has_body: Whether the body was recorded; very long ones were not.
         header: The header as the recorder read it.
-        request_code: The code of a request, or of the request that a response answers.
+        request_code: The code of a request, or of the request of a response.
         client_version: The version that the request has.
     """
 

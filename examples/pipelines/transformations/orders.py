@@ -11,7 +11,7 @@ TOTALS_TOPIC = spark.conf.get("orders.totals.topic", "Totals")
 
 
 def order_messages() -> DataFrame:
-    """The topic as a stream of orders, each with its place."""
+    """The topic as a stream of orders, each with its queue and offset."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("namesrv", NAMESRV)
