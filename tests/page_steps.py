@@ -29,7 +29,7 @@ def steps_of(page: str, heading: str) -> list[Step]:
 
 
 class Way:
-    """Notes the functions of Roquet that a thread calls.
+    """Records the functions of Roquet that a thread calls.
 
     Attributes:
         passed: All of them, in order, by file and name; a compiled one has no qualified name.
@@ -43,7 +43,7 @@ class Way:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Note what this thread calls."""
+        """Record what this thread calls."""
         sys.setprofile(self._profile)
         try:
             yield
@@ -63,7 +63,7 @@ class Way:
             self._files.pop()
 
     def along(self, steps: list[Step]) -> list[Step]:
-        """Which of these steps were passed, in the order in which they were first."""
+        """Which of these steps were passed, in the order of their first call."""
         wanted = {(file, name.rpartition(".")[2]): (file, name) for file, name in steps}
         return list(dict.fromkeys(wanted[step] for step in self.passed if step in wanted))
 

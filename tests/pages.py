@@ -1,4 +1,4 @@
-"""The pages that people read, and the code blocks in them."""
+"""The pages of the documentation, and the code blocks in them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def send_header(
     born_timestamp_ms: int = BORN_MS,
     default_topic_queue_nums: int = 4,
 ) -> SendMessageRequestHeaderV2:
-    """The header of a send; the topic is made if it does not exist."""
+    """The header of a send; the topic is created if it does not exist."""
     return SendMessageRequestHeaderV2(
         producer_group=producer_group,
         topic=topic,

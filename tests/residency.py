@@ -1,4 +1,4 @@
-"""Answers for the kernel: which pages of the log are in memory, and which are brought in."""
+"""Stands in for the kernel: which pages of the log are in memory, and which are loaded."""
 
 from __future__ import annotations
 

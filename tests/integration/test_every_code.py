@@ -1,8 +1,8 @@
 """Every request code at a whole broker and a whole name server: served, or refused by name.
 
-Each code of the table, and some numbers that are none, is sent to both ports of a broker and to a
-name server: without fields, with fields that are absurd, with bodies that are garbage. All of it is
-answered, nothing fails unexpectedly, and both serve afterwards.
+Each code of the table, and some unknown numbers, is sent to both ports of a broker and to a name
+server: without fields, with absurd fields, with garbage bodies. Every request gets a response,
+nothing fails unexpectedly, and both serve afterwards.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STORE = MessageStoreConfig(
 
 
 class Target(NamedTuple):
-    """What is asked."""
+    """The server to query."""
 
     address: str
     role: Handler
@@ -108,7 +108,7 @@ async def client() -> AsyncIterator[RemotingClient]:
 async def ask(
     client: RemotingClient, at: Target, code: int, fields: Mapping[str, str], body: bytes = b""
 ) -> RemotingCommand | None:
-    """The answer; ``None`` for a code that may go without one."""
+    """The response; ``None`` for a code that may have none."""
     request = create_request(code, opaque=0, body=body)
     request.ext_fields = dict(fields) or None
     connection = await client.connect(at.address)

@@ -1,7 +1,7 @@
 """A RocketMQ client in a process of its own, driven by lines of JSON.
 
 `javaagent/` and `go/` are the programs; both take the same commands, so a scenario is written once
-for all clients. A command is answered once; consumers and loads also print events, which are kept
+for all clients. A command gets one response; consumers and loads also print events, which are kept
 here by handle. All waits have a deadline and fail with what was missing and the end of the log.
 """
 
@@ -30,7 +30,7 @@ AGENT_CLASS = "roquet.agent.Agent"
 
 
 class AgentError(Exception):
-    """A client answered a command with an error."""
+    """A client responded to a command with an error."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ class Agent:
         self._reader.start()
 
     def call(self, do: str, **parameters: object) -> dict[str, Any]:
-        """Runs one command and returns its answer.
+        """Runs one command and returns its response.
 
         Raises:
-            AgentError: The client answered with an error.
+            AgentError: The client responded with an error.
         """
         number = next(self._ids)
         future: Future[dict[str, Any]] = Future()
@@ -190,17 +190,17 @@ class Agent:
         return list(self.call("topics", namesrv=namesrv)["topics"])
 
     def messages(self, handle: str, start: int = 0) -> list[ReceivedMessage]:
-        """What a consumer got, from the message `start` on."""
+        """A consumer's messages, from number `start` on."""
         with self._lock:
             return self._messages[handle][start:]
 
     def acks(self, handle: str) -> list[Ack]:
-        """What a load was acknowledged."""
+        """The acknowledgements of a load."""
         with self._lock:
             return list(self._acks[handle])
 
     def events(self, handle: str) -> list[dict[str, Any]]:
-        """What else a handle has told, as it was printed."""
+        """Other events of a handle, as they were printed."""
         with self._lock:
             return list(self._events[handle])
 
@@ -211,7 +211,7 @@ class Agent:
         self.process.kill()
 
     def new_handle(self, what: str) -> str:
-        """A name for something that the process is to start."""
+        """A handle for something that the process is to start."""
         return f"{what}-{next(self._ids)}"
 
     def __enter__(self) -> Self:
@@ -228,7 +228,7 @@ class Agent:
         return Consumer(self, handle)
 
     def _asker(self, namesrv: str) -> Producer:
-        """A producer that is kept for questions: Java asks through one."""
+        """A producer that is kept for queries: Java sends them through one."""
         if namesrv not in self._askers:
             self._askers[namesrv] = self.producer(namesrv, "interop_asker")
         return self._askers[namesrv]
@@ -256,7 +256,7 @@ class Agent:
 
 
 class Producer:
-    """A producer of an agent, and the questions that go through one."""
+    """A producer of an agent, and the queries that go through one."""
 
     def __init__(self, agent: Agent, handle: str) -> None:
         self.agent = agent

@@ -1,4 +1,4 @@
-"""The clients that the scenarios run with, each started when a test first asks for it."""
+"""The clients that the scenarios run with, each started when a test first needs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GO = "go-2.1.2"
 KINDS = (JAVA, JAVA_4, GO)
 JAVA_KINDS = (JAVA, JAVA_4)
 
-# A client that found no place in its group yet looks again after a second, not after twenty.
+# A client that found no queue in its group yet looks again after a second, not after twenty.
 REBALANCE_OFTEN = "-Drocketmq.client.rebalance.waitInterval=1000"
 
 # Where consumers that are sent everything keep their offsets: a property in Java, the environment
@@ -83,6 +83,6 @@ class AgentPool:
 
 
 def together(action: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Does the same with all items at the same time and returns the results in their order."""
+    """Applies a function to all items concurrently and returns the results in their order."""
     with ThreadPoolExecutor(max_workers=len(items)) as pool:
         return list(pool.map(action, items))

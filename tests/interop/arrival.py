@@ -1,4 +1,4 @@
-"""What must be so of messages that came while servers or consumers came and went."""
+"""What must hold for messages that arrived while servers or consumers came and went."""
 
 from __future__ import annotations
 

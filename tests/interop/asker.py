@@ -22,8 +22,8 @@ class Ask:
     """A request.
 
     Attributes:
-        note: What tells it from other requests of the code.
-        differs: Why Roquet answers in another way, where it does.
+        note: What distinguishes it from other requests of the code.
+        differs: Why Roquet responds differently, where it does.
     """
 
     code: RequestCode
@@ -44,7 +44,7 @@ def make_ask(code: RequestCode, note: str, body: object = b"", /, **fields: obje
 
 
 class Asker:
-    """Asks one after the other."""
+    """Sends one after the other."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
 """Requests about topics with batch consume queues, the same for both sides.
 
-Every answer that does not name a time, a port or an address must be the same, but for those of
+Every response that does not name a time, a port or an address must be the same, except for those of
 :data:`DIFFERENT`.
 """
 

@@ -60,7 +60,7 @@ HASTY_CONFIG: Settings = {
     "transactionTimeOut": 500,
     "transactionCheckInterval": 500,
     "transactionCheckMax": CHECKS_MAX,
-    # Apache RocketMQ asks again about what it has not yet written down as ended.
+    # Apache RocketMQ checks again what it has not yet written down as ended.
     "transactionOpBatchInterval": 50,
     "messageDelayLevel": " ".join(["1s"] * 18),
     "useServerSideResetOffset": "false",
@@ -261,11 +261,11 @@ class Cluster:
         self.start_namesrv()
 
     def frozen_namesrv(self) -> AbstractContextManager[None]:
-        """Keeps the name server from answering meanwhile."""
+        """Suspends the name server within the block."""
         return self._namesrv.frozen()
 
     def kill_namesrv(self) -> None:
-        """Ends the name server at once."""
+        """Kills the name server at once."""
         self._namesrv.kill()
 
     def start_namesrv(self) -> None:
@@ -317,7 +317,7 @@ class Cluster:
             try:
                 agent.create_topic(self.namesrv, topic, queues=queues, address=self.broker.address)
             except AgentError:
-                # The broker has perhaps not yet registered, so that nobody knows where it is.
+                # The broker may not have registered yet, so its address is unknown.
                 return False
             return self.is_routed(agent, topic)
 
@@ -393,7 +393,7 @@ def _port_of(server: Listening) -> int:
 
 
 def _ask(server: Listening, code: RequestCode, body: bytes = b"", **fields: str) -> RemotingCommand:
-    """What a server answers to a request."""
+    """A server's response to a request."""
     decoder = FrameDecoder()
     request = create_request(code, opaque=1, body=body)
     request.ext_fields = fields or None

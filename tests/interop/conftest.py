@@ -58,7 +58,7 @@ def java(
     java_client: JavaClient,
     tmp_path: Path,
 ) -> JavaOracle:
-    """Starts Java brokers for this test and asks them through the Java client."""
+    """Starts Java brokers for this test and queries them through the Java client."""
     return JavaOracle(java_toolkit, java_namesrv, java_client, tmp_path / "java")
 
 
@@ -90,9 +90,9 @@ def cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def hasty_cluster(server_side: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One whose broker asks soon and seldom about transactions and delays nothing for long.
+    """One whose broker checks transactions early and rarely and delays nothing for long.
 
-    It also tells live clients of resets itself, where the usual broker waits until they pull.
+    It also notifies live clients of resets itself, where the usual broker waits until they pull.
     """
     folder = tmp_path_factory.mktemp("hasty")
     with Cluster(server_side, server_side, folder, broker_settings=HASTY_CONFIG) as started:

@@ -1,4 +1,4 @@
-"""Builds the Go agent, and servers written in Go, once; says what is missing where it cannot.
+"""Builds the Go agent, and servers written in Go, once; or names what is missing.
 
 Shares the cache directory and its lock with the Java builds: one folder per state of the sources,
 valid when the program is in it, which Go writes last.

@@ -23,10 +23,10 @@ NAMESRV_CLASS = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_CLASS = "org.apache.rocketmq.broker.BrokerStartup"
 START_TIMEOUT_S = 120
 
-# Every flush looks at all of the timer wheel, which takes an eighth of a core of an idle broker.
+# Every flush reads all of the timer wheel, which takes an eighth of a core of an idle broker.
 QUIET_BROKER = {"timerFlushIntervalMs": 60_000}
 
-# Somebody may take a port between the moment it was found free and the broker's start.
+# Another process may take a port between the moment it was found free and the broker's start.
 START_TRIES = 3
 
 

@@ -1,4 +1,4 @@
-"""Builds the Java side of the interop tests once, and says what is missing where it cannot.
+"""Builds the Java side of the interop tests once, or names what is missing.
 
 Owns the cache directory `.build/`: one folder per state of the sources and of the pom, made by
 Maven under a file lock, so that parallel test processes build once and the others wait. A folder is

@@ -24,7 +24,7 @@ COMMAND_TIMEOUT_S = 120
 
 
 class JavaCommandError(Exception):
-    """The Java client answered a command with an error."""
+    """The Java client responded to a command with an error."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class JavaSendResult:
 
 @dataclass(frozen=True)
 class JavaQueueOffsets:
-    """What the broker says about one queue; `search` is the offset found for a time."""
+    """The broker's offsets of one queue; `search` is the offset found for a time."""
 
     topic: str
     queue_id: int
@@ -147,7 +147,7 @@ class JavaClient(JavaProcess):
         return found
 
     def mqadmin(self, *words: str, at: Listening | None = None) -> str:
-        """What Apache RocketMQ's admin tool prints to standard output, of whichever name server."""
+        """What Apache RocketMQ's admin tool prints to standard output, for any name server."""
         namesrv = self._namesrv if at is None else at.address
         return self.run_mqadmin(namesrv, words).printed
 
@@ -170,19 +170,19 @@ class JavaClient(JavaProcess):
         return AdminOutcome(printed=line["printed"], failures=line["failures"])
 
     def clone_offsets(self, at: Listening, *, source: str, target: str, topic: str) -> None:
-        """Lets a group go on where another one is, by the request that is made for it."""
+        """Copies the offsets of a group to another one, by the request for that purpose."""
         options = {"source": source, "target": target, "topic": topic}
         list(self._command("clone", namesrv=at.address, **options))
 
     def client_offsets(
         self, at: Listening, *, group: str, topic: str
     ) -> dict[tuple[str, int], int]:
-        """How far the clients of a group are, by client and queue, as they say themselves."""
+        """The progress of a group's clients, by client and queue, as they report it."""
         lines = self._command("client-offsets", namesrv=at.address, group=group, topic=topic)
         return {(line["client"], line["queueId"]): line["offset"] for line in lines}
 
     def resume_check(self, at: Listening, topic: str, message_id: str) -> bool:
-        """Has a broker ask again about a transaction that it gave up; whether it will."""
+        """Has a broker check again a transaction that it gave up; returns whether it will."""
         options = {"topic": topic, "id": message_id}
         (line,) = self._command("resume-check", namesrv=at.address, **options)
         return bool(line["resumed"])

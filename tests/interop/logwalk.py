@@ -67,7 +67,7 @@ def walk_commit_log(store: Path) -> Iterator[LogRecord]:
 def _is_half_written(segment: bytes, end: int) -> bool:
     """Whether a broker was killed while it copied the record that should end there.
 
-    Such a record has zeros from some byte on, and so has all behind it; one that is whole ends with
+    Such a record has zeros from some byte on, and so has everything after it; a whole one ends with
     its properties, which do not end with a zero.
     """
     return segment[end - 1] == 0 and not any(segment[end:])

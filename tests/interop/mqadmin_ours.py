@@ -46,7 +46,7 @@ class OurTool:
         return AdminOutcome(printed=result.stdout, failures=result.stderr)
 
     def run_json(self, namesrv: str, words: Sequence[str]) -> list[dict[str, Any]]:
-        """The facts that a command tells with `--json`; of one that fails, its error."""
+        """The facts that a command prints with `--json`; for one that fails, its error."""
         result = self._run([*words, "-n", namesrv, "--json"])
         if result.exit_code == 1:
             return [json.loads(result.stderr)]

@@ -1,7 +1,7 @@
 """What a command of the admin tool printed, without what two brokers cannot have in common.
 
 Blanks are one, because columns are as wide as names. Times, ports, process ids and message ids
-become words, so that everything else has to be the same to the letter.
+become words, so that everything else has to be identical.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def shape(
         outcome: What the command printed.
         names: Texts of one side by the word that stands for them.
         masks: What else may differ.
-        drops: What does not count.
+        drops: Lines to ignore.
     """
     failures = [line for line in outcome.failures.splitlines() if not _TRACE.match(line)]
     lines = [*outcome.printed.splitlines(), *(f"! {line}" for line in failures)]

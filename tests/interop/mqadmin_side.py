@@ -1,4 +1,4 @@
-"""A name server and a broker of one side, and what the admin tool is told about them."""
+"""A name server and a broker of one side, and the admin tool's arguments for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Command:
 
     Attributes:
         words: Its name and arguments; braces name values of the side.
-        note: What tells it from other uses of the command.
+        note: What distinguishes it from other uses of the command.
         masks: What may differ in a line, beyond times, ports and ids.
         drops: Lines that do not count, each with the reason.
         is_ordered: Whether the order of lines counts.
@@ -92,7 +92,7 @@ class Side:
 
     @property
     def names(self) -> dict[str, str]:
-        """What only this side calls so."""
+        """Names that only this side uses."""
         return {word: self.values[word] for word in ("broker", "namesrv", "folder", "store")}
 
     @property
@@ -113,13 +113,13 @@ class Side:
         if command.exports is not None:
             exported = (self.folder / command.exports).read_text()
             outcome = replace(outcome, printed=f"{outcome.printed}\n{exported}")
-        # The tool writes bodies of messages to a place of its own.
+        # The tool writes bodies of messages to a folder of its own.
         for path in re.findall(r"^Message Body Path: +(\S+)$", outcome.printed, re.MULTILINE):
             Path(path).unlink(missing_ok=True)
         return outcome
 
     def facts(self, command: Command) -> list[dict[str, Any]]:
-        """What Roquet's tool, which must be the one of this side, tells as JSON."""
+        """The JSON output of Roquet's tool, which must be the one of this side."""
         assert isinstance(self.tool, OurTool)
         filled = [word.format_map(self.values) for word in command.words]
         found = self.tool.run_json(self.cluster.namesrv, filled)

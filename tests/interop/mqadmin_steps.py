@@ -1,4 +1,4 @@
-"""What the admin tool is asked to do, in this order, on both sides.
+"""What the admin tool does, in this order, on both sides.
 
 A step is a command, or something that has to happen before the next command (messages are sent, a
 consumer starts). Commands change the state of later ones, so that their order counts.
@@ -80,7 +80,7 @@ def start_consumer(side: Side) -> None:
 
 
 def wait_consumed(side: Side) -> None:
-    """The consumer has taken everything and has said so."""
+    """The consumer has taken everything and has committed it."""
     side.consumers[GROUP].wait_for([f"order {i}" for i in range(MESSAGES)])
     rows = [f"{TOPIC} {BROKER_NAME} {queue_id}" for queue_id in range(QUEUES)]
     side.wait_printed(["consumerProgress", "-g", GROUP], *rows, "Consume Diff Total: 0")
@@ -91,9 +91,9 @@ def wait_consumed(side: Side) -> None:
 
 
 def wait_counted(side: Side) -> None:
-    """The counters, which are looked at every ten seconds, know the last messages sent.
+    """The counters, which are sampled every ten seconds, include the last messages sent.
 
-    These are the ones of sendMsgStatus, which sends one more than it says, and of clusterRT.
+    These are the ones of sendMsgStatus, which sends one more than it reports, and of clusterRT.
     """
     side.wait_printed(["statsAll", "-a"], "7 NO_CONSUMER")
 
@@ -106,7 +106,7 @@ def send_later(side: Side) -> None:
 
 
 def fail_once(side: Side) -> None:
-    """A consumer that takes it only when it comes again, and one that never does."""
+    """A consumer that takes it only on redelivery, and one that never does."""
     for group, failures in ((RETRY_GROUP, 1), (DEAD_GROUP, 9)):
         consumer = side.agent.push(
             side.cluster.namesrv, "ListedB", group, failures=failures, maxReconsumeTimes=1

@@ -1,4 +1,4 @@
-"""What a test takes from the Java side: brokers on a store directory, and a client to ask them."""
+"""What a test uses of the Java side: brokers on a store directory, and a client to query them."""
 
 from __future__ import annotations
 

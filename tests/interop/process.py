@@ -160,7 +160,7 @@ class ChildProcess:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Asks the process to end (SIGTERM) and waits until it has run its shutdown hooks."""
+        """Terminates the process (SIGTERM) and waits until it has run its shutdown hooks."""
         if self.is_running():
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -183,7 +183,7 @@ class ChildProcess:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Keeps the process from running, so that whoever asks it waits."""
+        """Suspends the process, so that its clients wait."""
         self._process.send_signal(signal.SIGSTOP)
         try:
             yield

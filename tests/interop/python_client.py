@@ -48,7 +48,7 @@ async def opened(servers: Cluster, **changes: object) -> AsyncIterator[ClientIns
 async def eventually(
     work: Callable[[], Awaitable[bool]],
 ) -> None:
-    """Try until it is so; the test's time-out bounds it."""
+    """Retry until the condition holds; the test's time-out bounds it."""
     while not await work():  # noqa: ASYNC110 - other processes have no event to wait for
         await asyncio.sleep(0.05)
 
@@ -90,7 +90,7 @@ def group_of(topic: str) -> str:
 
 
 def producer_of(servers: Cluster, **settings: Unpack[ProducerSettings]) -> Producer:
-    """A producer that nobody else has."""
+    """A producer of a client of its own."""
     settings = {"send_timeout_ms": TIMEOUT_MS} | settings
     group = f"python_producer_{next(_numbers)}"
     return Producer(options_of(servers), group=group, **settings)
@@ -132,14 +132,14 @@ def push_of(
 async def committed(
     servers: Cluster, queues: Sequence[MessageQueue], *, group: str | None = None
 ) -> list[int]:
-    """How far a group is in each of these queues, by what the broker knows."""
+    """How far a group is in each of these queues, according to the broker."""
     async with opened(servers) as client:
         await client.routes.route(queues[0].topic)
         return await committed_by(PullApi(client, group or group_of(queues[0].topic)), queues)
 
 
 async def committed_by(api: PullApi, queues: Sequence[MessageQueue]) -> list[int]:
-    """The same, asked by a client that knows the broker."""
+    """The same, queried by a client that knows the broker."""
     return [await api.query_offset(queue) or 0 for queue in queues]
 
 
@@ -158,7 +158,7 @@ async def wait_committed(
 
 
 async def wait_committed_by(api: PullApi, queues: Sequence[MessageQueue], *offsets: int) -> None:
-    """The same, asked by a client that knows the broker."""
+    """The same, queried by a client that knows the broker."""
 
     async def is_committed() -> bool:
         return await committed_by(api, queues) == list(offsets)

@@ -1,4 +1,4 @@
-"""Requests of administrators that ask for what is not there or may not be, for both sides.
+"""Requests of administrators for what does not exist or is not allowed, for both sides.
 
 Each must get the same code and remark of both, and change nothing.
 """

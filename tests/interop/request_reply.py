@@ -22,7 +22,7 @@ class Reply:
 def request(
     producer: Producer, topic: str, body: str, *, timeout_ms: int, mode: str = "sync"
 ) -> Reply:
-    """Asks and waits; `mode` is sync, async, or selector with Java.
+    """Sends a request and waits; `mode` is sync, async, or selector with Java.
 
     Raises:
         AgentError: No reply came, or the request could not be sent.
@@ -42,7 +42,7 @@ def request(
 def asking(
     producer: Producer, topic: str, bodies: list[str], *, timeout_ms: int, mode: str = "sync"
 ) -> Iterator[dict[str, Future[Reply]]]:
-    """Asks several things at a time; the replies may be awaited within."""
+    """Sends several requests at a time; the replies may be awaited within the block."""
     with ThreadPoolExecutor(max_workers=len(bodies)) as pool:
         yield {
             body: pool.submit(request, producer, topic, body, timeout_ms=timeout_ms, mode=mode)
@@ -51,10 +51,10 @@ def asking(
 
 
 def reply(producer: Producer, asked: ReceivedMessage, body: str) -> SendResult:
-    """Answers a request that a consumer got.
+    """Replies to a request that a consumer got.
 
     Raises:
-        AgentError: The broker did not hand it on.
+        AgentError: The broker did not deliver it.
     """
     answer = producer.agent.call(
         "reply", producer=producer.handle, properties=asked.properties, body=body

@@ -1,4 +1,4 @@
-"""SQL92 expressions that chance makes too seldom."""
+"""SQL92 expressions that are too rare among random ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two brokers of one side with a static topic, and what they answer before and after a remapping.
+"""Two brokers of one side with a static topic, and their responses before and after a remapping.
 
 The steps are the same on both sides, and so must be what is seen of them: responses, mapping files,
 the route, and what the admin tool prints.
@@ -108,7 +108,7 @@ def start_pair(sides: tuple[str, str], folder: Path, tool: AdminTool) -> Iterato
 
 @dataclass
 class _Watch:
-    """Asks one pair, and notes what it sees."""
+    """Queries one pair, and records what it sees."""
 
     pair: Pair
     askers: dict[str, Asker]
@@ -273,7 +273,7 @@ async def _look(watch: _Watch) -> None:
             await watch.ask(broker, request)
         watch.note(f"file of {broker}", _masked_file(watch.pair.mapping_file(broker)))
     route = await _printed(watch.pair.admin, "topicRoute", "-t", TOPIC)
-    # The order of brokers is that in which they were told of the topic.
+    # The brokers are in the order in which they got the topic.
     watch.note("topicRoute", sorted(route.splitlines()))
     watch.note("topicStatus", await _printed(watch.pair.admin, "topicStatus", "-t", TOPIC))
 

@@ -75,7 +75,7 @@ def max_offset(address: str) -> str:
 
 
 def told(answers: Iterable[RemotingCommand]) -> list[tuple[object, ...]]:
-    """What both sides must say of a store: all but the names of brokers."""
+    """What both sides must report of a store: everything but the names of brokers."""
     return [
         (answer.code, answer.ext_fields, b"" if answer.body[:1] == b"{" else answer.body)
         for answer in answers

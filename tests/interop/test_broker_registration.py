@@ -75,7 +75,7 @@ async def test_topics_have_a_route_while_the_broker_runs(
                     )
                 ]
             assert await route_of(client, namesrv, "BenchmarkTest") is not None
-        # Apache's name server answers at once and forgets the broker a little later.
+        # Apache's name server responds at once and forgets the broker a little later.
         async with asyncio.timeout(FORGOTTEN_TIMEOUT_S):
             while await route_of(client, namesrv, "T") is not None:  # noqa: ASYNC110  no event
                 await asyncio.sleep(0.02)

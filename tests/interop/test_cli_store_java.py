@@ -1,4 +1,4 @@
-"""``roquet store`` on the store of a Java broker that runs, was killed, and goes on afterwards."""
+"""``roquet store`` on the store of a Java broker that runs, was killed, and runs again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_java_store_runs_crashes_is_rebuilt_and_continues(
         )
         for sent_one in acknowledgements:
             sent.append(sent_one)
-            if len(sent) % 400 == 0:  # the broker appends while it is looked at
+            if len(sent) % 400 == 0:  # the broker appends during the check
                 report, is_running = check(store)
                 assert is_running
                 assert report.faults == []

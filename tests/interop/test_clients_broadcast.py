@@ -1,4 +1,4 @@
-"""Broadcast: everybody gets everything, and keeps offsets in a file of its own."""
+"""Broadcast: every consumer gets everything, and keeps offsets in a file of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFSET = re.compile(r'queueId\\*":\s*(\d+)[^}]*}"?\s*:\s*(\d+)')
 
 
 def send_round(producer: Producer, topic: str, name: str) -> dict[tuple[int, int], str]:
-    """Sends messages and tells their bodies by queue and offset."""
+    """Sends messages and returns their bodies by queue and offset."""
     messages = [Outgoing(f"{name} {i}") for i in range(ROUND)]
     results = producer.send(topic, messages, "sync")
     return {
@@ -49,7 +49,7 @@ def broadcast(cluster: Cluster, agent: Agent, topic: str, instance: str) -> Cons
 def test_consumers_continue_from_their_own_files(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """One is there until its process ends, another misses the second round."""
+    """One stays until its process ends, another misses the second round."""
     topic = cluster.create_topic(agents.get(kind), "Files", queues=QUEUES)
     instances = (f"steady-{topic}", f"absent-{topic}")
     with agents.spawn(kind) as first:

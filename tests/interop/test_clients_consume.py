@@ -99,7 +99,7 @@ def test_lite_pull_subscribes_and_commits(cluster: Cluster, agents: AgentPool, k
         consumer = agent.lite(cluster.namesrv, topic, group)
         received = consumer.wait_for(bodies(messages))
         assert sorted(message.body for message in received) == sorted(bodies(messages))
-        # Those that come while it waits, too.
+        # Those that arrive while it waits, too.
         late = numbered(f"{round_name} late", 5)
         producer.send(topic, late, "sync")
         consumer.wait_for(bodies(late))
@@ -135,9 +135,9 @@ def test_lite_pull_reads_from_an_offset(cluster: Cluster, agents: AgentPool, kin
 def test_waiting_consumers_get_a_message_at_once(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """A pull that waits is answered by the arrival, not by a timer.
+    """A held pull completes on arrival, not by a timer.
 
-    Each message is sent after the one before has come. A broker that looked at waiting pulls every
+    Each message is sent after the previous one has arrived. A broker that checked held pulls every
     few seconds would need more time for all of them than the test has.
     """
     agent = agents.get(kind)

@@ -1,4 +1,4 @@
-"""Messages that fail: those behind them wait or do not, and the group's settings have their say."""
+"""Messages that fail: later ones wait or do not, and the group's settings apply."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def has_tried(body: str, count: int, messages: list[ReceivedMessage]) -> bool:
 def test_an_orderly_queue_waits_for_the_message_that_fails(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """It is tried again until it is taken; nothing passes it, and the other queue goes on."""
+    """It is retried until it is taken; nothing overtakes it, and the other queue continues."""
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "OrderlyWait", queues=2)
     producer = agent.producer(cluster.namesrv)
@@ -59,9 +59,10 @@ def test_an_orderly_queue_waits_for_the_message_that_fails(
 def test_an_orderly_message_that_always_fails_becomes_a_dead_letter(
     cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """Then the queue goes on. The Go client tries it once more than it is told.
+    """Then the queue continues.
 
-    All of them try it again when storing the dead letter takes longer than their time-out.
+    The Go client tries it once more than configured. All of them retry it when storing the dead
+    letter takes longer than their time-out.
     """
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "OrderlyDead", queues=1)
@@ -101,10 +102,10 @@ def test_an_orderly_message_that_always_fails_becomes_a_dead_letter(
 def test_settings_of_a_group_change_while_it_retries(
     cluster: Cluster, agents: AgentPool, admin: JavaClient, kind: str
 ) -> None:
-    """A client says itself how often it retries; whether at all is the group's.
+    """A client decides how often it retries; the group decides whether it does.
 
-    Without queues for retries a message that fails is dropped. It and the next one would come again
-    after the same delay, so once that one has, the first is known to be gone.
+    Without retry queues a message that fails is dropped. It and the next one would be redelivered
+    after the same delay, so once the next one was, the first is known to be gone.
     """
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "GroupRetries", queues=1)

@@ -1,4 +1,4 @@
-"""Questions of the Java clients about messages and queues; the Go client asks none of them."""
+"""Queries of the Java clients about messages and queues; the Go client has none of them."""
 
 from __future__ import annotations
 

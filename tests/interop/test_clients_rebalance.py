@@ -23,7 +23,7 @@ def queues_of(messages: list[ReceivedMessage]) -> set[int]:
 def wait_shared(one: Consumer, other: Consumer) -> None:
     """Waits until each gets messages of its own queues only and together they get all.
 
-    What comes while the queues are reassigned is checked again from a later message on.
+    Messages that arrive while the queues are reassigned are checked again from a later message on.
     """
     starts = [len(one.messages()), len(other.messages())]
 

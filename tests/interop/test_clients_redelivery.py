@@ -1,4 +1,4 @@
-"""Messages that come later: delayed ones, and those that a consumer could not take at first."""
+"""Messages that are delivered later: delayed ones, and those that a consumer failed on at first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and replies of real clients: who asks gets the answer, or hears that there is none."""
+"""Requests and replies of real clients: the requester gets the reply, or an error."""
 
 from __future__ import annotations
 
@@ -100,15 +100,15 @@ def test_a_request_to_a_chosen_queue(cluster: Cluster, agents: AgentPool, kind: 
     with asking(asker, topic, ["ping"], timeout_ms=PATIENT_MS, mode="selector") as answers:
         asked = received(consumer, "ping")["ping"]
         assert asked.queue_id == 2
-        # One client asks, consumes and replies, over one connection.
+        # One client requests, consumes and replies, over one connection.
         assert reply(asker, asked, "pong").status == "SEND_OK"
         assert answers["ping"].result().body == "pong"
     asker.stop()
     consumer.stop()
 
 
-# Who is called back hears of this from no library: Java's calls once, when the request is sent, and
-# Go's looks for requests without an answer every ten minutes.
+# No library calls back in this case: Java's calls once, when the request is sent, and Go's looks
+# for requests without a reply every ten minutes.
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_reply(cluster: Cluster, agents: AgentPool, kind: str) -> None:
     agent = agents.get(kind)
@@ -119,7 +119,7 @@ def test_no_reply(cluster: Cluster, agents: AgentPool, kind: str) -> None:
     with pytest.raises(AgentError, match=r"(?i)time ?out"):
         request(asker, topic, "ping", timeout_ms=SHORT_MS)
     asked = received(consumer, "ping")["ping"]
-    # The client is still there and takes the reply, although nobody waits for it.
+    # The client is still connected and takes the reply, although nothing waits for it.
     assert reply(replier, asked, "too late").status == "SEND_OK"
     for each in (asker, replier, consumer):
         each.stop()
@@ -139,7 +139,7 @@ def test_a_reply_to_a_client_that_is_gone(cluster: Cluster, agents: AgentPool, k
     client_id = asked.properties["REPLY_TO_CLIENT"]
     with pytest.raises(AgentError) as raised:
         reply(replier, asked, "pong")
-    # The broker has perhaps not yet seen the end of its connection.
+    # The broker may not have noticed the end of its connection yet.
     remarks = (f"channel of <{client_id}> not found.", f"push reply message to {client_id}fail.")
     assert any(remark in str(raised.value) for remark in remarks)
     replier.stop()

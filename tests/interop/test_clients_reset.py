@@ -1,4 +1,4 @@
-"""Administrators who move groups and ask live clients, with Apache RocketMQ's own admin tool."""
+"""Administrators who reset groups and query live clients, with Apache RocketMQ's own admin tool."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ QUEUES = 2
 ROUND = 6
 PER_QUEUE = ROUND // QUEUES
 
-# How brokers move a group whose clients are there: this one answers their next pulls with where to
-# go on, the hasty one tells them at once.
+# How brokers reset a group whose clients are connected: this one responds to their next pulls with
+# the new offset, the hasty one notifies them at once.
 CLUSTERS = ("cluster", "hasty_cluster")
 
 
@@ -59,7 +59,7 @@ def reset_rows(printed: str, broker_name: str) -> list[tuple[int, int]]:
 def has_offset(
     admin: JavaClient, cluster: Cluster, *, group: str, topic: str, client_id: str
 ) -> bool:
-    """Whether a client says that it has consumed two messages of the only queue."""
+    """Whether a client reports that it has consumed two messages of the only queue."""
     return admin.client_offsets(cluster, group=group, topic=topic) == {(client_id, 0): 2}
 
 
@@ -102,7 +102,7 @@ class LiveGroup:
         )
 
     def check_moved_to_time(self) -> None:
-        """Exactly what was stored since then has come again, and later messages come once."""
+        """Exactly what was stored since then was redelivered, and later messages come once."""
         self.wait_twice(self.new)
         after = self.send("after")
         came = times(self.consumer.wait_for(after))
@@ -119,7 +119,7 @@ def test_a_live_group_is_moved_when_it_pulls(
 ) -> None:
     """To a time, to an offset of one queue, and to the end, past what it cannot consume.
 
-    The Go client would learn of it too, but takes half a minute to go on.
+    The Go client would learn of it too, but takes half a minute to continue.
     """
     agent = agents.get(kind)
     live = LiveGroup(cluster, agent, "MovedByPull")
@@ -160,7 +160,7 @@ def test_a_live_group_is_moved_when_it_pulls(
 def test_live_groups_are_notified_of_a_reset(
     hasty_cluster: Cluster, agents: AgentPool, admin: JavaClient
 ) -> None:
-    """All clients wait for ten seconds before they go on, so they do it at the same time."""
+    """All clients wait for ten seconds before they continue, so they do it at the same time."""
     groups = [LiveGroup(hasty_cluster, agents.get(kind), "MovedByNews") for kind in KINDS]
     for live in groups:
         live.reset_to_time(admin)
@@ -173,7 +173,7 @@ def test_live_groups_are_notified_of_a_reset(
 def test_an_offline_group_is_moved(
     request: pytest.FixtureRequest, agents: AgentPool, admin: JavaClient, cluster_name: str
 ) -> None:
-    """It finds itself there when it comes back: first at the end, then at a time."""
+    """It starts there when it comes back: first at the end, then at a time."""
     cluster: Cluster = request.getfixturevalue(cluster_name)
     agent = agents.get(JAVA)
     live = LiveGroup(cluster, agent, "MovedAway")
@@ -199,7 +199,7 @@ def test_an_offline_group_is_moved(
 def test_live_clients_are_queried(
     cluster: Cluster, agents: AgentPool, admin: JavaClient, kind: str
 ) -> None:
-    """How they are, how far they are, and to consume one message more in between."""
+    """Their running info, their progress, and direct consumption of a message in between."""
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "Asked", queues=1)
     group = f"{topic}_group"
@@ -237,7 +237,7 @@ def test_live_clients_are_queried(
 def test_a_group_takes_the_offsets_of_another(
     cluster: Cluster, agents: AgentPool, admin: JavaClient
 ) -> None:
-    """By the admin tool, which copies queue by queue, and by the request that is made for it."""
+    """By the admin tool, which copies queue by queue, and by the request for that purpose."""
     agent = agents.get(JAVA)
     live = LiveGroup(cluster, agent, "Cloned")
     live.consumer.stop()

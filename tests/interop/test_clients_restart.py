@@ -20,7 +20,7 @@ MESSAGES_A_ROUND = 50
 def test_nothing_acknowledged_is_lost(server_side: str, agents: AgentPool, tmp_path: Path) -> None:
     """Stopped and killed in turn.
 
-    Old clients and Go notice half a minute later that nobody will answer their waiting pulls.
+    Old clients and Go notice only half a minute later that their held pulls get no response.
     """
     clients = agents.all()
     with Cluster(server_side, server_side, tmp_path) as cluster:

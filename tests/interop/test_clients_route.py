@@ -1,4 +1,4 @@
-"""Routes: Roquet's broker at Apache's name server and the reverse, asked by new and old clients."""
+"""Routes: Roquet's broker at Apache's name server and the reverse, with new and old clients."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_route_is_the_same_for_all(
 
         with pytest.raises(AgentError):
             agents.get(JAVA).route(cluster.namesrv, "NoSuchTopic")
-        # A broker that is stopped takes its routes with it.
+        # A broker that is stopped removes its routes.
         cluster.broker.stop()
         for agent in clients:
             wait_until(
@@ -74,7 +74,7 @@ def test_a_route_is_the_same_for_all(
 
 
 def test_a_cluster_of_both_kinds(server_side: str, agents: AgentPool, tmp_path: Path) -> None:
-    """Messages go to both brokers by turns and come from both; neither is told from the other."""
+    """Messages go to both brokers in turn and come from both; clients treat them alike."""
     clients = agents.all()
     with (
         Cluster(server_side, server_side, tmp_path) as cluster,

@@ -68,9 +68,9 @@ def check_received(
 def send_batch(
     producer: Producer, topic: str, batch: list[Outgoing]
 ) -> dict[str, SendResult | None]:
-    """The one answer holds the ids of all, which lie one after the other in one queue.
+    """The one response holds the ids of all, which lie one after the other in one queue.
 
-    The Go client tells only the ids that the broker gave.
+    The Go client reports only the ids that the broker gave.
     """
     (result,) = producer.send(topic, batch, "batch")
     assert result.status == "SEND_OK"
@@ -186,7 +186,7 @@ def test_a_topic_is_made_by_the_first_send(cluster: Cluster, agents: AgentPool, 
     producer = agent.producer(cluster.namesrv)
     messages = outgoing("first", 8)
     results = producer.send(topic, messages, "sync")
-    # Clients ask for four queues, whatever the template topic has.
+    # Clients request four queues, whatever the template topic has.
     check_results(messages, results, cluster)
     consumer = agent.push(cluster.namesrv, topic, f"{topic}_group")
     received = consumer.wait_for([message.body for message in messages])

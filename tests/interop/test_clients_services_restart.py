@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 RETRIES = 2
 UNSURE_TIMES = 3
 DELAY_MS = 3_000
-# The first level is that of retries, the second that of messages which the restart meets.
+# The first level is that of retries, the second that of messages during the restart.
 SETTINGS = {**HASTY_CONFIG, "messageDelayLevel": "1s 3s", "transactionCheckMax": 100}
 
 
@@ -27,7 +27,7 @@ def is_tried_enough(bodies: list[str], messages: list[ReceivedMessage]) -> bool:
 
 
 def is_asked_enough(checks: list[ReceivedMessage]) -> bool:
-    """Questions count even while nobody can be asked."""
+    """Checks count even while no producer can be checked."""
     times = [int(message.properties["TRANSACTION_CHECK_TIMES"]) for message in checks]
     return max(times) > UNSURE_TIMES
 
@@ -36,9 +36,9 @@ def is_asked_enough(checks: list[ReceivedMessage]) -> bool:
 def test_pending_messages_survive_a_restart(
     server_side: str, agents: AgentPool, tmp_path: Path, end: str
 ) -> None:
-    """Nothing is lost, nothing comes early, and open transactions are still asked about.
+    """Nothing is lost, nothing is delivered early, and open transactions are still checked.
 
-    Other clients notice half a minute later that nobody will answer their waiting pulls.
+    Other clients notice only half a minute later that their held pulls get no response.
     """
     agent = agents.get(JAVA)
     with Cluster(server_side, server_side, tmp_path, broker_settings=SETTINGS) as cluster:

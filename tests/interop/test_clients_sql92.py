@@ -1,4 +1,4 @@
-"""Consumers that choose messages by SQL92 expressions over their properties."""
+"""Consumers that filter messages by SQL92 expressions over their properties."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def filtering(
 
 
 def offered(count: int = 10) -> list[Outgoing]:
-    """Messages of all amounts and regions, and last one that is wanted."""
+    """Messages of all amounts and regions, and last one that matches."""
     messages = [
         Outgoing(
             f"{amount} {region}",
@@ -57,7 +57,7 @@ def offered(count: int = 10) -> list[Outgoing]:
 
 
 def is_wanted(message: Outgoing) -> bool:
-    """What the expression says, in Python."""
+    """The expression in Python."""
     if not 3 <= int(message.properties["amount"]) <= 6:
         return False
     return message.properties.get("region") in {"hz", "sh"} or message.tags == "Any"
@@ -110,7 +110,7 @@ def test_lite_pulls_are_filtered(filtering: Cluster, agents: AgentPool, kind: st
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_messages_are_redelivered(filtering: Cluster, agents: AgentPool, kind: str) -> None:
-    """The retry topic has none of the properties' filter, so what was chosen once comes again."""
+    """The retry topic is not filtered by properties, so matched messages are redelivered."""
     agent = agents.get(kind)
     topic = filtering.create_topic(agent, "AgainBySql", queues=1)
     consumer = agent.push(
@@ -195,7 +195,7 @@ def test_two_groups_of_a_topic_have_their_own_filters(
 def start_and_end(
     cluster: Cluster, agent: Agent, topic: str, expression: str, expected: list[str]
 ) -> None:
-    """Let a consumer of the group take what it is offered, and go."""
+    """Let a consumer of the group take what it gets, and leave."""
     consumer = agent.push(cluster.namesrv, topic, f"{topic}_group", expression=expression, **SQL92)
     consumer.wait_for(expected)
     assert sorted(consumer.bodies()) == sorted(expected)
@@ -211,7 +211,7 @@ def is_written(path: Path, what: str | re.Pattern[str]) -> bool:
 def test_filters_survive_a_restart(
     server_side: str, agents: AgentPool, tmp_path: Path, end: str, other_side: str
 ) -> None:
-    """Whoever continues the store, Roquet or Java, knows its filters and believes its bit maps."""
+    """Both Roquet and Java know the filters of a store they continue, and trust its bit maps."""
     agent = agents.get(JAVA)
     with Cluster(server_side, server_side, tmp_path, broker_settings=BY_BITMAP) as cluster:
         topic = cluster.create_topic(agent, "Outlives", queues=1)

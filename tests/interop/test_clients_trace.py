@@ -47,9 +47,9 @@ def admin(
 def traced(
     cluster: Cluster, agent: Agent, topic: str, **options: object
 ) -> Iterator[list[SendResult]]:
-    """Three messages from a producer to a consumer that both tell what they do.
+    """Three messages from a producer to a consumer that both send traces.
 
-    They stay, because a client that goes does not always send its last traces.
+    They stay, because a client that leaves does not always send its last traces.
     """
     consumer = agent.push(cluster.namesrv, topic, f"{topic}_group", trace=True, **options)
     producer = agent.producer(cluster.namesrv, f"{topic}_producer", trace=True, **options)
@@ -62,7 +62,7 @@ def traced(
 
 
 def rows(reader: Consumer) -> Rows:
-    """The rows that came so far, by what they tell and the id of the message."""
+    """The rows so far, by their kind and the id of the message."""
     found: Rows = {}
     for message in reader.messages():
         for line in message.body.split(ROW_END):
@@ -73,7 +73,7 @@ def rows(reader: Consumer) -> Rows:
 
 
 def wait_rows(reader: Consumer, results: list[SendResult]) -> Rows:
-    """Waits until everything is told of every message."""
+    """Waits until every message has all its rows."""
     wanted = {(kind, result.message_id) for kind in KINDS_OF_ROWS for result in results}
     reader.wait(lambda _: wanted <= rows(reader).keys(), "the traces of all messages")
     return rows(reader)
@@ -112,7 +112,7 @@ def test_clients_send_traces(
 
 @pytest.mark.parametrize("kind", JAVA_KINDS)
 def test_a_custom_trace_topic(cluster: Cluster, agents: AgentPool, kind: str) -> None:
-    """The broker has no topic for traces; a client's first one makes it."""
+    """The broker has no topic for traces; a client's first one creates it."""
     agent = agents.get(kind)
     topic = cluster.create_topic(agent, "TracedElsewhere", queues=1)
     own = f"{topic}_traces"

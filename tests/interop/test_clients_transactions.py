@@ -1,4 +1,4 @@
-"""Transactions: how their producers end them, and what becomes of those that they leave open."""
+"""Transactions: how their producers end them, and what happens to those that they leave open."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 def by_body(messages: list[ReceivedMessage]) -> dict[str, ReceivedMessage]:
-    """One message a body; none may have come twice."""
+    """One message per body; none may be a duplicate."""
     found = {message.body: message for message in messages}
     assert len(found) == len(messages), [message.body for message in messages]
     return found
 
 
 def start(cluster: Cluster, agent: Agent, topic: str, *, verdict: str = "") -> TransactionProducer:
-    """A producer that the broker can ask."""
+    """A producer that the broker can check."""
     group = f"{topic}_producers"
     producer = TransactionProducer(agent, cluster.namesrv, group, verdict=verdict)
     producer.make_known(topic)
@@ -41,7 +41,7 @@ def start(cluster: Cluster, agent: Agent, topic: str, *, verdict: str = "") -> T
 def test_transactions_end_as_their_producer_decides(
     hasty_cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """When they are sent, or when the broker asks; what is not committed never comes."""
+    """When they are sent, or when the broker checks; uncommitted messages are never delivered."""
     agent = agents.get(kind)
     topic = hasty_cluster.create_topic(agent, "Ends", queues=1)
     producer = start(hasty_cluster, agent, topic)
@@ -94,12 +94,12 @@ def test_transactions_end_as_their_producer_decides(
 def test_another_producer_of_the_group_is_checked(
     hasty_cluster: Cluster, agents: AgentPool, kind: str
 ) -> None:
-    """When the one who left a transaction open stopped or was killed; languages may differ."""
+    """When the one that left a transaction open stopped or was killed; languages may differ."""
     agent = agents.get(kind)
     topic = hasty_cluster.create_topic(agent, "Gone", queues=1)
     heir = start(hasty_cluster, agent, topic)
     group = f"{topic}_producers"
-    # The broker may ask these, too, before they are gone: only the heir knows how it ends.
+    # The broker may check these, too, before they are gone: only the heir knows how it ends.
     gone = TransactionProducer(agent, hasty_cluster.namesrv, group, verdict=UNKNOWN)
     with agents.spawn(GO) as killed_agent:
         killed = TransactionProducer(killed_agent, hasty_cluster.namesrv, group, verdict=UNKNOWN)
@@ -122,7 +122,7 @@ def test_another_producer_of_the_group_is_checked(
 def test_an_administrator_resumes_a_transaction_check(
     hasty_cluster: Cluster, agents: AgentPool, admin: JavaClient
 ) -> None:
-    """About a transaction that it gave up, when there is a producer who knows how it ended."""
+    """A transaction that the broker gave up, once there is a producer that knows how it ended."""
     agent = agents.get(JAVA)
     topic = hasty_cluster.create_topic(agent, "AskAgain", queues=1)
     silent = start(hasty_cluster, agent, topic)

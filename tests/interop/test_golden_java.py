@@ -33,7 +33,7 @@ def test_java_serves_every_record_of_a_golden_store(
     queues = 1 + max(record.queue_id for record in records)
 
     with java.broker(store, GOLDEN_CONFIG) as broker:
-        # A started broker goes on delivering delayed messages: those lie behind the old end.
+        # A started broker continues to deliver delayed messages: those lie after the old end.
         served = [
             message
             for message in java.client.consume(broker, topics, queues=queues)

@@ -4,7 +4,7 @@ Every command of `mqadmin_steps` runs on both sides, one after the other, by the
 prints has to be the same, but for what `mqadmin_shape` and the command's own masks name.
 
 `roquet mqadmin` runs them too, at servers of Roquet that are in the same state. It has to print the
-same; where a command changes nothing, to the blank, as Java's tool prints about the same servers,
+same; where a command changes nothing, with the same whitespace as Java's tool for the same servers,
 Roquet's and Apache RocketMQ's.
 """
 
@@ -119,7 +119,7 @@ def test_same_by_our_tool(shapes: Shapes, command: Command) -> None:
         for tool in (ROQUET, OURS)
     )
     if command.differs:
-        assert java != ours, "they do not differ any more"
+        assert java != ours, "they no longer differ"
         return
     difference = "\n".join(unified_diff(java, ours, "java", OURS, lineterm="", n=1))
     assert not difference, f"{' '.join(command.words)}\n{difference}"
@@ -136,7 +136,7 @@ def test_same_including_whitespace(
         for each in outcomes[servers, command.name]
     )
     if command.differs:
-        assert java != ours, "they do not differ any more"
+        assert java != ours, "they no longer differ"
         return
     difference = "\n".join(unified_diff(java, ours, "java", OURS, lineterm="", n=0))
     assert not difference, f"{' '.join(command.words)}\n{difference}"
@@ -159,7 +159,7 @@ def _key(line: str) -> str:
 def test_exit_codes(
     twins: Sequence[Side], java_toolkit: javabuild.JavaToolkit, tmp_path: Path
 ) -> None:
-    """In processes of their own: what the tool ends with is the same on both sides."""
+    """In processes of their own: the tool's exit code is the same on both sides."""
     with ExitStack() as stack:
         running = {
             (words[0], side.kind): stack.enter_context(

@@ -1,4 +1,4 @@
-"""What administrators and dashboards ask, of Roquet and of Apache RocketMQ in the same state.
+"""What administrators and dashboards query, from Roquet and from Apache RocketMQ in the same state.
 
 Code, remark, ext fields and body have to be the same, but for times, ports and ids. The order of
 tables is free: bodies are compared piece by piece, in any order.
@@ -29,7 +29,7 @@ PRODUCERS = "reads_producers"
 QUEUES = 2
 MESSAGES = 6
 
-# Places in the log, too: other tests may have written to it.
+# Offsets in the log, too: other tests may have written to it.
 MASKS = [
     (r'Tps":[\d.E-]+', 'Tps":<rate>'),
     (r'(physicOffset|masterCommitLogMaxOffset)":\d+', r'\1":<place>'),
@@ -170,7 +170,7 @@ def start_clients(side: Side) -> tuple[Producer, Consumer]:
 def wait_known(side: Side) -> None:
     """The broker knows both clients, and the consumer has committed, ten seconds after its start.
 
-    Then no pull is on its way any more that commits less.
+    By then no pull is in flight that commits less.
     """
     each = MESSAGES // QUEUES
     side.wait_printed(["producerConnection", "-g", PRODUCERS, "-t", TOPIC], " JAVA ")

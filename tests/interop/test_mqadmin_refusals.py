@@ -1,6 +1,6 @@
-"""What administrators may not do, asked of Roquet and of Apache RocketMQ in the same state.
+"""What administrators may not do, requested from Roquet and from Apache RocketMQ in the same state.
 
-Both have to answer with the same code and the same remark, and Roquet must not have changed.
+Both have to respond with the same code and the same remark, and Roquet must not have changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TABLES = (
 
 
 class Outcome(NamedTuple):
-    """What came of a request; `changed` names the tables that are not as before."""
+    """The outcome of a request; `changed` names the tables that changed."""
 
     code: int
     remark: str | None
@@ -88,6 +88,6 @@ def test_same_refusal(outcomes: Outcomes, refusal: Ask) -> None:
     apache, roquet = outcomes[refusal.name][APACHE], outcomes[refusal.name][ROQUET]
     assert not roquet.changed
     if refusal.differs:
-        assert roquet[:3] != apache[:3], "they do not differ any more"
+        assert roquet[:3] != apache[:3], "they no longer differ"
     else:
         assert roquet[:3] == apache[:3]

@@ -42,7 +42,7 @@ def options_of(servers: Cluster, **changes: str) -> ClientOptions:
 
 
 async def eventually(work: Callable[[], Awaitable[object]]) -> None:
-    """Try until it is so; the test's time-out bounds it."""
+    """Retry until the condition holds; the test's time-out bounds it."""
     while not await work():  # noqa: ASYNC110 - other processes have no event to wait for
         await asyncio.sleep(0.05)
 

@@ -156,7 +156,7 @@ async def test_a_lost_connection_is_restored(servers: Cluster) -> None:
         await eventually(is_known)
 
 
-# --------------------------------------------------------------------- what brokers ask of us
+# ------------------------------------------------------------------- requests from brokers
 
 
 async def test_a_broker_requests_a_consumers_running_info(servers: Cluster) -> None:
@@ -252,7 +252,7 @@ async def test_a_broker_checks_a_transaction(servers: Cluster) -> None:
 def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A broker of Apache RocketMQ that knows one user, and answers nobody else."""
+    """A broker of Apache RocketMQ that knows one user, and refuses all others."""
     request.getfixturevalue("java_toolkit")
     folder: Path = tmp_path_factory.mktemp("guarded")
     package = "org.apache.rocketmq.auth.authentication.provider"

@@ -62,7 +62,7 @@ EXPECTED = {
 
 
 class Load:
-    """For each queue one message after the other, each sent until it is acknowledged."""
+    """For each queue one message after the other, each retried until it is acknowledged."""
 
     def __init__(self, producer: Producer, queues: Sequence[MessageQueue]) -> None:
         self.acks: list[Ack] = []
@@ -149,7 +149,7 @@ async def test_a_killed_broker_loses_nothing_and_queues_keep_their_order(
 
 
 async def test_where_a_new_group_starts(usual_servers: Cluster) -> None:
-    """Brokers say 0 for a young queue; only one that has lost messages leaves it to the client."""
+    """Brokers return 0 for a young queue; one that has lost messages leaves it to the client."""
     servers = usual_servers
     (queue,), (full,) = await new_queues(servers, 1), await new_queues(servers, 1)
     big = Random(17).randbytes(BIG_BYTES)
@@ -196,7 +196,7 @@ async def test_where_a_new_group_starts(usual_servers: Cluster) -> None:
 
 
 async def test_a_live_group_is_reset_by_its_broker(usual_servers: Cluster) -> None:
-    """The broker has the clients find out when they pull."""
+    """The clients learn of it when they pull."""
     servers = usual_servers
     queues = await new_queues(servers, 2)
     topic = queues[0].topic
@@ -220,7 +220,7 @@ async def test_a_live_group_is_reset_by_its_broker(usual_servers: Cluster) -> No
 async def test_work_continues_without_a_name_server(
     usual_servers: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does not answer, then it is gone for sixty rounds of questions; a minute has two of them.
+    """It does not respond, then it is gone for sixty rounds of polling; a minute has two of them.
 
     Then one comes back that knows nothing yet, as brokers register every half a minute.
     """

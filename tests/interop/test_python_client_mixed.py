@@ -146,7 +146,7 @@ async def test_python_replies_to_others(servers: Cluster, agents: AgentPool) -> 
 
 
 class Group:
-    """The clients of a group, and which queues each has by its own words."""
+    """The clients of a group, and which queues each reports."""
 
     def __init__(self, servers: Cluster, queues: Sequence[MessageQueue]) -> None:
         self._servers = servers
@@ -155,7 +155,7 @@ class Group:
         self.name = group_of(self.topic)
 
     async def wait_shared(self, strategy: AllocateStrategy, clients: int) -> dict[str, set[int]]:
-        """Wait until all have what the strategy says, none double and none missing."""
+        """Wait until all have what the strategy assigns, no queue twice and none missing."""
         shares: dict[str, set[int]] = {}
 
         async def is_shared() -> bool:
@@ -201,7 +201,7 @@ async def stream(producer: Producer, queues: Sequence[MessageQueue]) -> AsyncIte
         yield sent
     finally:
         is_over = True
-        await task  # one that is on its way is counted too
+        await task  # one in flight is counted too
 
 
 async def more(sent: Sequence[bytes], count: int = 40) -> None:
@@ -293,9 +293,10 @@ def offsets_of(messages: Iterable[Placed], queue_id: int) -> list[int]:
 
 
 def check_handed_over(mine: Sequence[Placed], yours: Sequence[Placed], queue_id: int) -> None:
-    """Each had messages of a queue in order, without gaps; it went from me to you and back.
+    """Each had a queue's messages in order, without gaps; it went from one to the other and back.
 
-    What you finished last may come to me again: a Java client that stops unlocks before it commits.
+    The last ones finished may be delivered again: a Java client that stops unlocks before it
+    commits.
     """
     my_offsets, your_offsets = offsets_of(mine, queue_id), offsets_of(yours, queue_id)
     assert my_offsets == sorted(set(my_offsets))
@@ -310,7 +311,7 @@ def check_handed_over(mine: Sequence[Placed], yours: Sequence[Placed], queue_id:
 async def test_python_ends_transactions_that_java_left_open_and_the_reverse(
     servers: Cluster, java: Agent
 ) -> None:
-    """The broker asks another producer of the group, whatever its language."""
+    """The broker checks another producer of the group, whatever its language."""
     (queue,) = await new_queues(servers, 1)
     topic = queue.topic
     group = f"{topic}_producers"
@@ -341,7 +342,7 @@ async def test_python_ends_transactions_that_java_left_open_and_the_reverse(
             TransactionProducer, java, servers.namesrv, group, verdict=COMMIT
         )
         await asyncio.to_thread(second.make_known, topic)
-        # The broker may ask it before it is gone.
+        # The broker may check it before it is gone.
         async with Producer(options_of(servers), group=group, check=leave_it_open) as gone:
             message = Message(topic, b"python, commit")
             await gone.send_in_transaction(message, lambda *_: TransactionState.UNKNOWN)

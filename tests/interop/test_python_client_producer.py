@@ -141,7 +141,7 @@ async def test_transactions(servers: Cluster, java: Agent) -> None:
             assert (result.state, result.is_told) == (state, True)
             sent[body] = result.send_result.message_id
         ids = await wait_for(consumer, "good", "found good")
-        while "found bad" not in asked:  # noqa: ASYNC110 - the broker asks when it likes
+        while "found bad" not in asked:  # noqa: ASYNC110 - the broker checks at any time
             await asyncio.sleep(0.02)
     assert ids == {body: sent[body] for body in ("good", "found good")}
     assert set(consumer.bodies()) == {"good", "found good"}
@@ -216,7 +216,7 @@ async def test_a_message_is_recalled_before_it_is_due(servers: Cluster, java: Ag
         return
     consumer = java.push(servers.namesrv, topic, f"{topic}_group")
     async with python(servers) as producer:
-        # The timer of the broker has to have taken both when one of them is called back.
+        # The timer of the broker must have both before one of them is recalled.
         gone = await producer.send(Message(topic, b"never", delay_ms=20_000))
         due = await producer.send(Message(topic, b"late", delay_ms=22_000))
         assert gone.recall_handle is not None

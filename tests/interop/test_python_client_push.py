@@ -80,7 +80,7 @@ async def test_coroutines_and_functions_get_every_message_once(servers: Cluster)
 
 
 class Turns:
-    """A handler in order for several consumers, which sees whether they get in each other's way."""
+    """An orderly handler for several consumers, which detects whether they interfere."""
 
     def __init__(self) -> None:
         self.bodies: dict[int, list[bytes]] = defaultdict(list)
@@ -99,7 +99,7 @@ class Turns:
         return None
 
     def in_order(self, queue_id: int) -> list[bytes]:
-        """What came, each message when it came first."""
+        """The messages that arrived, each at its first arrival."""
         return list(dict.fromkeys(self.bodies[queue_id]))
 
 
@@ -126,7 +126,7 @@ async def test_queues_keep_their_order_while_consumers_come_and_go(servers: Clus
             await wait_committed(servers, queues, 60, 60, 60, 60)
     assert {each: turns.in_order(each) for each in expected} == expected
     assert not turns.is_disturbed
-    # A message that failed came again at once, before its followers.
+    # A message that failed was redelivered at once, before its followers.
     for queue_id in expected:
         came = turns.bodies[queue_id]
         failed = f"{queue_id}/7".encode()
@@ -340,7 +340,7 @@ async def test_a_consumer_that_stops_finishes_and_commits(servers: Cluster) -> N
 
 
 async def test_pauses_and_other_subscriptions(servers: Cluster) -> None:
-    """What a consumer must not get, a witness in another group gets meanwhile."""
+    """A witness in another group gets meanwhile what the consumer must not get."""
     (queue,), (other,) = await new_queues(servers, 1), await new_queues(servers, 1)
     seen, witness = Seen(), Seen()
     consumer = push_of(servers, queue.topic, seen)
@@ -350,7 +350,7 @@ async def test_pauses_and_other_subscriptions(servers: Cluster) -> None:
         await send(producer, [queue], [b"first"])
         await seen.wait_for(b"first")
         consumer.pause()
-        # The pull that waits at the broker ends with the next message; none comes after it.
+        # The pull held at the broker ends with the next message; none comes after it.
         await send(producer, [queue], [b"wakes"])
         await seen.wait_for(b"wakes")
         await send(producer, [queue], [b"held"])
@@ -468,7 +468,7 @@ async def test_nothing_is_consumed_in_order_while_another_client_has_the_lock(
         locks = consumer._started.rebalancer
 
         async def is_lost() -> bool:
-            # It happens every 20 seconds; a broker that is too slow to answer is asked again.
+            # It happens every 20 seconds; a broker that is too slow to respond is asked again.
             await locks.lock_all()
             return not locks.queues[queue].is_locked
 

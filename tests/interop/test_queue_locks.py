@@ -1,4 +1,4 @@
-"""Who may consume a queue in order after a restart of the broker, by Roquet's and Apache's."""
+"""Who may consume a queue in order after a restart of Roquet's and Apache's broker."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def locked(cluster: Cluster, client_id: str) -> bool:
 def test_a_restart_frees_queues_at_upstream_only(
     request: pytest.FixtureRequest, side: str, tmp_path: Path
 ) -> None:
-    """Apache's broker forgets who consumes a queue, and gives it to whoever asks first.
+    """Apache's broker forgets who consumes a queue, and gives it to the first client that asks.
 
-    The client before goes on with it for up to 30 seconds, as it need not ask sooner.
+    The previous client continues with it for up to 30 seconds, as it need not ask sooner.
     """
     if side == APACHE:
         request.getfixturevalue("java_toolkit")

@@ -64,7 +64,7 @@ def test_segments_of_a_java_broker(java: JavaOracle, tmp_path: Path) -> None:
         archive(HERE, str(store), str(lake), broker_name=name, range_bytes=RANGE_BYTES)
         before = segments(store)
         assert len(before) > 4
-        # It would delete by age only, so it is said that nothing is won.
+        # It would delete by age only, so the report says that nothing is gained.
         code, told = run_tier(java, broker, lake)
         assert code == 1, told
         assert f"The broker {name} deletes segments by their age only." in told

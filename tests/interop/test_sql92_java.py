@@ -1,4 +1,4 @@
-"""Expressions have the same value, or are refused with the same words, as by Apache RocketMQ."""
+"""Expressions have the same value, or are refused with the same message, as in Apache RocketMQ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Ask: TypeAlias = Callable[[Sequence[Json]], list[Json]]
 
 @pytest.fixture(scope="module")
 def ask_java() -> Ask:
-    """Asks one virtual machine everything at once."""
+    """Sends everything to one virtual machine at once."""
     try:
         toolkit = javabuild.build(javabuild.HERE / "javafilter")
     except javabuild.OracleMissingError as error:
@@ -117,9 +117,10 @@ def _check_alike(requests: Sequence[Json], answers: Sequence[Json]) -> None:
 
 
 def _comparable(answer: Json) -> Json:
-    """An answer whose message is cut as ours are, with numbers as they are printed by Java 19.
+    """A result whose message is cut like ours, with numbers as printed by Java 19.
 
-    Before, Java printed more digits than it takes to tell some numbers from their neighbours.
+    Earlier versions print more digits than it takes to distinguish some numbers from their
+    neighbours.
     """
     if "refused" not in answer:
         return answer

@@ -1,10 +1,10 @@
-"""One store directory, handed to and fro between Roquet and Apache RocketMQ.
+"""One store directory, handed back and forth between Roquet and Apache RocketMQ.
 
 Each way of ending Roquet's first turn (clean, kill -9) is followed by the same turns: Java serves
 and appends and stops; Roquet opens, appends and closes; Java serves again and is killed while it
 appends; Roquet recovers. After each turn every message is where it was acknowledged.
 
-`logwalk`, which belongs to neither side, says what a log really holds.
+`logwalk`, which belongs to neither side, reads what a log really holds.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def check_java_serves(
             "store_timestamp_ms",
         ):
             assert getattr(message, name) == getattr(record, name), (name, message, record)
-        # The consumer takes the flag away when it decompresses.
+        # The consumer clears the flag when it decompresses.
         assert message.sys_flag == record.sys_flag & ~SYS_FLAG_COMPRESSED
         assert message.store_size == record.size
         assert _same_host(message.born_host, record.born_host)

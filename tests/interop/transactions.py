@@ -1,7 +1,7 @@
 """Producers of transactions, in an agent.
 
-How a transaction ends is foretold by its message: how it ends when it is sent, and what its
-producer will say each time the broker asks.
+How a transaction ends is given in its message: how it ends when it is sent, and what its producer
+returns at each check.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Transaction:
     Attributes:
         body: Its body, by which tests know it.
         local: How it ends when it is sent.
-        checks: What the producer says when it is asked for the first time, the second and so on;
-            the last holds for all further times.
+        checks: What the producer returns at the first check, the second and so on; the last holds
+            for all further ones.
         tags: Its tag.
         keys: Its keys.
     """
@@ -54,7 +54,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class TransactionResult:
-    """What the client says of a transaction that was sent."""
+    """The client's result of a transaction that was sent."""
 
     status: str
     message_id: str
@@ -64,7 +64,7 @@ class TransactionResult:
 class TransactionProducer(Producer):
     """A producer of transactions; it counts as gone once it is stopped.
 
-    With `verdict` it says that whenever it is asked, whatever messages foretell.
+    With `verdict` it returns that at every check, regardless of the messages.
     """
 
     def __init__(self, agent: Agent, namesrv: str, group: str, *, verdict: str = "") -> None:
@@ -73,7 +73,7 @@ class TransactionProducer(Producer):
         agent.call("transactional", handle=self.handle, **options)
 
     def transact(self, topic: str, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        """Sends them and ends each as it foretells."""
+        """Sends them and ends each as its message says."""
         messages = [each.as_message().as_parameters() for each in transactions]
         answer = self.agent.call("transact", producer=self.handle, topic=topic, messages=messages)
         return [
@@ -82,9 +82,10 @@ class TransactionProducer(Producer):
         ]
 
     def make_known(self, topic: str) -> None:
-        """Waits until the broker can ask this producer, which it may do after a heartbeat of it.
+        """Waits until the broker can check this producer, which it may do after a heartbeat of it.
 
-        What nobody can be asked about is given up after some time, so it is tried again and again.
+        A transaction without a producer to check is given up after some time, so it is tried
+        repeatedly.
         """
         tried: list[str] = []
 
@@ -100,12 +101,12 @@ class TransactionProducer(Producer):
         wait_until(is_known, lambda: self.agent.process.error("the broker never asks"))
 
     def checks(self, body: str) -> list[ReceivedMessage]:
-        """The message with this body, as it came with each question of the broker."""
+        """The message with this body, as it came with each check of the broker."""
         asked = [read_message(event["message"]) for event in self.agent.events(self.handle)]
         return [message for message in asked if message.body == body]
 
     def wait_checked(self, body: str, times: int = 1) -> list[ReceivedMessage]:
-        """Waits until the broker has asked so often about the message with this body."""
+        """Waits until the broker has checked the message with this body so often."""
         wait_until(
             lambda: len(self.checks(body)) >= times,
             lambda: self.agent.process.error(

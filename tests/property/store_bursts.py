@@ -29,7 +29,7 @@ Bursts = list[tuple[list[BrokerMessage], int]]
 
 
 class Way(Enum):
-    """Who appends plain messages; all others take the reference path."""
+    """Which code appends plain messages; all others take the reference path."""
 
     REFERENCE = "reference"
     COMPILED = "compiled"
@@ -181,7 +181,7 @@ def closing(store: DefaultMessageStore) -> Iterator[None]:
 
 
 def put_bursts(root: Path, bursts: Bursts, config: MessageStoreConfig, way: Way) -> list[object]:
-    """Put all bursts; the answers."""
+    """Put all bursts; return the results."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(root, config, way, clock)
     answers: list[object] = []
@@ -197,10 +197,10 @@ def put_bursts(root: Path, bursts: Bursts, config: MessageStoreConfig, way: Way)
 
 
 def submit_bursts(root: Path, bursts: Bursts, config: MessageStoreConfig, way: Way) -> list[object]:
-    """Submit all messages one by one; the answers."""
+    """Submit all messages one by one; return the results."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(root, config, way, clock)
-    # Up to where each queue was said to be; in how many steps depends on when the disk was done.
+    # The reported end of each queue; the number of steps depends on when the disk was done.
     grown: dict[tuple[str, int], int] = {}
 
     def arrived(queue: ConsumeQueue) -> None:

@@ -1,4 +1,4 @@
-"""The compiled append and the reference: same messages in, same answers and files out.
+"""The compiled append and the reference: same messages in, same results and files out.
 
 Two stores get the same bursts under the same clock, one compiled and one not.
 """

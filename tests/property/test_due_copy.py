@@ -1,4 +1,4 @@
-"""The quick copy of delayed messages, and the one by way of the whole message: the same."""
+"""The quick copy of delayed messages equals the one that decodes the whole message."""
 
 from __future__ import annotations
 

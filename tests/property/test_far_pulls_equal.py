@@ -1,6 +1,6 @@
 """Pulls of messages far from the end of the log: equal with and without the hot path.
 
-Both sides have the same pages in memory; what is not there, a thread brings in.
+Both sides have the same pages in memory; a thread loads the others.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ KEYS = TEXT | st.integers() | OBJECT_KEYS
 
 
 def containers(children: st.SearchStrategy[JsonValue]) -> st.SearchStrategy[JsonValue]:
-    # An entry whose value is None is left out by the writer, so none is made here.
+    # An entry whose value is None is omitted by the writer, so none is made here.
     present = children.filter(lambda child: child is not None)
     return st.lists(children, max_size=5) | st.dictionaries(KEYS, present, max_size=5)
 

@@ -1,8 +1,8 @@
-"""Bit maps change what is looked at, never what is delivered.
+"""Bit maps change what is read, never what is delivered.
 
 Groups come, change their expressions, leave and come back; the broker stops or crashes, with a
 file of filters that is older than the messages; the clock stands still or goes back. A pull must
-find exactly what its expression says of all messages.
+find exactly the messages that its expression matches.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class World:
         self.broker.filters.persist()
 
     def restart(self) -> None:
-        """Crash: nothing is kept that was not in the file."""
+        """Crash: only what was in the file is kept."""
         self.limits.clear()
         self.broker = self._started()
 

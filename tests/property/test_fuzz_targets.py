@@ -1,4 +1,4 @@
-"""Every fuzz target, for a bounded number of inputs; and the driver finds what is there to find."""
+"""Every fuzz target, for a bounded number of inputs; and the driver finds planted faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNS = 1_500
 
 @pytest.fixture(autouse=True)
 def lane_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lane is fuzzed also where the suite runs with it switched off."""
+    """The lane is fuzzed even if the suite runs with it switched off."""
     monkeypatch.setenv("ROQUET_PURE", "0")
 
 

@@ -49,7 +49,7 @@ def figures(stats: BrokerStats) -> Figures:
 def compare(
     config: MessageStoreConfig, play: Sequence[Sequence[bytes]]
 ) -> tuple[Side, Side, Figures]:
-    """Play on both sides; what they counted."""
+    """Play on both sides; return their counters."""
 
     async def run(side: Side) -> tuple[Side, Figures]:
         for chunks in (PRELUDE, *play):

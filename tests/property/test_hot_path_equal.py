@@ -1,4 +1,4 @@
-"""The hot path and the reference path: same bytes in, same answers and files out.
+"""The hot path and the reference path: same bytes in, same responses and files out.
 
 Two brokers get the same bytes in the same reads under the same clock, one with the hot path and
 one without.
@@ -62,7 +62,7 @@ def compare(
     *,
     port: Port = Port.MAIN,
 ) -> tuple[int, int]:
-    """Feed both sides; how many requests of the play the hot path took, and how many there were."""
+    """Feed both sides; return how many requests of the play the hot path took, and the total."""
 
     async def run(side: Side) -> tuple[int, int, Seen]:
         await side.play(PRELUDE, port=port)

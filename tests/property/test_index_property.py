@@ -151,7 +151,7 @@ class IndexAgainstModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
-        """What was not synced while full comes back without its header, or with strange entries."""
+        """A full file that was not synced comes back without its header, or with odd entries."""
         unsynced = [file.path for file in self.index.index_files if not file.is_durable]
         self.index.close()
         for path in unsynced:

@@ -1,4 +1,4 @@
-"""The protocol's codecs undo each other, and no bytes make them do anything but refuse."""
+"""The protocol's codecs undo each other, and bad bytes are always refused cleanly."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ JSON_COMMANDS = st.builds(
     body=st.binary(max_size=50),
     serialize_type=st.just(SerializeType.JSON),
 )
-# An empty remark or map of fields looks like none in this form.
+# An empty remark or map of fields looks like a missing one in this form.
 BINARY_COMMANDS = st.builds(
     RemotingCommand,
     code=INT16,

@@ -1,4 +1,4 @@
-"""Any file of settings is read, or refused in words; nothing else."""
+"""Any settings file is read, or refused with a message; nothing else."""
 
 from __future__ import annotations
 

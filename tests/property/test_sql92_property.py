@@ -1,4 +1,4 @@
-"""No text and no properties bring an SQL92 expression out of its own errors."""
+"""No text and no properties make an SQL92 expression raise anything but its own errors."""
 
 from __future__ import annotations
 

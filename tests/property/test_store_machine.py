@@ -84,7 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
         kept = harness.check_store(self.driver.store, self.driver.ledger)
         sent = self.driver.ledger.sent = self.driver.ledger.sent[:kept]
         self.driver.ledger.sure = kept
-        # Of a batch a power cut may leave a part, so what is known of its end has to follow.
+        # A power cut may leave a part of a batch, so its known end has to follow.
         found = [*harness.log_records(self.driver.store)]
         for entry, message in zip(sent[kept - len(found) :], found, strict=True):
             entry.end_offset = message.physical_offset + message.store_size
@@ -99,7 +99,7 @@ class StoreMachine(RuleBasedStateMachine):
         return entry
 
     def living(self, key: tuple[str, int]) -> list[Sent]:
-        """What of a queue the log still holds and shows."""
+        """The part of a queue that the log still holds and shows."""
         log = self.driver.store.commit_log
         return [
             sent
@@ -202,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Store times; the clock never goes back here, so they are those of the sends."""
         return [self.times[sent.body] for sent in living]
 
-    # -- ends and beginnings -------------------------------------------------------------------
+    # -- starts and stops ----------------------------------------------------------------------
 
     @rule()
     def clean_restart(self) -> None:

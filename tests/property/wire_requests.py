@@ -143,7 +143,7 @@ QUEUE_IDS = st.sampled_from(["0", "0", "1", "2", "3"])
 
 @st.composite
 def varied(draw: DrawFn, pairs: Pairs) -> Pairs:
-    """The pairs as they are, or with an odd value, or one missing, repeated, unknown, elsewhere."""
+    """The pairs unchanged, or with an odd value, or one missing, repeated, unknown, moved."""
     for _ in range(draw(st.sampled_from([0] * 8 + [1, 1, 2]))):
         place = draw(st.integers(0, len(pairs) - 1))
         name, value = pairs[place]

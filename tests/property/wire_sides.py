@@ -1,7 +1,7 @@
 """A broker's processors over a real store, fed with bytes and without sockets.
 
 Two sides, one compiled and one on the reference path, get the same bytes under the same
-clock; whatever they answer and write can then be compared.
+clock; their responses and files can then be compared.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Side:
             if connection.is_closed:
                 connection = self.connect(port=port)
             bring(connection, chunk)
-            # Sends that make a topic wait for its file.
+            # Sends that create a topic wait for its file.
             await self.topics.committed()
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -199,7 +199,7 @@ class Side:
     async def play(
         self, chunks: Sequence[bytes], *, port: Port = Port.MAIN, wait_ms: int = 0
     ) -> None:
-        """Feed, flush after a while, and let those who wait for the flush go on."""
+        """Feed, flush after a while, and let those that wait for the flush continue."""
         await self.feed(chunks, port=port)
         self.clock.advance(wait_ms)
         self.flush()
@@ -260,5 +260,5 @@ def _frames(data: bytes) -> list[bytes]:
     decoder = FrameDecoder()
     decoder.feed(data)
     frames = sorted(encode_frame(*frame) for frame in decoder)
-    assert decoder.buffered_bytes == 0, "an answer is cut short"
+    assert decoder.buffered_bytes == 0, "a response is cut short"
     return frames

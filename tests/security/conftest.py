@@ -1,4 +1,4 @@
-"""Every test gets its own victim, a witness beside the attacker, and a look at what is left."""
+"""Every test gets its own victim, a witness beside the attacker, and a check for leftovers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("server", "namesrv", "broker")
 
 @pytest.fixture(params=KINDS)
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A victim under the eyes of a witness; afterwards nothing of the attack may be left."""
+    """A victim beside a witness; afterwards nothing of the attack may be left."""
     victim = await Victim.start(request.param, tmp_path)
     try:
         witness = Witness(victim, await Peer.connect(victim))

@@ -57,7 +57,7 @@ class Victim:
 
     @classmethod
     async def start(cls, kind: str, folder: Path, *, open_files: int | None = None) -> Self:
-        """Start a process, if wanted with a limit of open files that it cannot raise."""
+        """Start a process, optionally with a limit of open files that it cannot raise."""
         limited = () if open_files is None else ("sh", "-c", _LIMITED, "sh", str(open_files))
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ class Victim:
         return facts
 
     async def facts(self) -> dict[str, int]:
-        """What it knows of itself: tasks, connections, counters."""
+        """Its own facts: tasks, connections, counters."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         return await self._line()
@@ -235,7 +235,7 @@ async def peer_of(victim: Victim) -> AsyncIterator[Peer]:
 
 
 def good_request(victim: Victim) -> bytes:
-    """What the witness asks."""
+    """The witness's request."""
     match victim.kind:
         case "server":
             return request(ECHO, body=b"hello")
@@ -245,7 +245,7 @@ def good_request(victim: Victim) -> bytes:
 
 
 class Witness:
-    """Asks all the time, and must always be answered."""
+    """Sends requests all the time, and must always get responses."""
 
     def __init__(self, victim: Victim, peer: Peer) -> None:
         self.answered = 0
@@ -261,7 +261,7 @@ class Witness:
             await asyncio.sleep(0.002)
 
     async def hears_more(self, count: int = 3) -> None:
-        """Wait until some more questions were answered."""
+        """Wait until some more requests got responses."""
         wanted = self.answered + count
         async with asyncio.timeout(PATIENCE_S):
             while self.answered < wanted:
@@ -288,14 +288,14 @@ class Scene:
         self._memory = 0
 
     async def look(self) -> None:
-        """Remember what is normal."""
+        """Record the normal state."""
         await self.witness.hears_more()
         self._before = await self.victim.facts()
         self._sockets = self.victim.sockets()
         self._memory = self.victim.anonymous_bytes()
 
     async def hold(self) -> dict[str, int]:
-        """While the attack goes on: the witness is answered, and memory is bounded."""
+        """During the attack: the witness gets responses, and memory is bounded."""
         await self.witness.hears_more()
         grown = self.victim.anonymous_bytes() - self._memory
         assert grown < self.memory_max_bytes, f"{grown >> 20} MiB more memory than before"
@@ -321,14 +321,14 @@ class Scene:
 
 
 def assert_tells_nothing(answer: RemotingCommand) -> None:
-    """An answer must not show our inside."""
+    """A response must not reveal internals."""
     remark = answer.remark or ""
     assert [trace for trace in TRACES if trace in remark] == [], remark
     assert b"Traceback" not in answer.body
 
 
 async def refused_or_answered(victim: Victim, frames: Sequence[bytes]) -> list[RemotingCommand]:
-    """Send frames, each alone on a connection; the answers of those that got one."""
+    """Send frames, each on a connection of its own; return the responses."""
     answers: list[RemotingCommand] = []
     for frame in frames:
         async with peer_of(victim) as peer:

@@ -38,7 +38,7 @@ def running(attack: Attack, tmp_path: Path) -> Iterator[Running]:
     settings: dict[str, str | int] = {
         "enablePropertyFilter": "true",
         "mapedFileSizeCommitLog": 64 << 20,
-        # On a slow machine nobody is refused but for the attack.
+        # On a slow machine nothing but the attack causes refusals.
         "waitTimeMillsInSendQueue": NEVER_MS,
         "osPageCacheBusyTimeOutMills": NEVER_MS,
     }

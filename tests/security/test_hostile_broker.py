@@ -1,4 +1,4 @@
-"""A client whose broker, or whoever answers in its place, says anything at all."""
+"""A client whose broker, or an impostor, sends anything at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions that are long, deep, odd or many, and properties that they stumble over."""
+"""Expressions that are long, deep, odd or many, and properties that break their evaluation."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def by_heartbeat(version: int) -> bytes:
 
 async def told(peer: Peer, frame: bytes) -> RemotingCommand:
     answer = await peer.ask(frame)
-    while not answer.is_response:  # news of the group
+    while not answer.is_response:  # notifications of the group
         answer = await peer.answer()
     assert_tells_nothing(answer)
     assert "Error while handling" not in (answer.remark or ""), answer.remark

@@ -1,8 +1,8 @@
-"""Whatever one peer sends, or does not read: nothing leaks, memory is bounded, nobody notices.
+"""Whatever a peer sends, or does not read: no leaks, bounded memory, others are unaffected.
 
 Each test attacks a bare server, a name server and a broker in turn. The fixture has a well-behaved
-witness asking all the while on another connection, and checks afterwards that descriptors, tasks,
-connections and requests in flight are back to what they were.
+witness send requests all the while on another connection, and checks afterwards that descriptors,
+tasks, connections and requests in flight are back to normal.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ async def test_json_bombs(scene: Scene) -> None:
 
 
 async def test_json_bombs_are_defused_quickly(scene: Scene) -> None:
-    """The witness is answered while a peer sends nothing but bombs, for all of them are small."""
+    """The witness gets responses while a peer sends only bombs, for all of them are small."""
     small = [raw_frame(bomb) for bomb in json_bombs() if len(bomb) <= 1 << 16]
     before = scene.witness.answered
     for _ in range(5):
@@ -200,7 +200,7 @@ async def test_binary_headers_with_false_lengths(scene: Scene) -> None:
 
 
 async def test_a_peer_that_never_reads_its_responses(scene: Scene) -> None:
-    """Its requests are no longer taken once its answers pile up; it gets nothing for free."""
+    """Its requests are no longer read once its responses pile up."""
     question = good_request(scene.victim) * 1_000
     async with peer_of(scene.victim) as peer:
         peer.stop_reading()
@@ -236,7 +236,7 @@ async def test_thousands_of_half_open_connections(scene: Scene) -> None:
 
 
 async def test_peers_that_connect_and_disconnect(scene: Scene) -> None:
-    """Connections that end in the middle of a frame, of an answer, or at once."""
+    """Connections that end in the middle of a frame, of a response, or at once."""
     question = good_request(scene.victim)
     for number in range(300):
         peer = await Peer.connect(scene.victim)
@@ -259,7 +259,7 @@ async def test_a_flood_of_oneway_requests(scene: Scene, serialize_type: Serializ
             peer.write((unknown + wrong) * 100)
             await peer.writer.drain()
         answer = await peer.ask(good_request(scene.victim))
-        assert answer.code == 0, "one-way requests were answered"
+        assert answer.code == 0, "one-way requests got responses"
     assert (await scene.hold())["requests"] > 20_000
 
 
@@ -274,7 +274,7 @@ async def test_a_flood_of_responses_to_nothing(scene: Scene) -> None:
 
 
 async def test_every_code_with_nothing_and_with_nonsense(scene: Scene) -> None:
-    """No request code is reached by a header, fields or body that its processor cannot stand."""
+    """No header, fields or body break the processor of any request code."""
     codes = [int(code) for code in RequestCode]
     nonsense: list[Callable[[int], bytes]] = [
         request,

@@ -1,6 +1,7 @@
-"""Requests that are well formed and ask for nonsense, at a whole broker.
+"""Well-formed requests for nonsense, at a whole broker.
 
-As in ``test_hostile_peers.py`` a witness asks all the while, and nothing may be left afterwards.
+As in ``test_hostile_peers.py`` a witness sends requests all the while, and nothing may be left
+afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SAFE_FOLDER = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 async def answers(peer: Peer, frames: Iterator[bytes]) -> list[RemotingCommand]:
-    """Ask one after the other; every request gets an answer that tells nothing of our inside."""
+    """Send one after the other; every request gets a response that reveals no internals."""
     found: list[RemotingCommand] = []
     for frame in frames:
         answer = await peer.ask(frame)
@@ -243,7 +244,7 @@ async def test_batches_with_false_lengths(scene: Scene) -> None:
 
 @at_broker
 async def test_a_batch_too_long_to_be_acknowledged_is_not_stored(scene: Scene) -> None:
-    """The answer to a batch has an id for every message; one that is too long is none."""
+    """The response has an id for every message of the batch, so a long one is refused."""
     fields = send_fields("Orders", m="true", i="")
     queue = {"topic": "Orders", "queueId": "0"}
     async with peer_of(scene.victim) as peer:
@@ -318,7 +319,7 @@ async def test_messages_with_odd_properties_flags_and_sizes(scene: Scene) -> Non
 
 @at_broker
 async def test_a_consumer_that_pulls_and_never_reads(scene: Scene) -> None:
-    """Each answer has 256 KiB; what it does not read is not piled up for it."""
+    """Each response has 256 KiB; what it does not read is not piled up for it."""
     pull = request(RequestCode.PULL_MESSAGE, pull_fields("Orders"))
     async with peer_of(scene.victim) as peer:
         for _ in range(32):
@@ -336,7 +337,7 @@ async def test_a_consumer_that_pulls_and_never_reads(scene: Scene) -> None:
 
 @at_broker
 async def test_thousands_of_held_pulls_that_disconnect(scene: Scene) -> None:
-    """Held pulls are bounded for one connection, and go with it."""
+    """Held pulls are bounded per connection, and removed with it."""
     fields = pull_fields("Orders", offset="1", sysFlag="6", suspendTimeoutMillis="9" * 15)
     pull = request(RequestCode.PULL_MESSAGE, fields)
     async with peer_of(scene.victim) as peer:

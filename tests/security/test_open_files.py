@@ -1,7 +1,7 @@
 """Idle connections up to the limit of open files: the store keeps the descriptors that it needs.
 
-With a limit of 256, four hundred sockets that say nothing used to leave the store without a
-descriptor for its next sync, which then looked like a failed disk.
+With a limit of 256, four hundred silent sockets used to leave the store without a descriptor for
+its next sync, which then looked like a failed disk.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def written_ns(path: Path) -> int:
 
 
 async def accepts(victim: Victim) -> None:
-    """Wait until a new connection is answered."""
+    """Wait until a new connection gets a response."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             peer = await Peer.connect(victim)

@@ -53,7 +53,7 @@ async def test_an_unreachable_broker_is_named(
 ) -> None:
     await admin.topics.create("T", queues=1)
     brokers = await admin.clusters.brokers()
-    # Registered still, as after a crash: the name server has not missed it yet.
+    # Still registered, as after a crash: the name server has not noticed yet.
     admin._calls.brokers = lambda: _later(brokers)  # type: ignore[method-assign]
     await second.stop_broker()
     found = await admin.clusters.runtime()

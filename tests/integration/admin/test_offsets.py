@@ -72,7 +72,7 @@ async def test_progress_names_unreachable_brokers(
         assert topic == TOPIC
         return route
 
-    # Registered still, as after a crash.
+    # Still registered, as after a crash.
     admin._calls.route = old_route  # type: ignore[method-assign]
     progress = await admin.offsets.progress(GROUP, TOPIC)
     assert list(progress.failures) == ["second"]

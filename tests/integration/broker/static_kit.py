@@ -77,7 +77,7 @@ class Pair:
     def mapping(self, name: str) -> TopicQueueMappingDetail:
         return self.brokers[name].components.mappings.table[TOPIC]
 
-    # Asking
+    # Requests
 
     async def ask(
         self,
@@ -115,7 +115,7 @@ class Pair:
         await topics.remap(plan_remap(TOPIC, known, brokers, now_ms=NOW_MS))
 
     def cleaner(self, name: str, *, hour_ms: int = 0) -> TopicQueueMappingCleanService:
-        """The service that cleans the mappings of a broker, as at another time of the day."""
+        """The service that cleans the mappings of a broker, as if at another time of day."""
         parts = self.brokers[name].components
         return TopicQueueMappingCleanService(
             msgspec.structs.replace(parts, clock=ManualClock(hour_ms))

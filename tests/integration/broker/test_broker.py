@@ -94,7 +94,7 @@ async def test_a_held_pull_completes_when_a_message_arrives(
     async with RemotingClient(config=PATIENT) as consumer:
         waiting = asyncio.create_task(pull(consumer, broker, 1, suspend_ms=TIMEOUT_MS))
         await until(lambda: consumer.statistics.requests_sent > 0)
-        # An answer to a later request on the same connection shows that the pull was taken.
+        # A response to a later request on the same connection shows that the pull was accepted.
         offset = UpdateConsumerOffsetRequestHeader(
             consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=1
         )
@@ -109,7 +109,7 @@ async def test_a_held_pull_completes_when_a_message_arrives(
 async def test_a_held_pull_completes_when_its_group_is_reset(
     broker: Broker, client: RemotingClient
 ) -> None:
-    """Its time would be over after the test's."""
+    """It would time out only after the test does."""
     await send(client, broker, b"first")
     async with RemotingClient(config=PATIENT) as other:
         waiting = asyncio.create_task(pull(other, broker, 1, suspend_ms=60_000))
@@ -151,7 +151,7 @@ async def test_half_messages_are_counted(broker: Broker, client: RemotingClient)
 
 
 class Told:
-    """A consumer's ear."""
+    """Receives a consumer's notifications."""
 
     def __init__(self) -> None:
         self.groups: asyncio.Queue[str] = asyncio.Queue()
@@ -294,7 +294,7 @@ async def test_the_name_server_knows_it_while_it_runs(
 
 
 class BrokenDisk(HookedFiles):
-    """Files whose syncs fail once somebody says so."""
+    """Files whose syncs fail once a test says so."""
 
     is_broken = False
 
@@ -317,7 +317,7 @@ async def test_a_disk_that_fails_ends_the_broker(tmp_path: Path, client: Remotin
 
 
 class BrokenConfig(HookedFiles):
-    """Files whose folder of tables fails once somebody says so."""
+    """Files whose folder of tables fails once a test says so."""
 
     is_broken = False
 

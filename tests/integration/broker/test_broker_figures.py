@@ -1,4 +1,4 @@
-"""What a whole broker says of itself after messages were sent and consumed."""
+"""What a whole broker reports about itself after messages were sent and consumed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAIN = "TAGS\x01paid\x02UNIQ_KEY\x01u\x02"
 
 
 class Desk:
-    """A broker, and who asks it."""
+    """A broker, and a client that queries it."""
 
     def __init__(self, broker: Broker, client: RemotingClient, clock: ManualClock) -> None:
         self.broker = broker
@@ -48,7 +48,7 @@ class Desk:
         return answer.body
 
     async def tps(self, name: str, key: str) -> float:
-        """Over the last minute, as ``mqadmin statsAll`` asks."""
+        """Over the last minute, as ``mqadmin statsAll`` queries it."""
         header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         body = await self.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
         minute = decode_body(BrokerStatsData, body).stats_minute

@@ -1,4 +1,4 @@
-"""Replies over loopback: who asks and who replies are clients of a whole broker."""
+"""Replies over loopback: requester and replier are clients of a whole broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ASKER = "10.9.8.7@1#2"
 
 
 class Asker:
-    """A client that asked; a closed gate keeps its answers back."""
+    """A requesting client; a closed gate holds its responses back."""
 
     def __init__(self) -> None:
         self.got: list[tuple[ReplyMessageRequestHeader, bytes]] = []

@@ -79,7 +79,7 @@ async def test_only_the_leader_takes_messages(pair: Pair) -> None:
 
 
 async def test_an_ordinary_topic_becomes_static_at_once(pair: Pair) -> None:
-    """What the compiled path has approved of it holds no more."""
+    """The approval of the compiled path no longer holds."""
     pair.brokers[A].topics.create_in_send(
         TOPIC, default_topic="TBW102", default_queue_nums=4, sys_flag=0
     )
@@ -125,7 +125,7 @@ async def test_a_held_pull_of_a_moved_queue_is_woken(pair: Pair) -> None:
     await moved(pair)
     await pair.send(B, 0, body="b0")
     waiting = asyncio.ensure_future(pair.pull(B, 0, BLOCK + 1, sys_flag=4 | 2))
-    # A response to a later request on the same connection shows that the pull was taken.
+    # A response to a later request on the same connection shows that the pull was accepted.
     await pair.committed(B, 0)
     await pair.send(B, 0, body="b1")
     woken = await waiting
@@ -147,7 +147,7 @@ async def test_a_pull_commits_to_the_item_that_holds_the_offset(pair: Pair) -> N
     await pair.send(B, 0)
     await pair.pull(B, 0, BLOCK, sys_flag=4 | 1, commit_offset=BLOCK + 1)
     assert await pair.committed(B, 0) == BLOCK + 1
-    # One of the other item is left to the client's next commit.
+    # The other item's offset is left to the client's next commit.
     await pair.pull(B, 0, BLOCK, sys_flag=4 | 1, commit_offset=2)
     assert await pair.committed(B, 0) == BLOCK + 1
 

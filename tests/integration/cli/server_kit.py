@@ -1,4 +1,4 @@
-"""Servers as real processes: started, heard of, and always ended."""
+"""Servers as real processes: started, listened to, and always ended."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ServerProcess:
         return line
 
     def ended(self) -> tuple[int, str, str]:
-        """Wait for the end: exit code, the rest of standard output, standard error."""
+        """Wait for the exit: exit code, the rest of standard output, standard error."""
         assert self.process.stdout is not None
         code = self.process.wait(END_TIMEOUT_S)
         out = self.process.stdout.read()
@@ -68,7 +68,7 @@ class ServerProcess:
         return code, out, self._errors.read()
 
     def close(self) -> None:
-        """End it if it still runs, and let go of its output."""
+        """End it if it still runs, and close its output."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -123,7 +123,7 @@ def server_on_terminal(
 def run(
     *arguments: str, home: Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command that is expected to end by itself."""
+    """A command that is expected to exit by itself."""
     return subprocess.run(
         [sys.executable, "-m", "roquet", *arguments],
         capture_output=True,
@@ -144,7 +144,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 def started(running: ServerProcess) -> tuple[str, dict[str, Any]]:
-    """Wait until a broker is ready: its address, and all that it says."""
+    """Wait until a broker is ready; return its address, and all that it reports."""
     facts = running.facts()
     broker: dict[str, Any] = facts["broker"] if facts["role"] == "dev" else facts
     return str(broker["address"]), facts

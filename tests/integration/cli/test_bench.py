@@ -22,7 +22,7 @@ from tests.unit.cli.output_kit import error_of
 
 
 class StepClock(ManualClock):
-    """Each look at the monotonic time comes some nanoseconds after the one before."""
+    """Each read of the monotonic time is some nanoseconds later than the previous one."""
 
     def __init__(self, step_ns: int) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ def running() -> Iterator[BackgroundBroker]:
 
 @pytest.fixture(autouse=True)
 def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are waited for longer than whoever types would."""
+    """Names are waited for longer than a user would."""
     monkeypatch.setattr(completion, "TIMEOUT_MS", TIMEOUT_MS)
 
 

@@ -55,7 +55,7 @@ def remap(running: BackgroundBroker, topic: str, brokers: str, *more: str) -> st
 
 
 def failure(running: BackgroundBroker, *words: str) -> str:
-    """What a command that fails says."""
+    """The error of a command that fails."""
     return call(running, "mqadmin", *words).stderr
 
 

@@ -1,4 +1,4 @@
-"""How a server ends that cannot go on, or is told twice to end."""
+"""How a server exits that cannot continue, or gets two signals."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_hang_up_without_a_terminal_is_logged_and_changes_nothing(tmp_path: Pa
         running.facts()
         running.process.send_signal(signal.SIGHUP)
         code, _, err = running.stop()
-    assert code == 0, "the second signal that stops would end it at once"
+    assert code == 0, "a second stop signal would end it at once"
     assert "SIGHUP is ignored" in err
 
 

@@ -46,7 +46,7 @@ def seen(running: BackgroundBroker, topic: str, *flags: str) -> list[str]:
     return done(running, "tail", topic, "--format", "%b", *flags).splitlines()
 
 
-# -- what is there ------------------------------------------------------------------------------
+# -- past messages ------------------------------------------------------------------------------
 
 
 def test_all_queues_in_the_order_of_storing(running: BackgroundBroker, topic: str) -> None:
@@ -134,7 +134,7 @@ def test_bad_flags(running: BackgroundBroker, flags: tuple[str, ...]) -> None:
     assert call(running, "tail", "Any", *flags).exit_code == 2
 
 
-# -- what is to come ----------------------------------------------------------------------------
+# -- new messages -------------------------------------------------------------------------------
 
 
 def test_follow_shows_new_messages_even_after_a_restart(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_body_that_cannot_be_read_is_shown_as_stored() -> None:
     assert MessageFormat("%b", for_terminal=False).line(message) == b"torn"
 
 
-# -- a reader that has enough -------------------------------------------------------------------
+# -- a closed pipe ------------------------------------------------------------------------------
 
 
 def test_a_closed_pipe_ends_it_quietly(running: BackgroundBroker, topic: str) -> None:

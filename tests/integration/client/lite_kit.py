@@ -14,7 +14,7 @@ FIRST: LitePullSettings = {
 
 
 async def polled(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
-    """That many messages; the test's time-out bounds it."""
+    """Poll that many messages; the test's time-out bounds it."""
     found: list[ReceivedMessage] = []
     while len(found) < count:
         found += await consumer.poll()

@@ -28,6 +28,6 @@ async def send(producer: Producer, *bodies: bytes, queue_id: int | None = None) 
 
 
 def committed(a_broker: RunningBroker, group: str = GROUP, topic: str = TOPIC) -> int:
-    """How many messages of a topic a group has finished, by what the broker knows."""
+    """How many messages of a topic a group has finished, according to the broker."""
     table = a_broker.broker.offsets
     return sum(max(table.query(group, topic, queue_id), 0) for queue_id in range(4))

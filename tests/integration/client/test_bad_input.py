@@ -1,4 +1,4 @@
-"""What goes wrong is told: typed errors with code, detail and hint, and nothing lost in silence."""
+"""Bad input gives typed errors with code, detail and hint, and nothing is lost silently."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ USES = [send_to, poll_of, pull_of]
 
 
 def is_told(error: RoquetError, *facts: str) -> None:
-    """Check that an error says what, which and what to do."""
+    """Check that an error names the problem, the object and the remedy."""
     assert error.code not in {"", "error", "client"}
     assert error.hint
     for fact in facts:

@@ -1,4 +1,4 @@
-"""Closing in the middle of things: nothing is left behind, wherever a client is interrupted."""
+"""Closing in the middle of work: nothing is left behind, wherever a client is interrupted."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def test_a_broker_knows_its_consumers_until_they_leave(
         assert sorted(await members(one, running.address)) == sorted(
             [one.client_id, other.client_id]
         )
-        # The broker tells the first of them that the second came.
+        # The broker notifies the first of them that the second joined.
         await until(lambda: consumers[0].rebalances > 0)
         await other.unregister_consumer(GROUP)
         assert await members(one, running.address) == [one.client_id]

@@ -1,4 +1,4 @@
-"""Lite pull consumers with bad input, when they are closed, and what is told of them."""
+"""Lite pull consumers with bad input, when they are closed, and their running info."""
 
 from __future__ import annotations
 

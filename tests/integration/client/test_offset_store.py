@@ -181,7 +181,7 @@ def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
 async def test_an_older_offset_is_never_sent_after_a_newer_one(
     running: RunningBroker, client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers take requests that come at once in any order: the second waits for the first."""
+    """Brokers handle concurrent requests in any order, so the second waits for the first."""
     api = PullApi(client, GROUP)
     told: list[int] = []
     answers = asyncio.Event()

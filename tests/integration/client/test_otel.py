@@ -356,7 +356,7 @@ async def test_a_poll_is_a_span_and_the_work_on_a_message_another(
 
 
 def fresh_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, as it is where OpenTelemetry is not installed."""
+    """The module as it is without OpenTelemetry installed."""
     for name in [each for each in sys.modules if each.split(".")[0] == "opentelemetry"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)

@@ -1,4 +1,4 @@
-"""Plain sends by compiled code: which are taken, and that nobody can tell."""
+"""Plain sends by compiled code: which are taken, and that the result is the same."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def a_broker() -> AsyncIterator[RunningBroker]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-    """The messages that went the short way."""
+    """The messages that took the fast path."""
     found: list[Message] = []
     end = PlainSends.end
 
@@ -82,7 +82,7 @@ async def test_only_plain_messages_take_the_fast_path(
 
 async def test_both_paths_store_the_same(a_broker: RunningBroker, taken: list[Message]) -> None:
     class Watch(SendHook):
-        """Its presence alone makes every send go the long way."""
+        """Its presence alone makes every send take the general path."""
 
     message = Message(TOPIC, b"body", tags="paid", keys="17", flag=3)
     async with (

@@ -1,4 +1,4 @@
-"""Pulls and offsets of a broker in this process, and answers that no good broker gives."""
+"""Pulls and offsets of a broker in this process, and responses that no correct broker gives."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_a_body_that_does_not_decompress_is_returned(
         _ = bad.body
 
 
-# ------------------------------------------------------------------------ bytes of an answer
+# ---------------------------------------------------------------------- bytes of a response
 
 
 def record(queue_offset: int, body: bytes, *, sys_flag: int = 0) -> bytes:

@@ -120,7 +120,7 @@ async def test_a_queue_with_too_many_unfinished_bytes_is_not_pulled(
 async def test_a_queue_whose_unfinished_messages_are_far_apart_is_not_pulled(
     a_broker: RunningBroker, producer: Producer, *, orderly: bool, cached: int
 ) -> None:
-    """In order nothing is far apart: messages are finished from the front, and one is taken."""
+    """Orderly consumers have no gaps: messages are finished from the front, one at a time."""
     await send(producer, *(b"%d" % number for number in range(40)), queue_id=0)
     gate = asyncio.Event()
 

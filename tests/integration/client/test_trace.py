@@ -210,7 +210,7 @@ async def test_consumption_is_traced(a_broker: RunningBroker) -> None:
 
 
 class Remember(SendHook):
-    """Marks messages, and remembers what became of them."""
+    """Marks messages, and remembers their outcome."""
 
     def __init__(self) -> None:
         self.ended: list[tuple[SendResult | None, BaseException | None]] = []

@@ -1,4 +1,4 @@
-"""Transactions, against a whole broker and against one that answers as a test says."""
+"""Transactions, against a whole broker and against one that responds as a test says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK_CHECKS = {
 
 
 class Listener:
-    """Says what a test wants, and remembers what it was asked."""
+    """Returns what a test wants, and remembers its checks."""
 
     def __init__(self, first: TransactionState, later: TransactionState | None = None) -> None:
         self.first = first
@@ -109,7 +109,7 @@ async def test_an_unknown_transaction_is_checked(a_broker: RunningBroker, namesp
     await a_broker.create_topic(wire_topic, queues=1)
     async with TransactionProducer(options, group="g", listener=listener) as producer:
         result = await producer.send_transaction(Message(TOPIC, b"slow", tags="t"))
-        # A broker that is not answered before its next round asks, and is told, once more.
+        # A broker without a response before its next round checks, and gets a response, once more.
         found, *_ = await stored_soon(a_broker, wire_topic, 1)
     assert result.state is TransactionState.UNKNOWN
     assert found.body == b"slow"

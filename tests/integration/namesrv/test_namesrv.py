@@ -1,4 +1,4 @@
-"""The name server over loopback: brokers come, are told things, and go with their connections."""
+"""The name server over loopback: brokers register, are notified, and disconnect."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def settings(path: Path, **changes: object) -> NamesrvConfig:
 
 
 class Broker:
-    """A broker as a name server sees it: it registers, and it can be told something."""
+    """A broker as a name server sees it: it registers, and it can be notified."""
 
     def __init__(self, namesrv: Namesrv, *, broker_id: int = 0, acting: bool = False) -> None:
         self.client = RemotingClient(config=PATIENT)
@@ -156,7 +156,7 @@ async def test_a_silent_broker_is_dropped_and_its_connection_closed(tmp_path: Pa
     config = settings(tmp_path, scanNotActiveBrokerInterval=1)
     async with Namesrv(config, clock=clock) as namesrv:
         broker = await Broker(namesrv).start()
-        # Twice, because the timer must go on after it found one.
+        # Twice, because the timer must continue after it found one.
         for _ in range(2):
             await broker.register()
             connection = await broker.client.connect(f"{LOOPBACK}:{namesrv.port}")
@@ -249,7 +249,7 @@ async def test_a_broker_whose_connection_closes_while_it_registers_is_dropped(
         pass
     go_on.set()
     await is_taken_in.wait()
-    # It is taken in although its connection is gone, and leaves a few turns later.
+    # It is registered although its connection is gone, and removed a few turns later.
     for _ in range(10):
         await other.route()
     assert await other.route() is None

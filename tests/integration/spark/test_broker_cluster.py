@@ -1,4 +1,4 @@
-"""What the driver asks a cluster, while parts of it are away."""
+"""The driver's queries of a cluster, while parts of it are unreachable."""
 
 from __future__ import annotations
 

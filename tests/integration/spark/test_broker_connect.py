@@ -103,7 +103,7 @@ def test_an_empty_part_gives_nothing() -> None:
 def test_nothing_is_in_flight_while_waiting_for_the_next_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They may be long in coming; an answer that nobody takes would be missed."""
+    """They may take long; a response that is not read would be lost."""
     made: list[Outbox] = []
 
     def recorded(*args: object, **named: object) -> Outbox:

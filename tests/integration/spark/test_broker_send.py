@@ -1,4 +1,4 @@
-"""How a task sends its rows: over bad networks, in order, and never more than may be on the way."""
+"""How a task sends its rows: over bad networks, in order, and with bounded rows in flight."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_order_is_kept_over_broken_connections(a_broker: RunningBroker, wa
     assert sent.rows == COUNT
     stored = a_broker.messages(TOPIC)
     for key in range(3):
-        # What was sent twice comes twice, but nothing comes before what was before it.
+        # What was sent twice arrives twice, but nothing overtakes an earlier row.
         mine = [
             int(each.body)
             for each in sorted(stored, key=lambda each: each.queue_offset)

@@ -1,4 +1,4 @@
-"""The broker for tests: what it gives, and that nothing of it stays."""
+"""The broker for tests: what it offers, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LOOPBACK = "127.0.0.1"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something is so; the test's time-out bounds it."""
+    """Run the loop until a condition holds; the test's time-out bounds it."""
     while not condition():  # noqa: ASYNC110 - counters have no event to wait for
         await asyncio.sleep(0.001)
 

@@ -47,7 +47,7 @@ async def asking(root: Path) -> AsyncIterator[Callable[[bytes], Any]]:
 
 
 async def way_of(root: Path, frame: bytes) -> Way:
-    """What a request passes, when others like it went before."""
+    """What a request passes, once others like it have been handled."""
     async with asking(root) as ask:
         for _ in range(2):
             await ask(SENT)

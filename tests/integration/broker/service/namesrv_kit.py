@@ -123,14 +123,14 @@ async def register_now(registration: NamesrvRegistration) -> None:
 
 
 class OddNamesrv:
-    """A name server that does what it is told to.
+    """A name server that misbehaves as instructed.
 
     Attributes:
         gate: While cleared, requests hang.
         requests: What came in.
-        answer: Makes the answer to a registration.
+        answer: Makes the response to a registration.
         is_old: Whether it knows whole registrations only.
-        known_version: The version that it says it has; ``None`` for the one it is asked about.
+        known_version: The version that it claims to have; ``None`` for the queried one.
     """
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ async def odd_namesrv() -> AsyncIterator[OddNamesrv]:
 
 @contextmanager
 def unused_address() -> Iterator[str]:
-    """An address at which nobody listens within the block."""
+    """An address at which nothing listens within the block."""
     with reserve_port(LOOPBACK) as held:
         yield f"{LOOPBACK}:{held.getsockname()[1]}"
 
@@ -236,7 +236,7 @@ async def web_server(answer: Callable[[str], bytes | None]) -> AsyncIterator[str
         hanging.set()
         server.close()
         await server.wait_closed()
-        # Before Python 3.12 the server does not wait for those whom it serves.
+        # Before Python 3.12 the server does not wait for open connections.
         await asyncio.gather(*(each for each in serving if each), return_exceptions=True)
         await asyncio.sleep(0)
 

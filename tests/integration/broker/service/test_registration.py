@@ -1,4 +1,4 @@
-"""Registration at name servers: what they are told, and when."""
+"""Registration at name servers: what is sent, and when."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SINGLE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
 
 @pytest.fixture(name="quick", autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed registrations are tried again soon."""
+    """Failed registrations are retried soon."""
     monkeypatch.setattr(registration, "RETRY_MS_MIN", 1)
 
 
@@ -363,7 +363,7 @@ async def test_a_name_server_without_versions_gets_everything(
 
 @pytest.fixture(name="many")
 def _many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What there is counts as very many."""
+    """The existing topics count as very many."""
     monkeypatch.setattr(registration, "SINGLE_TOPICS_FROM", 1)
 
 

@@ -1,4 +1,4 @@
-"""Registration at name servers that are down, hang or talk nonsense."""
+"""Registration at name servers that are down, hang or send nonsense."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REGISTER = RequestCode.REGISTER_BROKER
 
 @pytest.fixture(name="quick", autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed registrations are tried again soon."""
+    """Failed registrations are retried soon."""
     monkeypatch.setattr(registration, "RETRY_MS_MIN", 1)
 
 

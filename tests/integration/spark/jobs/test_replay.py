@@ -1,4 +1,4 @@
-"""Messages of stores and topics, sent once more."""
+"""Messages of stores and topics, sent again."""
 
 from collections.abc import Iterator
 from pathlib import Path
