@@ -95,7 +95,7 @@ class Bench:
         self._guests = guests
 
     def run(self, rounds: int) -> None:
-        """Measure every wanted row in every round; those that fail are noted, others go on."""
+        """Measure every wanted row in every round; failures are recorded, the others continue."""
         with steps_bar(sum(len(self._rounds(row, rounds)) for row in self._wanted)) as step:
             for settings, loads in stages(self._wanted):
                 with Stage(self._lab, self._sides, settings, loads) as stage:

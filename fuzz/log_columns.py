@@ -49,7 +49,7 @@ _RULES = {
 
 
 class _Guarded:
-    """Memory with a page behind it that cannot be read."""
+    """Memory followed by a page that cannot be read."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, BYTES_MAX + mmap.PAGESIZE)

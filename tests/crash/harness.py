@@ -213,7 +213,7 @@ class Driver:
         )
 
     def open(self, root: Path, files: Files) -> None:
-        """Open a store as it was left."""
+        """Open a store in the state it was left in."""
         self.store = self._make(root, files)
         self.store.load()
         self.store.start(threads=False)

@@ -182,7 +182,7 @@ class Session:
         self.clock.advance(self.rng.choice((1, 500, 3001, 3_600_000)))
 
     def allocate_ahead(self) -> None:
-        """What the allocator's thread does: make the segments behind the last one."""
+        """What the allocator's thread does: make the segments after the last one."""
         queue = self.driver.store.commit_log.queue
         if queue.last is None:
             return

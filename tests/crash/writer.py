@@ -58,7 +58,7 @@ def say(*words: object) -> None:
 
 
 class Producer:
-    """One logical producer: it begins a send only when the one before was answered."""
+    """One logical producer: it starts a send only after the response to the previous one."""
 
     def __init__(self, store: DefaultMessageStore, number: int, life: int, seed: int) -> None:
         self.store = store

@@ -184,7 +184,7 @@ class Replay:
         self.compared += 1
         self.found += differences(step.place, step.request.code, step.command, ours, self.names)
 
-    # ------------------------------------------------------------------- what the broker asks for
+    # ------------------------------------------------------------------- requests of the broker
 
     async def _broker_turn(self, step: Step) -> None:
         """Ours registers and unregisters by itself; its requests must match the recorded ones."""

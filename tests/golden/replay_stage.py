@@ -213,7 +213,7 @@ class Stage:
         await self.namesrv.stop()
 
     async def line(self, connection: tuple[str, int]) -> Line:
-        """The connection of that name, made when it is first asked for."""
+        """The connection of that name, opened on first use."""
         line = self.lines.get(connection)
         if line is None:
             line = await self._connect(self._port_of(connection[0]))

@@ -84,7 +84,7 @@ def exchanges(run: str) -> tuple[Exchange, ...]:
         if row["dir"] == "request-side" and not command.is_response and command.code in SENDS:
             asked.append((number, row, command))
         elif row["dir"] == "server-side" and command.is_response:
-            assert encode_command(command) == encode_frame(*frame), "answers are read whole"
+            assert encode_command(command) == encode_frame(*frame), "responses are read whole"
             answers[row["server"], row["conn"], command.opaque] = command
     return tuple(
         Exchange(
@@ -137,7 +137,7 @@ class Replay:
 
 
 def comparable(message: StoredMessage) -> dict[str, object]:
-    """All of a record but times, the port that the recorder stood behind, and the body's CRC."""
+    """All of a record except times, the port of the recorder, and the body's CRC."""
     return {
         "topic": message.topic,
         "queue_id": message.queue_id,

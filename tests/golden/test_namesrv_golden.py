@@ -53,7 +53,7 @@ OUR_KEYS = frozenset({"maxBrokers", "maxConnections", "maxTopicRoutes"})
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request, and the answer that it got."""
+    """A request, and the response that it got."""
 
     place: str
     ms: float

@@ -116,7 +116,7 @@ async def ask(
         async with asyncio.timeout(SILENCE_S if code in NOT_ANSWERED else PATIENCE_S):
             return await connection.sender.invoke(request)
     except TimeoutError:
-        assert code in NOT_ANSWERED, f"{code} {fields} is not answered"
+        assert code in NOT_ANSWERED, f"{code} {fields} gets no response"
         return None
 
 

@@ -143,7 +143,7 @@ class Agent:
         try:
             answer = future.result(COMMAND_TIMEOUT_S)
         except TimeoutError:
-            raise self.process.error(f"no answer to {do!r} in {COMMAND_TIMEOUT_S} s") from None
+            raise self.process.error(f"no response to {do!r} in {COMMAND_TIMEOUT_S} s") from None
         if "error" in answer:
             raise AgentError(f"{self.kind}: {do}: {answer['error']}")
         result: dict[str, Any] = answer["ok"]

@@ -401,6 +401,6 @@ def _ask(server: Listening, code: RequestCode, body: bytes = b"", **fields: str)
         asking.sendall(encode_command(request))
         while (frame := decoder.next_frame()) is None:
             received = asking.recv(1 << 16)
-            assert received, f"no answer to {code!r}"
+            assert received, f"no response to {code!r}"
             decoder.feed(received)
     return decode_command(frame)

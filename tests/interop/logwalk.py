@@ -140,7 +140,7 @@ def _unpack(data: bytes, magic: int) -> LogRecord:
 
 
 def _host(data: bytes, position: int, address_bytes: int) -> tuple[str, int]:
-    """`ip:port` at a position, and the position behind it."""
+    """`ip:port` at a position, and the position after it."""
     end = position + address_bytes
     (port,) = struct.unpack_from(">i", data, end)
     return f"{ipaddress.ip_address(data[position:end])}:{port}", end + 4

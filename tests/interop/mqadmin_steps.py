@@ -148,7 +148,7 @@ BROKER_NUMBERS: Sequence[Mask] = (
 CLUSTER_NUMBERS: Sequence[Mask] = (
     (r"\d+\.\d+", "<rate>"),
     (r"\b\d+,\d+ms", "<n>,<n>ms"),
-    # How far Java's timer is behind, which a busy machine makes it for a moment.
+    # The lag of Java's timer, which a busy machine causes for a moment.
     (r" +\d+-\d+\(", " <n>-<n>("),
 )
 PERM_COUNT: Sequence[Mask] = ((r"OK, \d+", "OK, <n>"),)

@@ -209,7 +209,7 @@ async def test_a_peer_that_never_reads_its_responses(scene: Scene) -> None:
             if (await scene.victim.facts())["reading_paused"]:
                 break
         else:
-            pytest.fail("it could send for ever")
+            pytest.fail("it could send forever")
         await scene.hold()
 
 

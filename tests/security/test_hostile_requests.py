@@ -331,7 +331,7 @@ async def test_a_consumer_that_pulls_and_never_reads(scene: Scene) -> None:
             if (await scene.victim.facts())["reading_paused"]:
                 break
         else:
-            pytest.fail("it could ask for ever")
+            pytest.fail("it could send requests forever")
         await scene.hold()
 
 

@@ -1,4 +1,4 @@
-"""What the linters cannot say: sizes, stray addresses and left-over marks.
+"""What the linters cannot check: sizes, stray addresses and left-over marks.
 
 The layers themselves are contracts of import-linter in pyproject.toml, which `make lint` checks.
 """
@@ -148,7 +148,7 @@ def imported_names(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_no_module_imports_a_test_module() -> None:
-    """What two test modules share is in a kit, so that either can be moved or deleted alone."""
+    """Code shared by two test modules is in a kit, so that either can be moved or deleted alone."""
     assert [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in source_files(".py")
@@ -173,7 +173,7 @@ def test_unit_tests_start_no_servers() -> None:
         for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
         for line, name in imported_names(path)
         if any(is_below(name, server) for server in SERVERS)
-        and path.name != "test_package.py"  # looks at the function, and calls it nowhere
+        and path.name != "test_package.py"  # inspects the function, and never calls it
     ] == []
 
 
@@ -187,7 +187,7 @@ def is_below(module: str, package: str) -> bool:
 
 
 class Contracts:
-    """What import-linter is told in pyproject.toml; it cannot read Cython."""
+    """The contracts of import-linter in pyproject.toml; it cannot read Cython."""
 
     def __init__(self) -> None:
         pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -218,7 +218,7 @@ class Contracts:
 
 
 def cython_imports() -> list[tuple[str, str, str]]:
-    """Where, by which module and what of Roquet compiled modules import."""
+    """The imports of Roquet in compiled modules: place, module and imported name."""
     return [
         (
             f"{path.relative_to(ROOT)}:{number}: {line.strip()}",

@@ -21,7 +21,7 @@ FAILURE = NotAStore("Not a store.", detail="no commitlog", hint="Name another di
 
 @pytest.fixture
 def breaking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a sub-command into the table that raises, and one that is no command at all."""
+    """Add a sub-command that raises to the table, and one that is no command at all."""
 
     @click.command()
     @json_option

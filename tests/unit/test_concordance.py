@@ -1,4 +1,4 @@
-"""docs/concordance.md leads from an upstream class to our file; every target must exist."""
+"""docs/concordance.md maps an upstream class to our file; every target must exist."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_every_upstream_class_is_named_once() -> None:
 
 
 def test_every_module_of_the_store_is_reachable() -> None:
-    """Nobody has to search: a store module answers to an upstream name or is listed as ours."""
+    """Every store module matches an upstream name or is listed as ours."""
     text = PAGE.read_text("utf-8")
     store = ROOT / "src" / "roquet" / "store"
     modules = [f"store/{p.name}" for p in sorted(store.glob("*.py")) if p.name != "__init__.py"]

@@ -1,4 +1,4 @@
-"""The page of settings says what the program does."""
+"""The page of settings matches the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roquet.store.config import MessageStoreConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
-# These depend on the machine or on who asks.
+# These depend on the machine or on the caller.
 DEFAULTS_IN_WORDS = {
     "brokerName": "the machine's name",
     "storePathRootDir": "`~/store`",

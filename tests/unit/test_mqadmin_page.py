@@ -1,4 +1,4 @@
-"""docs/reference/mqadmin.md is what the table of commands says."""
+"""docs/reference/mqadmin.md matches the table of commands."""
 
 from __future__ import annotations
 

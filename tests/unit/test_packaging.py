@@ -1,4 +1,4 @@
-"""What pyproject.toml, the workflows and the changelog say about versions is the same."""
+"""pyproject.toml, the workflows and the changelog agree about versions."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""docs/reference/request-codes.md is what the tables and the processors say."""
+"""docs/reference/request-codes.md matches the tables and the processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which packages scripts/setup.sh installs, and what it says where it cannot.
+"""Which packages scripts/setup.sh installs, and its message if it cannot.
 
 The script runs in a folder of its own, and finds no programs but those that a test gives it.
 """
@@ -66,7 +66,7 @@ class Machine:
         path.chmod(0o755)
 
     def run(self) -> str:
-        """Runs the script and returns what it said."""
+        """Runs the script and returns its output."""
         done = subprocess.run(
             [self._folder / "scripts" / SCRIPT.name],
             env={"PATH": str(self._programs)},

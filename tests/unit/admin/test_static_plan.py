@@ -151,7 +151,7 @@ def test_a_plan_can_be_carried_out_from_its_file() -> None:
 
 
 def test_mappings_of_former_leaders_are_ignored() -> None:
-    """A lost queue 0 to B long ago and never heard where B starts; now it loses queue 1."""
+    """A lost queue 0 to B long ago and never learned where B starts; now it loses queue 1."""
     plan = plan_remap("T", created(2, A), [A, B], now_ms=NOW_MS)
     stale = msgspec.json.decode(encode_body(plan, standard=True), type=TopicRemappingDetailWrapper)
     decide_offsets(plan, A, ends(plan.configs, A, q0=3, q1=3))

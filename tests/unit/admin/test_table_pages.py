@@ -1,4 +1,4 @@
-"""Tables that are read page by page, also while they change."""
+"""Tables that are read page by page, even while they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the broker's benchmark, and what its table makes of results."""
+"""The rows of the broker's benchmark, and how its table shows results."""
 
 from __future__ import annotations
 

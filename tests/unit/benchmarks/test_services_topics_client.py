@@ -1,4 +1,4 @@
-"""What the benchmarks of services, topics and the client make of their results."""
+"""How the benchmarks of services, topics and the client report their results."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def components_of(
     seed: int = 7,
     **given: object,
 ) -> BrokerComponents:
-    """The components of a broker at :data:`STORE_HOST`; those that are given replace its own."""
+    """The components of a broker at :data:`STORE_HOST`; given ones replace its own."""
     environment = Environment(
         clock=clock,
         files=files or Files(),

@@ -1,4 +1,4 @@
-"""What is said of durability follows from the settings."""
+"""The reported durability follows from the settings."""
 
 from __future__ import annotations
 

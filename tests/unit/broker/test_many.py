@@ -30,7 +30,7 @@ CONNECTIONS = 2_000
 WINDOW = 200
 ANONYMOUS_MAX_BYTES = 400 << 20
 
-IN_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of its own is made there
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 a folder of its own is created there
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def topic(number: int) -> str:
 
 
 async def fill(peer: Peer) -> None:
-    """Store one message in every queue; what is refused because the broker is busy, again."""
+    """Store one message in every queue; retry what is refused because the broker is busy."""
     places = [(number, queue_id) for number in range(TOPICS) for queue_id in range(QUEUES)]
     left = list(range(len(places)))
     while left:

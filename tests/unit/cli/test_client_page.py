@@ -1,4 +1,4 @@
-"""The page of the client commands says what they take and write."""
+"""The page of the client commands lists what they take and write."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def done(*arguments: str) -> str:
     return result.stdout
 
 
-# -- who says what ------------------------------------------------------------------------------
+# -- precedence ---------------------------------------------------------------------------------
 
 
 def test_no_settings_at_all() -> None:

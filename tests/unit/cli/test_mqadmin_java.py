@@ -1,4 +1,4 @@
-"""How Java writes things down; the orders were seen in Apache RocketMQ's tool."""
+"""How Java formats values; the orders were observed in Apache RocketMQ's tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the server commands says what they take."""
+"""The page of the server commands lists what they take."""
 
 from __future__ import annotations
 

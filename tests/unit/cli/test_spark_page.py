@@ -1,4 +1,4 @@
-"""The page of the pipelines says what they take, and what their reports hold."""
+"""The page of the pipelines lists what they take, and what their reports hold."""
 
 from __future__ import annotations
 

@@ -419,7 +419,7 @@ def test_rebuild_of_a_bad_log_into_another_place(store: SyntheticStore, tmp_path
     assert "from 29 records" in result.stdout
 
 
-# -- how it looks -------------------------------------------------------------------------------
+# -- formatting --------------------------------------------------------------------------------
 
 
 def run_on_terminal(*arguments: object, results: bool, errors: bool) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Callbacks that remember what they were asked, and a server that says what a test wants."""
+"""Callbacks that record their calls, and a server that responds as a test wants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Producer:
-    """A producer that remembers what it was asked."""
+    """A producer that records its calls."""
 
     def __init__(self, *topics: str, takes_replies: bool = True) -> None:
         self.topics = topics
@@ -68,7 +68,7 @@ class Producer:
 
 
 class Consumer:
-    """A consumer that remembers what it was asked."""
+    """A consumer that records its calls."""
 
     def __init__(self, group: str, *topics: str) -> None:
         self.group = group
@@ -113,7 +113,7 @@ class Consumer:
 
 
 class FakeServer:
-    """A name server and broker in one, which says what a test wants and notes what it hears."""
+    """A name server and broker in one, which responds as a test wants and records its requests."""
 
     def __init__(self, config: ServerConfig | None = None) -> None:
         self.routes: dict[str, TopicRouteData] = {}

@@ -1,4 +1,4 @@
-"""A name server and brokers that answer sends as a test says."""
+"""A name server and brokers that respond to sends as a test says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Script = Callable[[RequestContext], Awaitable[Response | None]]
 
 
 class FakeBroker:
-    """A broker that stores nothing and answers sends as it is told."""
+    """A broker that stores nothing and responds to sends as configured."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -94,7 +94,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """The brokers, and who asked for which route."""
+    """The brokers, and the requested routes."""
 
     def __init__(self, *brokers: FakeBroker, queues: int = 2) -> None:
         self.brokers = brokers

@@ -1,4 +1,4 @@
-"""What brokers do with what a producer sends, besides storing it."""
+"""What brokers do with a producer's messages, besides storing them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TOPIC = "Orders"
 
 
 async def never(context: RequestContext) -> Response | None:
-    """Answer nothing, for ever."""
+    """Never respond."""
     del context
     await asyncio.Event().wait()
     raise AssertionError
 
 
 async def hang_up(context: RequestContext) -> Response | None:
-    """Close the connection instead of an answer."""
+    """Close the connection instead of responding."""
     context.connection.abort()
     return None
 

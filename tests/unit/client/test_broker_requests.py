@@ -1,4 +1,4 @@
-"""What brokers ask of a client, and who among its producers and consumers answers."""
+"""Requests from brokers to a client, and which producer or consumer responds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NOT_HERE = "The Consumer Group <nobody> not exist in this consumer"
 
 
 class Scene(NamedTuple):
-    """A client with one producer and one consumer, and the broker that asks it."""
+    """A client with one producer and one consumer, and the broker that sends it requests."""
 
     server: FakeServer
     client: ClientInstance

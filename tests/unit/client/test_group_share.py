@@ -16,7 +16,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class Offsets:
-    """What a broker answers, one query after the other."""
+    """A broker's responses, one query after the other."""
 
     def __init__(self, *answers: int | None) -> None:
         self.answers = list(answers)

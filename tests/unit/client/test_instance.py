@@ -42,7 +42,7 @@ async def client(server: FakeServer) -> AsyncIterator[ClientInstance]:
         yield running
 
 
-# ---------------------------------------------------------------------------- life and death
+# -------------------------------------------------------------------------------- life cycle
 
 
 async def test_clients_with_the_same_name_are_shared(server: FakeServer) -> None:
@@ -307,7 +307,7 @@ async def test_a_round_that_fails_is_followed_by_another(
     assert "a round failed" in caplog.text
 
 
-# ------------------------------------------------------------------------------------ asking
+# ---------------------------------------------------------------------------------- requests
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a push consumer knows of a queue."""
+"""The state of a queue in a push consumer."""
 
 from __future__ import annotations
 

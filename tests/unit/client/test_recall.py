@@ -1,4 +1,4 @@
-"""Calling messages back that are to be delivered later."""
+"""Recalling delayed messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 class Recalling(FakeBroker):
-    """A broker that calls back whatever it is asked to."""
+    """A broker that accepts every recall."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

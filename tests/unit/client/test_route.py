@@ -1,4 +1,4 @@
-"""The cache of routes, with name servers that say what a test wants."""
+"""The cache of routes, with name servers that respond as a test wants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts, time-outs and back-pressure, against brokers that answer as a test says."""
+"""Attempts, time-outs and back-pressure, against brokers that respond as a test says."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_the_last_refusal_is_the_error(
     assert caught.value.response_code == code
     assert caught.value.remark == "too bad"
     assert "3 attempts" in (caught.value.detail or "")
-    if code != ResponseCode.GO_AWAY:  # then a broker is asked on a new connection, too
+    if code != ResponseCode.GO_AWAY:  # then a broker is retried on a new connection, too
         assert sorted(len(each.sends) for each in cluster.brokers) == [1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Sends to brokers that hang up, cannot be reached or do not answer."""
+"""Sends to brokers that hang up, are unreachable or do not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config files of a store, as far as everybody reads them alike."""
+"""The config files of a store, as far as all readers share them."""
 
 from __future__ import annotations
 

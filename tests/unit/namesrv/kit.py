@@ -1,4 +1,4 @@
-"""A name server without sockets: requests are handed in, time moves when told to."""
+"""A name server without sockets: requests are handed in, time moves on demand."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from roquet.runtime.files import Files
 
 
 class FullDisk(Files):
-    """A disk on which nothing can be written any more."""
+    """A full disk."""
 
     def write_at(self, *_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class FakeConnection:
-    """Something to tell connections apart by."""
+    """A distinguishable connection."""
 
 
 def register_body(
@@ -105,7 +105,7 @@ class Server:
         )
 
     def handle(self, request: RemotingCommand, connection: object) -> RemotingCommand:
-        """Answer a request, with failures as a connection answers them."""
+        """Handle a request; failures become responses, as on a connection."""
         registration = self.registry.find(request.code, Port.MAIN)
         if registration is None:
             return unknown_code_response(request)

@@ -1,4 +1,4 @@
-"""Long registrations hold up nobody else, and nothing of their own broker overtakes them."""
+"""Long registrations delay no other broker, and no request of their own broker overtakes them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MANY = [f"{'T' * 200}-{number}" for number in range(400)]
 
 
 class Held:
-    """A name server that reads large registrations only when it is told to, and its client."""
+    """A name server that reads large registrations only on demand, and its client."""
 
     def __init__(self, server: Server, client: RemotingClient, address: str) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""Answers of the name server: codes, remarks, dialects, and requests that mean no good."""
+"""Responses of the name server: codes, remarks, dialects, and hostile requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers come, stay and go; what becomes of their topics."""
+"""Brokers register, stay and leave; what happens to their topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers come and go in any order; the tables never contradict each other."""
+"""Brokers register and leave in any order; the tables never contradict each other."""
 
 from __future__ import annotations
 

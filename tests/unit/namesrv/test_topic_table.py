@@ -178,7 +178,7 @@ def test_a_registration_that_another_one_ends_leaves_no_old_queues() -> None:
     steps = server.routes.register_in_steps(newer)
     next(steps)
     version = newer.topics.data_version
-    assert server.routes.is_data_version_changed(*newer.key, version), "not all is taken in"
+    assert server.routes.is_data_version_changed(*newer.key, version), "not everything is applied"
     server.routes.register(registration(server, count, queue_count=8, counter=2))
     assert next(steps, "ended") == "ended"
     route = server.routes.route(f"T{count - 1}")
@@ -211,7 +211,7 @@ def test_topics_beyond_the_limit_are_refused_and_change_nothing() -> None:
     )
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert server.route("X") is None
-    # A broker that has all its topics registered already can always come again.
+    # A broker whose topics are all registered can always register again.
     assert server.register(register_body("T", "U", "V", "W", counter=2)).code == 0
     server.unregister()
     assert server.register(register_body("T", "U"), name="broker-b").code == ResponseCode.SUCCESS

@@ -1,4 +1,4 @@
-"""Topics of brokers: permissions, clusters, lists, and names that mean no good."""
+"""Topics of brokers: permissions, clusters, lists, and hostile names."""
 
 from __future__ import annotations
 

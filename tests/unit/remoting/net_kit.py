@@ -59,7 +59,7 @@ class SizeHeader(Header, kw_only=True):
 
 
 class Processors:
-    """One processor of each kind, with what happened to them."""
+    """One processor of each kind, with a record of its calls."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -206,7 +206,7 @@ class Peer:
         return encode_command(request)
 
     async def answer(self) -> RemotingCommand:
-        """The next answer."""
+        """The next response."""
         async with asyncio.timeout(PATIENCE_S):
             while (frame := self._decoder.next_frame()) is None:
                 data = await self.reader.read(1 << 16)
@@ -222,7 +222,7 @@ class Peer:
         return await self.answer()
 
     async def closed_by_server(self) -> bool:
-        """Wait until the server closed the connection; nothing may come before."""
+        """Wait until the server closes the connection; nothing may arrive before."""
         async with asyncio.timeout(PATIENCE_S):
             try:
                 return not await self.reader.read(1)
@@ -245,14 +245,14 @@ async def peer_of(serving_: Serving, *, limit: int = 1 << 16) -> AsyncIterator[P
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so; a test that waits in vain fails."""
+    """Wait until a condition holds; a test that waits in vain fails."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is watched knows no events
+        while not condition():  # noqa: ASYNC110 - what is watched has no events
             await asyncio.sleep(0.001)
 
 
 async def turns(count: int = 20) -> None:
-    """Let the loop turn a few times, for what must not happen."""
+    """Run the loop a few turns, for what must not happen."""
     for _ in range(count):
         await asyncio.sleep(0.001)
 

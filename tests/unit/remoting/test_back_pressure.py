@@ -1,4 +1,4 @@
-"""What peers may make a server hold, and for how long."""
+"""What peers can make a server hold, and for how long."""
 
 import asyncio
 import gc
@@ -198,7 +198,7 @@ def test_water_marks_are_nettys_unless_both_are_set() -> None:
 
 
 class LongAnswers:
-    """A hot path that answers each frame of one byte with as much as it may."""
+    """A hot path that responds to each frame of one byte with as much as it may."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -217,7 +217,7 @@ class LongAnswers:
 
 
 async def test_the_hot_path_is_not_called_while_the_peer_does_not_read() -> None:
-    """Each answer goes out before the hot path makes the next one."""
+    """Each response is sent before the hot path makes the next one."""
     server = RemotingServer(
         Processors().registry(), ServerConfig(limits=server_limits(idle_timeout_ms=60_000))
     )
@@ -269,7 +269,7 @@ async def test_an_unexpected_error_in_a_turn_ends_one_connection_only() -> None:
 
 
 async def _answers(peer: Peer, wanted: int) -> int:
-    """How many answers came before the server closed the connection."""
+    """How many responses came before the server closed the connection."""
     for number in range(wanted):
         try:
             await peer.answer()

@@ -93,7 +93,7 @@ async def test_responses_larger_than_the_buffers() -> None:
 
 @pytest.mark.parametrize("count", [1, 2_000])
 async def test_both_sides_write_more_than_the_other_has_read(count: int) -> None:
-    # Were a client that cannot write to stop reading as well, both sides would wait for ever.
+    # If a client that cannot write stopped reading as well, both sides would wait forever.
     limits = RemotingLimits(write_high_bytes=1 << 16)
     config = structs.replace(PATIENT, limits=limits)
     async with serving(limits=limits) as up, RemotingClient(config=config) as client:
@@ -196,7 +196,7 @@ async def test_close_ends_open_requests_and_refuses_new_ones() -> None:
 
 
 class Leaving:
-    """Sends every peer away on its first connections."""
+    """Tells every peer to go away on its first connections."""
 
     def __init__(self, connections: int) -> None:
         self.connections = connections
@@ -291,7 +291,7 @@ async def test_a_hook_that_fails_is_a_send_that_fails(at: str) -> None:
         with pytest.raises(SendFailed, match="blocked by a hook") as caught:
             await client.invoke(up.address, ECHO)
         assert isinstance(caught.value, AnswerLost) is (at == "after")
-        assert len(client.connections) == 1, "the connection is good for others"
+        assert len(client.connections) == 1, "the connection is usable for others"
 
 
 async def test_the_language_is_sent() -> None:

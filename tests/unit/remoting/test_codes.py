@@ -1,4 +1,4 @@
-"""What the tables of codes say beside the numbers."""
+"""What the tables of codes hold besides the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server's connection can do besides answering: ask, tell, remember, end."""
+"""A server's connection besides responding: requests, one-way requests, attributes, closing."""
 
 import asyncio
 from itertools import pairwise
@@ -206,7 +206,7 @@ async def test_responses_that_are_ready_together_share_a_write(
 
 
 async def test_a_peer_that_sends_endlessly_leaves_others_their_turn() -> None:
-    """Each request takes longer than a turn; a loop reads many of them in one go if it is let."""
+    """Each request takes longer than a turn; a loop would read many of them in one go."""
     clock = ManualClock()
     turn = 0
     seen: list[int] = []

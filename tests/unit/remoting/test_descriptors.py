@@ -51,7 +51,7 @@ async def test_peers_that_never_sent_anything_make_room() -> None:
                 await until(lambda: len(up.server.connections) == 3)
                 async with peer_of(up) as refused:
                     assert await refused.closed_by_server()
-                assert len(up.server.connections) == 3  # nobody was silent for long
+                assert len(up.server.connections) == 3  # no peer was silent for long
                 clock.advance(3_000)
                 async with peer_of(up) as refused:
                     assert await refused.closed_by_server()

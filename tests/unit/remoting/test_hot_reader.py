@@ -1,4 +1,4 @@
-"""Hot readers: who gets the frames of a connection first, and when nobody does."""
+"""Hot readers: when they get the frames of a connection first, and when there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.remoting.net_kit import ECHO, peer_of, serving, until
 
 
 class TakesSome:
-    """A hot path that answers what begins with a mark, and is asked again for the rest."""
+    """A hot path that responds to what begins with a mark, and is called again for the rest."""
 
     def __init__(self, *, mark: bytes = b"hot") -> None:
         self.mark = mark
@@ -29,7 +29,7 @@ class TakesSome:
             frame = bytes(data[position : position + 4 + length])
             if len(frame) < 8 or len(frame) < 4 + length or not frame.endswith(self.mark):
                 return position, requests, answers
-            # The answer is the request with the response bit; the header is JSON.
+            # The response is the request with the response bit; the header is JSON.
             answers += frame.replace(b'"flag":0', b'"flag":1')
             position += len(frame)
             requests += 1

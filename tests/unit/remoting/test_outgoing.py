@@ -1,4 +1,4 @@
-"""Requests that wait for an answer: who gets it, and who is told that none came."""
+"""Requests that wait for a response: which one gets it, and which ones time out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/protocol.md is what the tables say."""
+"""docs/reference/protocol.md matches the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server answers to requests, to bad bytes and by its hooks."""
+"""How a server responds to requests and to bad bytes, and its hooks."""
 
 import asyncio
 import logging

@@ -46,7 +46,7 @@ class Authority:
         self._stamp_s = 1_000_000_000
 
     def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """Write a new certificate and key, under a later time than the last."""
+        """Write a new certificate and key, with a later time than the last."""
         issued = self._authority.issue_cert(*hosts, key_type=trustme.KeyType.ECDSA)
         chain, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         issued.cert_chain_pems[0].write_to_path(chain)
@@ -203,7 +203,7 @@ async def test_certificates_of_clients(authority: Authority) -> None:
 
 
 def shown_certificate(port: int, ca_file: Path) -> str:
-    """What certificate the server shows."""
+    """The certificate that the server presents."""
     return ssl.get_server_certificate((LOOPBACK, port), ca_certs=str(ca_file), timeout=PATIENCE_S)
 
 
@@ -220,7 +220,7 @@ async def test_a_changed_certificate_is_used_by_new_connections(authority: Autho
         assert up.server.tls.reload_if_changed()
         second = await asyncio.to_thread(shown_certificate, up.port, authority.ca_file)
         assert first != second
-        assert (await client.invoke(up.address, ECHO)).code == 0, "the old connection lives"
+        assert (await client.invoke(up.address, ECHO)).code == 0, "the old connection stays open"
 
 
 async def test_the_certificate_is_checked_by_a_timer(authority: Authority) -> None:

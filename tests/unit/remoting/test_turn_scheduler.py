@@ -104,7 +104,7 @@ class Pending:
 
 
 class Request:
-    """A request of a queued class, with what became of it."""
+    """A request of a queued class, with its outcome."""
 
     def __init__(
         self, owner: Peer, log: list[str], *, name: str = "", takes_time: bool = True
@@ -400,7 +400,7 @@ def test_classes_without_a_queue(kind: RequestClass) -> None:
 
 
 class Failing(Peer):
-    """A connection whose turn ends in an error that nobody expected."""
+    """A connection whose turn ends in an unexpected error."""
 
     def take_turn(self) -> None:
         raise RuntimeError(self.name)

@@ -17,7 +17,7 @@ class Installed:
 
     Args:
         folder: The folder.
-        monkeypatch: What takes everything back.
+        monkeypatch: Undoes everything.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,10 +27,10 @@ class Installed:
         monkeypatch.syspath_prepend(folder)
 
     def module(self, name: str, source: str) -> None:
-        """Install a module that nobody declares."""
+        """Install a module without metadata."""
         (self.folder / f"{name}.py").write_text(source, "utf-8")
         self._monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        del sys.modules[name]  # what is imported in its place goes when the patch is taken back
+        del sys.modules[name]  # what is imported in its place is removed when the patch is undone
 
     def distribution(
         self,

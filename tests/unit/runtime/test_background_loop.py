@@ -1,4 +1,4 @@
-"""Work of asyncio for threads without a loop."""
+"""Asyncio work for threads without a loop."""
 
 from __future__ import annotations
 

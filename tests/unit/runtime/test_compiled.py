@@ -6,7 +6,7 @@ import pytest
 
 from roquet.runtime import compiled
 
-HERE = "roquet.runtime.clock"  # any module that is there
+HERE = "roquet.runtime.clock"  # any module that exists
 GONE = "roquet.runtime._no_such_module"
 
 

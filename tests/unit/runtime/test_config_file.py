@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class Crash(BaseException):
-    """The process is gone: nothing of it runs any more."""
+    """The process is gone: none of its code runs any more."""
 
 
 class When(enum.Enum):
@@ -40,7 +40,7 @@ class When(enum.Enum):
 
 @dataclass
 class FailingFiles(Files):
-    """Fails the n-th system call in the way that was asked for; n counts from 1."""
+    """Fails the n-th system call in the requested way; n counts from 1."""
 
     fail_at: int
     when: When
@@ -436,7 +436,7 @@ def test_a_save_that_fails_anywhere_leaves_old_or_new(
             pass
         found = loaded_text(path)
         assert found in ({NEW} if saved else {old, NEW}), f"call {files.fail_at}"
-        # Whatever was left behind, the next save works, of the same process or of the next one.
+        # Whatever was left behind, the next save succeeds, in the same process or in the next one.
         files.fail_at = 0
         again = config_at(path) if when.name.startswith("CRASH") else config
         again.save(NEW)

@@ -88,7 +88,7 @@ def test_reading_and_writing_at_a_position(tmp_path: Path) -> None:
 def test_reading_what_is_in_memory(disk_path: Path) -> None:
     fd = opened(disk_path / "f", b"0123456789")
     assert FILES.read_cached_at(fd, 5, 2) == b"23456"
-    assert FILES.read_cached_at(fd, 100, 8) is None, "not all of it is there"
+    assert FILES.read_cached_at(fd, 100, 8) is None, "not all of it is in memory"
     FILES.close(fd)
 
 

@@ -1,4 +1,4 @@
-"""Looking at a lock without taking it, and swapping two directories."""
+"""Checking a lock without taking it, and swapping two directories."""
 
 from __future__ import annotations
 

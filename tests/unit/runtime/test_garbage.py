@@ -16,7 +16,7 @@ SMALL = 20 << 20
 
 
 class Canary:
-    """Something whose end can be seen."""
+    """An object whose end can be observed."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_many_new_objects_do_not_start_a_full_search() -> None:
 
 
 class Process:
-    """A process of so many objects and so much memory."""
+    """A process with a given number of objects and amount of memory."""
 
     def __init__(self) -> None:
         self.blocks = FEW

@@ -1,4 +1,4 @@
-"""How the descriptors of a process are shared out."""
+"""How the descriptors of a process are divided."""
 
 from __future__ import annotations
 

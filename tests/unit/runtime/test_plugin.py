@@ -1,4 +1,4 @@
-"""Names in settings lead to code, or to words about why not."""
+"""Names in settings load code, or give an error that says why not."""
 
 from __future__ import annotations
 

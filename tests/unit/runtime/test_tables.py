@@ -1,4 +1,4 @@
-"""Tables that were long and are short."""
+"""Tables that were long and have become short."""
 
 from __future__ import annotations
 

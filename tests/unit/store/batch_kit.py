@@ -45,7 +45,7 @@ def fill(root: Path, sizes: tuple[int, ...] = SIZES, *, body: bytes = b"inner") 
 
 
 def kill(store: DefaultMessageStore) -> None:
-    """End it as if its process was killed."""
+    """Stop it as if its process was killed."""
     store.lifecycle.abandon()
 
 

@@ -1,4 +1,4 @@
-"""Small stores for tests: everything happens on the test's own thread, in an order it chooses."""
+"""Small stores for tests: everything runs on the test's own thread, in an order it chooses."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def put(store: DefaultMessageStore, *messages: BrokerMessage | BatchMessage) -> 
 
 
 def answer(store: DefaultMessageStore, one: BrokerMessage | BatchMessage) -> PutMessageResult:
-    """The answer to a put that does not have to wait."""
+    """The result of a put that does not have to wait."""
     answers: list[PutMessageResult] = []
     store.submit(one, answers.append)
     store.finish_burst()
-    assert len(answers) == 1, "the answer waits"
+    assert len(answers) == 1, "the result waits"
     return answers[0]
 
 
@@ -157,7 +157,7 @@ def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0) -> l
 
 
 def hash_of(root: Path) -> str:
-    """Digest of all names and bytes of a store, but for its lock, which must not be opened."""
+    """Digest of all names and bytes of a store, except its lock, which must not be opened."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*")):
         if path.name != "lock":
@@ -175,7 +175,7 @@ def request(
     size_bytes: int = 100,
     store_timestamp_ms: int = NOW_MS,
 ) -> DispatchRequest:
-    """What dispatch knows of a record."""
+    """The dispatch request of a record."""
     return DispatchRequest(
         topic,
         queue_id,
@@ -193,7 +193,7 @@ def request(
 
 
 class DiskOf(Files):
-    """A file system that claims to be as full as a test says."""
+    """A file system that reports to be as full as a test wants."""
 
     def __init__(self, used_percent: float = 10.0) -> None:
         self.used_percent = used_percent

@@ -1,4 +1,4 @@
-"""What a flipped bit of a record shows as, if it shows: the table of docs/internals/verify.md."""
+"""How a flipped bit of a record is detected, if at all: the table of docs/internals/verify.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STORE_TIMESTAMP_AT = 56
 SYS_FLAG_LAST_BYTE = 39
 
 # The first name is the field itself; the others are what contradicts it first: a length that no
-# longer fits, or the entry of a queue or an index that leads there.
+# longer fits, or the entry of a queue or an index that points to it.
 SHOWS_AS: dict[str, set[str]] = {
     "totalSize": {"totalSize"},
     "magic": {"magic"},
@@ -86,7 +86,7 @@ def shows(
 
 
 def _is_other_text(record: DispatchRequest, raw: bytes) -> bool:
-    """Whether the properties are well formed and say the same of keys, tags and delay."""
+    """Whether the properties are well formed and agree on keys, tags and delay."""
     fields = record_fields(raw, record.topic)
     try:
         text = raw[fields.index("properties") :].decode()

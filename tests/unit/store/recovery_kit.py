@@ -42,12 +42,12 @@ def make(root: Path, count: int, *, settings: MessageStoreConfig = CONFIG) -> Ma
 
 
 def crash(root: Path) -> None:
-    """Let the last exit not have been clean."""
+    """Make the last exit unclean."""
     (root / "abort").write_bytes(b"1")
 
 
 def make_killed(root: Path, count: int, *, unflushed: int = 1) -> None:
-    """A store whose process was killed before the last messages were put on disk."""
+    """A store whose process was killed before the last messages reached the disk."""
     clock = ManualClock(NOW_MS)
     store = new_store(root, clock=clock)
     store.load()
@@ -96,7 +96,7 @@ def recover(root: Path, settings: MessageStoreConfig = CONFIG) -> tuple[Recovery
 
 
 def refused(root: Path, settings: MessageStoreConfig = CONFIG) -> StoreError:
-    """The error of a store that must not be opened, nor changed."""
+    """The error of a store that must be neither opened nor changed."""
     before = hash_of(root)
     store = new_store(root, clock=ManualClock(NOW_MS + 10**6), config=settings)
     with pytest.raises(StoreError) as raised:

@@ -44,7 +44,7 @@ NOW_MS = FIRST_MS + 10_000_000
 
 
 class Placed(NamedTuple):
-    """Where a record went."""
+    """The position of a record."""
 
     topic: str
     queue_id: int

@@ -1,4 +1,4 @@
-"""Segments made ahead of need: ready in time, without a gap, removed when nobody took them."""
+"""Preallocated segments: ready in time, without a gap, removed when not used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def allocator(tmp_path: Path) -> Iterator[AllocateMappedFile]:
 
 
 def wait_for(root: Path, expected: list[int], allocator: AllocateMappedFile) -> None:
-    """Wait until the thread has made what it was asked for."""
+    """Wait until the thread has made the requested segments."""
     for start in expected:
         future = allocator._ready.get(start * SIZE)
         if future is not None:
@@ -170,7 +170,7 @@ def test_pages_are_populated_ahead_of_the_writer(
     clock.advance(5)
     allocator.populate_ahead(segment)
     allocator._populate_some()
-    assert segment.populated == segment.wrote + 16384  # asked again soon: twice as much as well
+    assert segment.populated == segment.wrote + 16384  # requested again soon: twice as much as well
     segment.moved_to(segment.populated + 100)  # faster than all that: not more than the limit
     clock.advance(5)
     allocator.populate_ahead(segment)
@@ -185,7 +185,7 @@ def test_pages_are_populated_ahead_of_the_writer(
     clock.advance(200)
     allocator.populate_ahead(segment)
     allocator._populate_some()
-    assert segment.populated == segment.wrote + 8192  # not asked for long: half as much
+    assert segment.populated == segment.wrote + 8192  # not requested for long: half as much
     segment.moved_to(size - 100)
     allocator.populate_ahead(segment)
     allocator._populate_some()

@@ -1,4 +1,4 @@
-"""The one append: what the hot path is allowed, and who has a message that compiled code leaves."""
+"""The single append: what the hot path may do, and what happens to messages it declines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYNC = config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
 def append_between(
     store: DefaultMessageStore, body: bytes, done: Callable[[PutMessageResult], None] | None = None
 ) -> None:
-    """What the hot path does, by the reference."""
+    """What the hot path does, according to the reference."""
     puts = store.puts.begin_plain_puts()
     try:
         assert puts.is_allowed

@@ -1,4 +1,4 @@
-"""Appending: where records go, what is refused, and what every refusal leaves untouched."""
+"""Appending: where records go, what is refused, and what a refusal leaves untouched."""
 
 from __future__ import annotations
 

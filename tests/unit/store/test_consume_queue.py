@@ -1,4 +1,4 @@
-"""Queues: entries, filler, what recovery keeps, what expires, and places that are never reused."""
+"""Queues: entries, filler, what recovery keeps, what expires, and offsets that are never reused."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class TestRecovery:
         queue.put(*range(3))
         path = queue.root / f"{0:020d}"
         data = bytearray(path.read_bytes())
-        data[100:120] = UNIT.pack(50_000, SIZE, 7)  # behind zeros, as a torn write leaves it
+        data[100:120] = UNIT.pack(50_000, SIZE, 7)  # after zeros, as a torn write leaves it
         path.write_bytes(data)
         queue.reload(3000, erase=False)
         assert queue.bytes_at(5) != bytes(UNIT_BYTES)
@@ -378,7 +378,7 @@ class TestStore:
     def test_a_topic_that_was_deleted_and_recreated_starts_over(
         self, queues: ConsumeQueueStore
     ) -> None:
-        """A rebuild sees both lives of it; only the second counts."""
+        """A rebuild sees both lives of the topic; only the second counts."""
         self.put(queues, *[(n, n * 1000) for n in range(25)])
         self.put(queues, (0, 30_000), (1, 31_000))
         queue = queues.find("T", 0)

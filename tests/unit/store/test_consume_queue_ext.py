@@ -186,7 +186,7 @@ def test_units_after_a_lost_page_are_erased(bench: Bench) -> None:
 
 @pytest.mark.parametrize("length", [0, 20, 80])
 def test_a_length_that_a_crash_took_is_restored(bench: Bench, length: int) -> None:
-    """A creation, or the erasure of a rest, that did not end."""
+    """A creation, or the erasure of a remainder, that did not finish."""
     put_numbers(bench.ext(), range(6))
     (bench.root / SECOND).write_bytes(b"".join(map(layout.pack_unit, map(unit, range(4))))[:length])
     ext = bench.reopen()
@@ -364,7 +364,7 @@ def test_flush_skips_a_file_deleted_meanwhile(bench: Bench) -> None:
 
 
 def test_every_failing_call_leaves_a_usable_queue(tmp_path: Path) -> None:
-    """Fail the n-th call; what got an address is found, here and by the next start."""
+    """Fail the n-th call; units that got an address are found, here and after the next start."""
     seen: set[str] = set()
     for fail_at in count(1):
         bench = Bench(tmp_path / str(fail_at))

@@ -1,4 +1,4 @@
-"""Segments that are elsewhere leave a stopped store, which goes on as if nothing had been there."""
+"""Segments stored elsewhere are dropped from a stopped store, as if they had expired."""
 
 from pathlib import Path
 

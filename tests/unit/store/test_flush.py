@@ -1,4 +1,4 @@
-"""Getting to disk: when the log is synced, what an answer waits for, and what a failure means."""
+"""Getting to disk: when the log is synced, what a result waits for, and what a failure means."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE_S = 60
 
 
 def submit(store: DefaultMessageStore, *bodies: bytes, wait: bool = True) -> list[PutMessageResult]:
-    """Put a burst; the list fills as answers come."""
+    """Put a burst; the list fills as results arrive."""
     answers: list[PutMessageResult] = []
     for body in bodies:
         store.submit(message(body, wait_store_ok=wait), answers.append)
@@ -290,7 +290,7 @@ class TestFailedSync:
         assert fatal == ["EIO"]
         assert statuses(answers) == ["UNKNOWN_ERROR"]
         assert store.flags.has(RunningFlag.FLUSH_FAILED)
-        # The disk is well again, but nobody can know what became of the pages meanwhile.
+        # The disk works again, but the fate of the pages meanwhile is unknown.
         flushed = store.flushed_offset
         calls = len(files.calls)
         store.flusher._flush_round()

@@ -1,4 +1,4 @@
-"""The index over all its files: what is put in, found, removed and flushed."""
+"""The index over all its files: adding, finding, removing and flushing."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def open_descriptors() -> int:
 
 
 def test_building_survives_every_failing_call(tmp_path: Path) -> None:
-    """Fail the n-th call, put the record again as the store does, and miss no key."""
+    """Fail the n-th call, index the record again as the store does, and miss no key."""
     seen: set[str] = set()
     for fail_at in count(1):
         bench = Bench(tmp_path / str(fail_at) / "index")

@@ -1,4 +1,4 @@
-"""What is kept of the index files when a store is opened, or its log was cut."""
+"""What is kept of the index files when a store is opened, or its log was truncated."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_without_a_kept_file_records_resume_where_the_oldest_began(bench: Bench)
 
 
 def test_recovery_that_died_is_resumed_from_the_kept_end(bench: Bench) -> None:
-    """The removal happened, the records were not put again, and the process died once more."""
+    """The removal happened, the records were not indexed again, and the process died once more."""
     index = bench.service()
     bench.fill(index, range(1, 8))
     index.close()
@@ -203,7 +203,7 @@ def test_a_directory_in_place_of_a_file_is_refused(bench: Bench) -> None:
         bench.service().load(last_exit_ok=True, index_msg_timestamp_ms=0)
 
 
-# -- the log was cut ------------------------------------------------------------------------
+# -- the log was truncated -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_dump_by_key(store: SyntheticStore) -> None:
 
 
 def test_dump_by_key_where_the_index_ends_early(store: SyntheticStore) -> None:
-    """What the index does not reach is read from the log."""
+    """Records beyond the index are read from the log."""
     names = sorted((store.root / "index").iterdir())
     names[-1].unlink()
     selection = Selection(topics=frozenset({"Orders"}), key="group3")

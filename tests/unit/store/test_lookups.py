@@ -110,7 +110,7 @@ class TestByTime:
         [
             (-5, 0, 0),
             (0, 0, 1),
-            (5, 2, 1),  # nothing there: the next for the lower, the one before for the upper
+            (5, 2, 1),  # no record at that time: the next for the lower, the previous for the upper
             (10, 2, 3),
             (95, 20, 19),
             (100, 20, 21),

@@ -1,4 +1,4 @@
-"""Queues and index files that vanish while nobody uses a store: built again, or not missed."""
+"""Queues and index files that vanish while a store is not in use: rebuilt, or not needed."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def test_a_crash_while_queues_are_filled_again_loses_nothing(root: Path) -> None
 
 
 class Killed(BaseException):
-    """The end of a process that nothing in it may catch."""
+    """The end of a process, which nothing in it may catch."""
 
 
 def die_while_filling(root: Path, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
-    """Load a store up to where queues have the records before an offset again."""
+    """Load a store until queues have the records before an offset again."""
 
     def fill_partly(recovery: Recovery, start: int, _end: int) -> None:
         recovery._dispatcher.dispatched_offset = start

@@ -1,4 +1,7 @@
-"""The interface and who fulfils it. That the types fit is for mypy, which checks this file too."""
+"""The interface and its implementations.
+
+That the types match is checked by mypy, for this file too.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.unit.store.vouching_kit import LATER, make, numbers
 
 
 class FullFiles(Files):
-    """No room for the files below one directory while ``full`` names it; knows what was synced."""
+    """No room for files below the directory named by ``full``; records what was synced."""
 
     def __init__(self) -> None:
         self.full = ""

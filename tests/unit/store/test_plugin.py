@@ -21,7 +21,7 @@ EVERYTHING = list(members(MessageStore))
 
 
 class Counting(PluginMessageStore):
-    """Counts what passes, whichever door it comes by."""
+    """Counts what passes, whichever method it uses."""
 
     def __init__(self, next_store: MessageStore) -> None:
         super().__init__(next_store)
@@ -170,7 +170,7 @@ def test_faults_at_the_start_are_attributed_to_the_plug_in(tmp_path: Path) -> No
 
 
 class Recorder:
-    """Stands in for the next store and notes every call and its arguments."""
+    """Stands in for the next store and records every call and its arguments."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[object, ...], dict[str, object]]] = []

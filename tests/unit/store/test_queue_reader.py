@@ -1,4 +1,4 @@
-"""Reads by queue: from memory, or not at all, or after the pages came."""
+"""Reads by queue: from memory, or not at all, or after the pages were loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.store.kit import NOW_MS, SEGMENT_BYTES, config, message, opened,
 
 
 class Pages:
-    """What the kernel says of pages, and what it is asked to bring in."""
+    """What the kernel reports about pages, and what it is asked to load."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cold: set[int] = set()
@@ -55,7 +55,7 @@ def fill(store: DefaultMessageStore, count: int, *, queue_id: int = 0) -> None:
 
 
 def reopened(root: Path, count: int) -> None:
-    """Leave messages behind that another process appended."""
+    """Leave messages that another process appended."""
     with opened(root) as store:
         fill(store, count)
 
@@ -289,7 +289,7 @@ def test_the_limit_of_bytes_on_disk_counts_what_is_not_in_memory(
         assert found.queue_offsets == [0, 1]
         assert get(store, 1) is None
         assert store.get_message("T", 0, 2, 32).queue_offsets == [2, 3]
-        assert store.get_message("T", 0, 2, 32).queue_offsets == [2, 3, 4], "they are there now"
+        assert store.get_message("T", 0, 2, 32).queue_offsets == [2, 3, 4], "they are in memory now"
 
 
 class ColdQueues(Files):

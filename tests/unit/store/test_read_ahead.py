@@ -1,4 +1,4 @@
-"""Reading ahead: what is brought in, when, and how much of it."""
+"""Reading ahead: what is loaded, when, and how much of it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Ahead:
         return self.subject.advance(self.queue(queue_id), first, following)
 
     def bring(self) -> list[tuple[int, int]]:
-        """Let the thread run; return what it brought in."""
+        """Let the thread run; return what it loaded."""
         self.brought.clear()
         self.subject.bring_wanted()
         return list(self.brought)
@@ -189,7 +189,7 @@ class TestStreams:
         for offset in range(200, 300, 8):
             start, _ = ahead.read(offset, offset + 8)
             ahead.bring()
-        assert start > 0, "a read from 0 is outside of the mark"
+        assert start > 0, "a read from 0 is outside the mark"
         assert ahead.read(0, 8) == (0, 8)
 
     def test_nothing_is_read_ahead_before_the_start(self, store: DefaultMessageStore) -> None:
@@ -342,7 +342,7 @@ class TestResident:
         start, due = ahead.read(16, 24)
         for _ in range(6):
             before, (start, due) = due, ahead.read(due, due + 8)
-            assert start <= before < due, "the next window counts as brought in"
+            assert start <= before < due, "the next window counts as loaded"
             assert ahead.bring() == []
         assert 2 * first_bytes < (due - start) * RECORD, "windows grow"
 

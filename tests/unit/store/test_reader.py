@@ -1,4 +1,4 @@
-"""Reading back: every status and limit, filters, times, and records that are not what they were."""
+"""Reading back: every status and limit, filters, times, and damaged records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[DefaultMessageStore]:
 
 
 def numbers(result: GetMessageResult) -> list[int]:
-    """The queue offsets of the records in an answer, read from the records themselves."""
+    """The queue offsets of the records in a result, read from the records themselves."""
     found, position, data = [], 0, result.body()
     while position < len(data):
         record = decode_record(data, position, len(data))
@@ -280,7 +280,7 @@ class TestFilters:
 
 
 class TestDamage:
-    """A record that does not fit its entry is passed over and never served."""
+    """A record that does not match its entry is skipped and never served."""
 
     def damaged(
         self,

@@ -94,7 +94,7 @@ def test_into_another_directory(store: SyntheticStore, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [["consumequeue"], ["index"], ["consumequeue", "index"]])
 def test_in_place(store: SyntheticStore, lost: list[str]) -> None:
-    """Directories that are gone come back; nothing else in the store changes."""
+    """Missing directories come back; nothing else in the store changes."""
     queues = content(store.root / "consumequeue")
     others = {
         name: data
@@ -156,7 +156,7 @@ def test_in_place_needs_a_sound_log(store: SyntheticStore) -> None:
 
 @pytest.mark.parametrize("byte", [15, 25, 37], ids=["queueId", "queueOffset", "sysFlag"])
 def test_in_place_needs_plausible_offsets(store: SyntheticStore, byte: int) -> None:
-    """A record whose place in its queue is in doubt must not get an entry under a wrong one."""
+    """A record whose queue offset is in doubt must not get an entry at a wrong one."""
     flip_bit(store.root / "commitlog" / f"{0:020d}", store.placed[4].physical_offset + byte, 2)
     refused(store, StoreDamaged)
 
@@ -321,7 +321,7 @@ def test_delay_levels_that_are_not_the_brokers(tmp_path: Path) -> None:
 
 
 def test_a_broker_continues_after_a_rebuild(store: SyntheticStore) -> None:
-    """Queues go on where they were, and keys are found."""
+    """Queues continue where they were, and keys are found."""
     shutil.rmtree(store.root / "consumequeue")
     shutil.rmtree(store.root / "index")
     run(store.root, slots=store.slots, entries=store.entries)

@@ -1,4 +1,4 @@
-"""Opening a store again: what is kept, cut and rebuilt, and what is refused untouched."""
+"""Opening a store again: what is kept, truncated and rebuilt, and what is refused untouched."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class TestTornEnds:
 
 
 class TestDamage:
-    """Good records behind a bad one: to cut there would delete what was acknowledged."""
+    """Good records after a bad one: truncating there would delete acknowledged messages."""
 
     @pytest.mark.parametrize("clean", [True, False])
     @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class TestDamage:
         make(root, 3 * A_SEGMENT)
         if not clean:
             crash(root)
-        # In the segment that recovery has to look at, before records known to be on disk.
+        # In the segment that recovery has to scan, before records known to be on disk.
         damage(root, offset_of(2 * A_SEGMENT + 1) + where, data)
         error = refused(root)
         assert isinstance(error, StoreDamaged)

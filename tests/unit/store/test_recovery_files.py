@@ -1,4 +1,4 @@
-"""Opening a store again: derived files are rebuilt, and what an exit leaves behind."""
+"""Opening a store again: rebuilding derived files, and what an exit leaves behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestDerivedFiles:
         assert files_of(root, "consumequeue") == before
 
     def test_entries_beyond_the_log_are_removed(self, root: Path) -> None:
-        """After a crash they may be on disk before their records, if nothing else vouches."""
+        """After a crash they may be on disk before their records, if nothing confirms those."""
         make(root, 40)
         crash(root)
         (root / "checkpoint").unlink()

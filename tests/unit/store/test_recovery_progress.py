@@ -1,4 +1,4 @@
-"""Lines about a recovery that takes its time."""
+"""Progress lines of a long recovery."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class TestConfirmOffset:
 
 
 class TestTruncation:
-    """Cutting the end off: gone for good, from log, queues and index alike."""
+    """Truncating the end: gone for good, from log, queues and index alike."""
 
     def offsets(self, store: DefaultMessageStore) -> list[int]:
         return sorted(

@@ -44,7 +44,7 @@ def _greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Kept:
-    """A store with a clock and a disk that a test can turn; one message fills a segment."""
+    """A store with a clock and a disk that a test controls; one message fills a segment."""
 
     def __init__(self, root: Path, **changes: object) -> None:
         self.clock = ManualClock(NOON_MS)
@@ -65,7 +65,7 @@ class Kept:
         self.store.upkeep.flush_logics(thorough=True)
 
     def age(self) -> None:
-        """Let the files have been written now."""
+        """Set the files' modification time to now."""
         for path in (self.root / "commitlog").iterdir():
             os.utime(path, (self.clock.now_ms() / 1000, self.clock.now_ms() / 1000))
 
@@ -76,7 +76,7 @@ class Kept:
         return [start // SEGMENT_BYTES for start in starts]
 
     def at_hour(self, hour: int) -> None:
-        """Let it be that hour of the next day."""
+        """Move to that hour of the next day."""
         day_ms = self.clock.now_ms() // (24 * HOUR_MS) * 24 * HOUR_MS
         self.clock.set(day_ms + (24 + hour) * HOUR_MS)
 
@@ -246,7 +246,7 @@ class TestByTheDisk:
         assert kept.store.get_message("T", 0, 0, 1).status is GetMessageStatus.FOUND
         kept.disk.used_percent = 86
         kept.store.retention.run_once()
-        assert kept.store.flags.has(RunningFlag.DISK_FULL), "not yet: it would flutter"
+        assert kept.store.flags.has(RunningFlag.DISK_FULL), "not yet: it would flap"
         kept.disk.used_percent = 85
         kept.store.retention.run_once()
         assert not kept.store.flags.has(RunningFlag.DISK_FULL)

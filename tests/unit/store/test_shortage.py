@@ -1,4 +1,4 @@
-"""No descriptors or memory left: nothing is taken for a failed disk, and all goes on by itself."""
+"""No descriptors or memory left: not taken for a failed disk, and everything recovers by itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bench:
         return self.store
 
     def run_short(self) -> None:
-        """Let every call fail from now on that can."""
+        """Let every call that can fail do so from now on."""
         self.files.fail_at = len(self.files.calls) + 1
 
     def sync_logics(self) -> None:

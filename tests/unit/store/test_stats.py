@@ -74,7 +74,7 @@ def test_names_are_upstreams(stats: StoreStatsService) -> None:
 
 def test_runtime(stats: StoreStatsService, clock: ManualClock) -> None:
     clock.advance(((2 * 24 + 3) * 60 + 4) * 60_000 + 5999)
-    clock.set(0)  # somebody sets the machine's clock: the store is not younger for that
+    clock.set(0)  # the machine's clock is set: that does not make the store younger
     info = stats.runtime_info()
     assert info["runtime"] == "[ 2 days, 3 hours, 4 minutes, 5 seconds ]"
     assert info["bootTimestamp"] == "1700000000000"

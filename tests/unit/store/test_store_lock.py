@@ -51,7 +51,7 @@ def test_the_files_of_a_running_store(tmp_path: Path) -> None:
 
 
 def test_which_broker_used_the_store_last(tmp_path: Path) -> None:
-    """A Java broker writes its own word over what a clean shutdown left."""
+    """A Java broker overwrites what a clean shutdown left."""
     lock = StoreLock(Files(), tmp_path)
     for is_ours in (False, True):
         lock.acquire()

@@ -31,11 +31,11 @@ def test_a_sound_store_has_no_fault(store: SyntheticStore) -> None:
     assert report.counts.segments == 3
 
 
-# -- what looks wrong and is not ----------------------------------------------------------------
+# -- what only looks wrong ----------------------------------------------------------------------
 
 
 def tear(store: SyntheticStore) -> int:
-    """Write half a record behind the end, as a crash may leave it; returns its offset."""
+    """Write half a record after the end, as a crash may leave it; returns its offset."""
     record = bytes(store.log[: store.placed[0].size_bytes])
     path = max((store.root / "commitlog").iterdir())
     position = store.log_end % SEGMENT_BYTES
@@ -171,7 +171,7 @@ def test_prepared_and_rolled_back_records_have_no_entries(tmp_path: Path) -> Non
 
 
 def test_light_queues(tmp_path: Path) -> None:
-    """A record that is dispatched to further queues says itself where it stands in them."""
+    """A record that is dispatched to further queues holds its offsets in them."""
     store = SyntheticStore(tmp_path / "store")
     for number in range(3):
         more = {

@@ -207,7 +207,7 @@ def test_dump_finds_a_batch_by_any_of_its_offsets(
     assert [one.queue_offset for one in found] == bases
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["files tell", "settings tell"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["from files", "from settings"])
 def test_a_rebuild_gives_the_same_queues(root: Path, *, is_known: bool) -> None:
     before = files_of(root)
     if not is_known:

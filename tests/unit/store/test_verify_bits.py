@@ -91,7 +91,7 @@ def test_every_byte_of_a_record_with_the_crc_property(tmp_path: Path) -> None:
 
 
 def test_a_bad_record_hides_no_other(store: SyntheticStore) -> None:
-    """After bad bytes the check goes on, so that all faults are listed."""
+    """After bad bytes the check continues, so that all faults are listed."""
     bad = [store.placed[number] for number in (3, 4, 11, 20)]
     for record, byte in zip(bad, (5, 0, 90, 30), strict=True):
         path, start = segment_of(store, record)
@@ -204,7 +204,7 @@ def index_field(store: SyntheticStore, byte: int, count: int) -> tuple[str, int]
 @pytest.mark.parametrize("part", sampled(range(PARTS)))
 @pytest.mark.parametrize("place", [0, 1], ids=["full", "newest"])
 def test_every_byte_of_an_index_file(store: SyntheticStore, place: int, part: int) -> None:
-    """Free entries are not protected. A wrong position may show in what is not there."""
+    """Free entries are not protected. A wrong position may show in a missing entry."""
     path = sorted((store.root / "index").iterdir())[place]
     count = int.from_bytes(path.read_bytes()[36:40], "big")
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Segments that vanish while nobody uses a store: the log is refused, or nothing was lost."""
+"""Segments that vanish while a store is not in use: the log is refused, or nothing was lost."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_log_of_another_store_is_refused(root: Path, tmp_path: Path) -> None
 
 
 def test_a_clock_that_was_set_back_is_no_loss(root: Path) -> None:
-    """Java's checkpoint has the time of a flush; records behind it may be older than that."""
+    """Java's checkpoint has the time of a flush; records after it may be older than that."""
     make(root, 3)
     as_java_left_it(root)
     shutil.rmtree(root / "index")

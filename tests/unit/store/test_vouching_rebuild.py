@@ -1,4 +1,4 @@
-"""What ``verify`` says of files that vanished, and what a rebuild gives up or keeps."""
+"""What ``verify`` reports about files that vanished, and what a rebuild discards or keeps."""
 
 from __future__ import annotations
 

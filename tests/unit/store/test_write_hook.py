@@ -1,4 +1,4 @@
-"""Writes that compiled code makes by itself are told of, and can be failed, like all others."""
+"""Writes that compiled code makes by itself are reported, and can be failed, like all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Noting(HookedFiles):
-    """Notes every write, and those that Python makes."""
+    """Records every write, and those that Python makes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Synthetic stores, and what ``verify`` says of them."""
+"""Synthetic stores, and what ``verify`` reports about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores whose files vanish while nobody uses them."""
+"""Stores whose files vanish while not in use."""
 
 from __future__ import annotations
 

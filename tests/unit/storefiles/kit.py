@@ -1,4 +1,4 @@
-"""Stores to look at, and files that a look must not change."""
+"""Stores to view, and files that viewing must not change."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_viewing_does_not_take_the_lock(store: SyntheticStore) -> None:
 
 
 def test_viewing_from_the_process_that_runs_the_store_keeps_its_lock(store: SyntheticStore) -> None:
-    """To close a descriptor of a file gives up the locks a process has on it, so none is opened."""
+    """Closing a descriptor of a file releases the process's locks on it, so none is opened."""
     lock = StoreLock(Files(), store.root)
     lock.acquire()
     try:
@@ -233,7 +233,7 @@ def test_a_log_that_fills_its_last_segment(tmp_path: Path) -> None:
 
 
 def test_a_running_store_is_checked_up_to_its_finished_records(store: SyntheticStore) -> None:
-    """What is being written now, and entries still to come, are no faults."""
+    """Records being written, and entries still to come, are no faults."""
     last = store.placed[-1]
     path = (
         store.root / "commitlog" / f"{last.physical_offset // SEGMENT_BYTES * SEGMENT_BYTES:020d}"

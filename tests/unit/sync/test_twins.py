@@ -11,7 +11,7 @@ import roquet.admin
 import roquet.client
 import roquet.sync
 
-# Of asyncio by nature: the client behind a producer or consumer, and what asks single servers.
+# Asyncio by nature: the client behind a producer or consumer, and requests to single servers.
 LEFT_OUT = {"calls", "client"}
 
 TWINS = {

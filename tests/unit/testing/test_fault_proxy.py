@@ -41,7 +41,7 @@ class End(NamedTuple):
 
 
 class Bench:
-    """A server behind a proxy, and all ends that were opened."""
+    """A server behind a proxy, and all opened ends."""
 
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy

@@ -1,4 +1,4 @@
-"""What the package itself gives."""
+"""What the package itself exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients for a desk that can be asked: they answer, keep silent, or are gone."""
+"""Clients for a desk that relays requests: they respond, stay silent, or are gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answerer = Callable[[RemotingCommand], RemotingCommand]
 
 
 class FakeClient(FakeConnection):
-    """A client that notes what it is asked."""
+    """A client that records its requests."""
 
     def __init__(self, answerer: Answerer | None = None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class FakeClient(FakeConnection):
 
 
 def answering(code: int, *, remark: str | None = None, body: bytes = b"") -> Answerer:
-    """What always answers the same."""
+    """Always returns the same response."""
     return lambda request: create_response(request, code, remark=remark, body=body)
 
 

@@ -1,4 +1,4 @@
-"""What administrators can ask."""
+"""The requests of administrators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's desk without sockets: real managers and a real store, requests are handed in."""
+"""A broker's desk without sockets: real managers, a real store, and requests handed in directly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class FakeConnection:
-    """A peer to tell apart from others."""
+    """A distinguishable peer."""
 
     def __init__(self, remote_address: str = "127.0.0.1:5000") -> None:
         self.remote_address = remote_address
@@ -48,7 +48,7 @@ class FakeConnection:
 
 
 class Desk:
-    """Everything that answers clients and administrators, but for messages."""
+    """Everything that serves clients and administrators, except messages."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Desk:
         self.notified.append((group, [each.client_id for each in channels]))
 
     async def handle(self, request: RemotingCommand, connection: object) -> RemotingCommand:
-        """Answer a request, with failures as a connection answers them."""
+        """Handle a request; failures become responses, as on a connection."""
         registration = self.registry.find(request.code, Port.FAST)
         if registration is None:
             return unknown_code_response(request)
@@ -141,11 +141,11 @@ class Desk:
         return answer
 
     async def body_of(self, code: int, header: Header | None, body_type: type[T]) -> T:
-        """Send a request, and read the body of its answer."""
+        """Send a request, and read the body of its response."""
         return decode_body(body_type, (await self.ask_ok(code, header)).body)
 
     def add_topic(self, name: str, queues: int = 4, **settings: str) -> None:
-        """Make a topic; settings are attributes, without sign."""
+        """Create a topic; settings are attributes, without sign."""
         put_topics(
             self.topics,
             TopicConfig(

@@ -1,4 +1,4 @@
-"""House-keeping, what groups may not read, and small tables."""
+"""Housekeeping, what groups may not read, and small tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that clients answer."""
+"""Requests that are relayed to clients."""
 
 from __future__ import annotations
 

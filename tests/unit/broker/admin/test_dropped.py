@@ -1,4 +1,4 @@
-"""What goes with topics and groups that are dropped."""
+"""What is removed with deleted topics and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making, altering, dropping and showing groups."""
+"""Creating, changing, deleting and showing groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of groups beside each other."""
+"""Offsets of groups compared and copied."""
 
 from __future__ import annotations
 

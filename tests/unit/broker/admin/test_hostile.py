@@ -1,7 +1,7 @@
-"""Every request of administrators with a body that is too long, names that nobody has and numbers
-that cannot be: an answer in words, and nothing has changed.
+"""Every request of administrators with oversized bodies, unknown names and impossible numbers.
 
-What upstream answers to such requests is compared in ``tests/interop/test_mqadmin_refusals.py``.
+Each gets a response with a remark, and nothing changes. Upstream's responses to such requests are
+compared in ``tests/interop/test_mqadmin_refusals.py``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LISTS = {
 
 ALL_CODES = sorted({*CODES, *LISTS, RequestCode.UPDATE_AND_CREATE_TOPIC})
 
-# The clean-ups are asked for nothing in particular, and do what they do; a group that is asked for
-# is made, as upstream has it.
+# The clean-ups have no parameters, and run in any case; a queried group is created, as upstream
+# does.
 CHANGING = {
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
     RequestCode.CLEAN_UNUSED_TOPIC,

@@ -1,4 +1,4 @@
-"""All that answers administrators, together."""
+"""All processors for administrators, together."""
 
 from __future__ import annotations
 

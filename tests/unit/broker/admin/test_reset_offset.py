@@ -1,4 +1,4 @@
-"""Where groups are told to go on."""
+"""Resets of groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _at(at: Desk) -> Desk:
 
 @pytest.fixture(name="telling")
 def _telling(tmp_path: Path) -> Iterator[Desk]:
-    """A desk that tells clients at once."""
+    """A desk that notifies clients at once."""
     with desk(tmp_path, use_server_side_reset_offset=False) as made:
         yield with_resets(made)
 

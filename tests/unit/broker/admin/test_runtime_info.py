@@ -1,4 +1,4 @@
-"""How the broker is, and how it is set."""
+"""The runtime info and the settings of the broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_the_progress_of_delay_levels_is_shown(at: Desk) -> None:
 
 
 async def test_every_name_of_upstream_is_present(at: Desk) -> None:
-    """Those of a recorded broker, but for a path and the delay levels in use."""
+    """Those of a recorded broker, except a path and the delay levels in use."""
     recorded = {
         name
         for each in read_run("json")

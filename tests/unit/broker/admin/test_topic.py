@@ -1,4 +1,4 @@
-"""Making, altering, dropping and showing topics."""
+"""Creating, changing, deleting and showing topics."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ async def test_a_table_too_large_for_a_frame_must_be_requested_in_pages(
         f"{len(at.topics.table)} entries do not fit a frame of {{}} bytes: ask for pages of at "
         "most 2000, by topicSeq and maxTopicNum or groupSeq and maxGroupNum"
     )
-    # One that is too long is told after it was written, one that is much too long before.
+    # One that is too long is refused after it was encoded, one that is much too long before.
     for frame_bytes in (len(whole.body) + admin_pages.HEADER_BYTES_MAX - 1, 1_000):
         monkeypatch.setattr(admin_pages, "MAX_FRAME_BYTES", frame_bytes)
         answer = await at.ask(

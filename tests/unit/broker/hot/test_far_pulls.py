@@ -1,4 +1,4 @@
-"""Plain pulls far from the end of the log: when the read-ahead hears of them, and open files."""
+"""Plain pulls far from the end of the log: when the read-ahead is called, and open files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG = MessageStoreConfig(
 
 
 class Calls:
-    """What the read-ahead is told; it wants the next call at the offsets of ``mark``."""
+    """The calls of the read-ahead; it wants the next one at the offsets of ``mark``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[int, int, int]] = []

@@ -67,7 +67,7 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Side]]:
 
 
 async def taken(side: Side, frame: bytes, *, port: Port = Port.MAIN) -> int:
-    """How many requests the hot path takes of a read."""
+    """How many requests of a read the hot path takes."""
     assert side.hot_path is not None
     before = side.hot_path.requests_taken
     await side.feed([frame], port=port)
@@ -118,7 +118,9 @@ async def test_a_changed_topic_is_checked_again(made: Callable[..., Side]) -> No
     await ready(side)
     put_topics(side.topics, TopicConfig(topic_name="Orders", read_queue_nums=4, write_queue_nums=0))
     assert await taken(side, SEND_FRAME) == 0
-    assert await taken(side, SEND_FRAME) == 0  # the processor knows it by now, and takes it itself
+    assert (
+        await taken(side, SEND_FRAME) == 0
+    )  # the processor knows it by now, and handles it itself
     put_topics(side.topics, TopicConfig(topic_name="Orders", read_queue_nums=4, write_queue_nums=1))
     assert await taken(side, SEND_FRAME) == 0
     assert await taken(side, SEND_FRAME) == 1

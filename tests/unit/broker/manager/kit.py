@@ -30,7 +30,7 @@ class FillingDisk(Files):
 
 
 class FakeConnection:
-    """Something to tell connections apart by, that can be closed."""
+    """A distinguishable connection that can be closed."""
 
     def __init__(self) -> None:
         self.is_closed = False

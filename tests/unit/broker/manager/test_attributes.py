@@ -1,4 +1,4 @@
-"""Which attributes a request may alter, and what it is told if not."""
+"""Which attributes a request may change, and the error otherwise."""
 
 from __future__ import annotations
 

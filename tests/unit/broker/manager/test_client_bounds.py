@@ -51,7 +51,7 @@ def test_consumers_of_one_connection_and_in_all_are_bounded(
         "A consumer of group c2-3 was refused: there are too many consumers",
         "A consumer of group c2-4 was refused: there are too many consumers",
     ]
-    assert not register(consumers, "c1-0", first), "it is there already"
+    assert not register(consumers, "c1-0", first), "it exists already"
     assert consumers.connection_closed(first.connection) == 3
     assert register(consumers, "c2-2", second)
 

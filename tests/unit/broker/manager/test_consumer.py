@@ -1,4 +1,4 @@
-"""Consumers come, stay and go; who is told, and what they subscribe to."""
+"""Consumers join, stay and leave; who is notified, and what they subscribe to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.manager.kit import Calls, channel, connection
 
 
 class Consumers:
-    """A manager that notes whom it tells."""
+    """A manager that records whom it notifies."""
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
         self.clock = ManualClock()
@@ -86,7 +86,7 @@ def test_all_clients_are_notified_of_every_change(consumers: Consumers) -> None:
     assert len(consumers.told) == 3
     consumers.manager.unregister("g", second, notify_enabled=True)
     assert consumers.ids("g") is None
-    assert len(consumers.told) == 3, "nobody is left to be told"
+    assert len(consumers.told) == 3, "no client is left to be notified"
     assert consumers.calls.count == 4
 
 
@@ -103,7 +103,7 @@ def test_settings_of_a_group_are_those_of_the_last_heartbeat(consumers: Consumer
     assert consumers.calls.count == 1
     assert not consumers.register("g", client, "T", consume_type=ConsumeType.CONSUME_ACTIVELY)
     assert info.consume_type is ConsumeType.CONSUME_ACTIVELY
-    assert consumers.calls.count == 2, "who remembers the settings hears of it"
+    assert consumers.calls.count == 2, "caches of the settings are notified"
     assert len(consumers.told) == 1, "but no queue is reassigned"
 
 
@@ -267,7 +267,7 @@ def test_of_two_subscriptions_the_newer_wins(consumers: Consumers) -> None:
     assert not consumers.register("g", client, newer)
     assert consumers.manager.find_subscription("g", "T") == newer
     assert consumers.told == [], "no queue has to be reassigned"
-    assert consumers.calls.count == calls + 1, "but who remembers the old one hears of it"
+    assert consumers.calls.count == calls + 1, "but caches of the old one are notified"
 
 
 def test_a_heartbeat_without_subscriptions_leaves_them(consumers: Consumers) -> None:
@@ -327,7 +327,7 @@ def test_subscriptions_of_pulls_stand_in_for_heartbeats(consumers: Consumers) ->
 
 def test_subscriptions_of_pulls_are_forgotten(consumers: Consumers) -> None:
     manager = consumers.manager
-    # The version is the client's word; a time that is far away keeps nothing alive.
+    # The version is the client's; a time far in the future keeps nothing alive.
     manager.compensate_subscription("g", "T", subscription("T", version=1 << 62))
     manager.compensate_subscription("g", "U", subscription("U"))
     consumers.clock.advance(600_000)

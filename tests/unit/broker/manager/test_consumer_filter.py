@@ -1,4 +1,4 @@
-"""The table of filters: who wins, who is dead, what is kept."""
+"""The table of filters: which one wins, which ones are dead, what is kept."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _at(tmp_path: Path) -> Filters:
     return Filters(tmp_path)
 
 
-# -- who wins -----------------------------------------------------------------------------------
+# -- precedence -----------------------------------------------------------------------------------
 
 
 def test_a_new_filter(at: Filters) -> None:
@@ -134,7 +134,7 @@ def test_a_newer_one_that_cannot_be_parsed_removes_the_older(at: Filters) -> Non
     assert at.beat("a > 1", version=1) is not None, "nothing is left of the refused one"
 
 
-# -- who is dead --------------------------------------------------------------------------------
+# -- dead filters -------------------------------------------------------------------------------
 
 
 def test_the_filter_of_a_group_is_dead_until_the_group_returns(at: Filters) -> None:
@@ -176,7 +176,7 @@ def test_a_topic_that_is_no_longer_subscribed_to_is_dead(at: Filters) -> None:
 
 
 def test_a_topic_that_is_now_filtered_by_tags_keeps_its_filter(at: Filters) -> None:
-    """As with upstream: the group may go back, and nothing asks for the filter meanwhile."""
+    """As with upstream: the group may go back, and nothing needs the filter meanwhile."""
     at.beat()
     at.table.register("G", [sql("*", kind="TAG")])
     assert not at.only.data.is_dead
@@ -243,7 +243,7 @@ def test_the_number_of_filters_is_bounded(at: Filters, monkeypatch: pytest.Monke
         at.table.register(group, [sql("a > 1")])
     assert list(at.table.table["T"]) == ["A", "B"]
     at.table.register("A", [sql("a > 2", version=2)])
-    assert len(at.table.table["T"]) == 2, "one may take the place of another"
+    assert len(at.table.table["T"]) == 2, "one may replace another"
     found = at.table.find("T", "A")
     assert found is not None
     assert found.data.expression == "a > 2"
@@ -257,7 +257,7 @@ def test_the_length_of_expressions_is_bounded(at: Filters, monkeypatch: pytest.M
 
 
 def test_filters_of_one_heartbeat_are_bounded(at: Filters) -> None:
-    """The rest comes with the next ones, as those that are known cost nothing."""
+    """The rest comes with the next ones, because known ones cost nothing."""
     text = "a > 1".ljust(30_000)
     beat = [sql(text, topic=topic) for topic in "TUVW"]
     for expected in ("TU", "TUVW"):

@@ -16,7 +16,7 @@ from tests.unit.broker.manager.kit import FillingDisk, warnings_of
 
 
 class Offsets:
-    """A manager on a disk of its own, that can be started again."""
+    """A manager on a disk of its own that can be restarted."""
 
     def __init__(self, root: Path, **settings: object) -> None:
         self.config = BrokerConfig(store_root=str(root), **settings)  # type: ignore[arg-type]
@@ -99,10 +99,10 @@ def test_offsets_are_bounded(
     assert warnings_of(caplog) == ["T@g queue 2 was dropped: too many offsets"], "and not for each"
     assert manager.query_pull("g", "T", 1) == 1
     manager.commit("g", "T", 1, 7)
-    assert manager.query("g", "T", 1) == 7, "what is known goes on"
+    assert manager.query("g", "T", 1) == 7, "known ones continue"
     manager.remove_group("g")
     manager.commit("h", "T", 0, 1)
-    assert manager.query("h", "T", 0) == 1, "what is forgotten makes room"
+    assert manager.query("h", "T", 0) == 1, "forgotten ones make room"
     manager.assign_reset_offset("T", "h", 0, 2)
     assert manager.query_then_erase_reset_offset("T", "h", 0) == 2
     manager.commit("i", "T", 0, 1)

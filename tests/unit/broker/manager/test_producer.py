@@ -1,4 +1,4 @@
-"""Producers come, stay and go."""
+"""Producers register, stay and leave."""
 
 from __future__ import annotations
 

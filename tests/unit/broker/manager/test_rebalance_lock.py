@@ -1,4 +1,4 @@
-"""Queues that are consumed in order have one holder, for as long as it asks."""
+"""Queues that are consumed in order have one holder, as long as it renews its lock."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_locks_are_bounded(
     monkeypatch.setattr(module, "LOCKS_MAX", 3)
     assert locks.try_lock_batch("g", Q, "a") == Q[:3]
     assert locks.try_lock_batch("h", Q, "a") == []
-    assert locks.try_lock_batch("g", [Q[3], Q[0]], "a") == [Q[0]], "what is held is prolonged"
+    assert locks.try_lock_batch("g", [Q[3], Q[0]], "a") == [Q[0]], "held locks are renewed"
     locks.unlock_batch("g", [Q[0]], "a")
     assert locks.try_lock_batch("h", Q, "a") == Q[:1]
     clock.advance(60_001)
-    assert locks.try_lock_batch("i", Q, "a") == Q[:3], "what ran out makes room"
+    assert locks.try_lock_batch("i", Q, "a") == Q[:3], "expired locks make room"
     clock.advance(60_001)
     locks.scan_expired()
     locks.scan_expired()

@@ -32,7 +32,7 @@ def life(root: Path, clock: ManualClock) -> tuple[RebalanceLockManager, Rebalanc
 
 
 def persist(file: RebalanceLockFile) -> bool:
-    """Write the file; whether there was something to write."""
+    """Write the file; return whether there was something to write."""
     job = file.begin_persist()
     if job is not None:
         job()
@@ -73,7 +73,7 @@ def test_the_file_is_written_when_owners_change(tmp_path: Path, clock: ManualClo
     assert persist(file)
     locks.try_lock_batch("g", Q, "a")
     locks.try_lock_batch("g", Q, "b")
-    assert not persist(file), "prolonged, and refused"
+    assert not persist(file), "renewed, and refused"
     locks.unlock_batch("g", Q[:1], "a")
     assert persist(file)
     clock.advance(60_001)

@@ -1,4 +1,4 @@
-"""Group commit: many changes share a write, and none counts before it is in the file."""
+"""Group commit: many changes share a write, and none takes effect before it is in the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
 class SlowDisk(FillingDisk):
-    """A disk that writes when it is told to, and counts files, not pieces."""
+    """A disk that writes on demand, and counts files, not pieces."""
 
     def __init__(self) -> None:
         super().__init__()

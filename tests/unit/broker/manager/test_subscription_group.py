@@ -1,4 +1,4 @@
-"""Consumer groups: who makes them, how they change, what is forbidden to them."""
+"""Consumer groups: who creates them, how they change, and their restrictions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
 class Groups:
-    """A manager on a disk of its own, that can be started again."""
+    """A manager on a disk of its own that can be restarted."""
 
     def __init__(self, root: Path, **settings: bool) -> None:
         self.config = BrokerConfig(store_root=str(root), **settings)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_system_groups_exist(groups: Groups) -> None:
     assert not is_system_group("TOOLS_CONSUMER")
 
 
-# ------------------------------------------------------------------------- made by consumers
+# ---------------------------------------------------------------------- created by consumers
 
 
 def test_a_consumer_creates_its_group(groups: Groups) -> None:
@@ -235,7 +235,7 @@ def test_bits_are_set_and_cleared(groups: Groups) -> None:
     assert counter(manager) == 3
     forbid(manager, "g", "T", 1, forbidden=False)
     forbid(manager, "g", "T", 3, forbidden=False)
-    assert manager.forbidden == {"g": {"U": 2}}, "other topics stay as they are"
+    assert manager.forbidden == {"g": {"U": 2}}, "other topics are unchanged"
     forbid(manager, "g", "U", 1, forbidden=False)
     assert manager.forbidden == {}
     assert groups.again().forbidden == {}

@@ -1,4 +1,4 @@
-"""Topics: who makes them, how they change, and what is in the file when."""
+"""Topics: who creates them, how they change, and what is in the file when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.broker.manager.kit import Calls, FillingDisk, warnings_of
 
 
 class Topics:
-    """A manager on a disk of its own, that can be started again."""
+    """A manager on a disk of its own that can be restarted."""
 
     def __init__(self, root: Path, **settings: object) -> None:
         self.config = BrokerConfig(
@@ -141,7 +141,7 @@ def test_the_file_wins_over_the_settings(topics: Topics) -> None:
     assert topics.again().select("BenchmarkTest") == benchmark
 
 
-# ------------------------------------------------------------------------- made by a send
+# ---------------------------------------------------------------------- created by a send
 
 
 def test_a_send_creates_a_topic_like_the_default_topic(topics: Topics) -> None:
@@ -376,7 +376,7 @@ def test_topics_become_ordered_by_the_name_server(topics: Topics) -> None:
     ]  # fmt: skip
     assert (counter(manager), topics.calls.count) == (2, 2)
     order(manager, "A")
-    assert manager.is_order_topic("B"), "none is made unordered"
+    assert manager.is_order_topic("B"), "none becomes unordered"
     assert (counter(manager), topics.calls.count) == (2, 2)
     assert topics.again().is_order_topic("A")
 

@@ -64,7 +64,7 @@ JAVA_FILE = """\
 
 
 class Mappings:
-    """A manager on a disk of its own, that can be started again."""
+    """A manager on a disk of its own that can be restarted."""
 
     def __init__(self, root: Path, broker: str = "broker-b") -> None:
         self.config = BrokerConfig(store_root=str(root), broker_name=broker)

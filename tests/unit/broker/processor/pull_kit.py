@@ -47,7 +47,7 @@ TOPIC = "T"
 
 
 class FakeConnection:
-    """Remembers what it is to write, and joins bodies at once as a connection does."""
+    """Records what it is to write, and joins bodies at once as a connection does."""
 
     def __init__(self, remote_address: str = "127.0.0.1:5000") -> None:
         self.remote_address = remote_address
@@ -81,7 +81,7 @@ class FakeConnection:
 
 
 def whole(answer: Response) -> RemotingCommand:
-    """An answer with its body, as a peer reads it."""
+    """A response with its body, as a peer reads it."""
     if isinstance(answer, SlicedResponse):
         answer.command.body = b"".join(answer.body_slices)
         return answer.command
@@ -89,7 +89,7 @@ def whole(answer: Response) -> RemotingCommand:
 
 
 class PullBroker:
-    """What of a broker has to do with pulls."""
+    """The parts of a broker for pulls."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class PullBroker:
     def handle(
         self, request: RemotingCommand, connection: FakeConnection | None = None
     ) -> ProcessorResult:
-        """What becomes of a request, with failures answered as a connection answers them."""
+        """The response to a request; failures become responses, as on a connection."""
         registration = self.registry.find(request.code, Port.MAIN)
         assert registration is not None
         context = RequestContext(
@@ -198,7 +198,7 @@ class PullBroker:
     async def ask_in_thread(
         self, code: int, header: Header, **ext_fields: str
     ) -> RemotingCommand | None:
-        """Send a request whose answer comes from a thread."""
+        """Send a request whose response comes from a thread."""
         request = create_request(code, header, opaque=1)
         request.ext_fields = {**(request.ext_fields or {}), **ext_fields}
         result = self.handle(request)
@@ -211,7 +211,7 @@ class PullBroker:
         put(self.store, *messages)
 
     def turn(self) -> int:
-        """One turn of the loop; how many things were done."""
+        """One turn of the loop; return how many calls were made."""
         todo = self.soon[:]
         self.soon.clear()
         for each in todo:
@@ -287,7 +287,7 @@ def tagged(tag: str, body: bytes = b"body", *, queue_id: int = 0) -> BrokerMessa
 
 
 def bodies(answer: RemotingCommand) -> list[bytes]:
-    """The message bodies in the body of an answer."""
+    """The message bodies in the body of a response."""
     found = []
     position, data = 0, answer.body
     while position < len(data):
@@ -299,7 +299,7 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
 
 
 def outcome(answer: RemotingCommand | None) -> tuple[int, str | None, int]:
-    """Code, remark and where to go on."""
+    """Code, remark and the next offset."""
     assert answer is not None
     assert answer.ext_fields is not None
     return answer.code, answer.remark, int(answer.ext_fields["nextBeginOffset"])

@@ -1,4 +1,4 @@
-"""A reply processor on the broker of the send kit, and clients that asked something."""
+"""A reply processor on the broker of the send kit, and clients that sent requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Requester:
 
 
 class Replies:
-    """What a broker has for replies."""
+    """The parts of a broker for replies."""
 
     def __init__(self, made: SendBroker) -> None:
         self.broker = made
@@ -77,7 +77,7 @@ class Replies:
     async def ask(
         self, request: RemotingCommand, connection: FakeConnection, port: Port = Port.MAIN
     ) -> RemotingCommand:
-        """The answer to a request, with failures as a connection answers them."""
+        """The response to a request; failures become responses, as on a connection."""
         registration = self.broker.registry.find(request.code, port)
         assert registration is not None
         context = RequestContext(cast("Connection", connection), request, registration.permission)

@@ -43,7 +43,7 @@ ILLEGAL = (
 
 
 class FakeConnection:
-    """A producer's connection, with the answers that were sent on it."""
+    """A producer's connection, with the responses that were sent on it."""
 
     def __init__(self, remote_address: str = "10.1.2.3:4567") -> None:
         self.remote_address = remote_address
@@ -57,7 +57,7 @@ class FakeConnection:
 
 
 class SendBroker:
-    """What a broker has for sends."""
+    """The parts of a broker for sends."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class SendBroker:
     def take(
         self, request: RemotingCommand, connection: FakeConnection | None = None
     ) -> RemotingCommand | None:
-        """Hand a request in, with failures as a connection answers them; its burst goes on."""
+        """Hand a request in, with failures as on a connection; its burst continues."""
         registration = self.registry.find(request.code, Port.MAIN)
         assert registration is not None
         link = cast("Connection", connection or self.connection)
@@ -107,20 +107,20 @@ class SendBroker:
         return answer
 
     def end_burst(self) -> None:
-        """What a server does when all frames of a read were taken."""
+        """What a server does after all frames of a read."""
         self.store.finish_burst()
         self.flow.end_burst()
 
     def handle(
         self, request: RemotingCommand, connection: FakeConnection | None = None
     ) -> RemotingCommand | None:
-        """The answer to a request that is a burst of its own; ``None`` while it waits."""
+        """The response to a request that is a burst of its own; ``None`` while it waits."""
         link = connection or self.connection
         before = len(link.answers)
         answer = self.take(request, link)
         self.end_burst()
         later = link.answers[before:]
-        assert len(later) + (answer is not None) <= 1, "a request is answered once"
+        assert len(later) + (answer is not None) <= 1, "a request gets one response"
         return answer if answer is not None else (later[0] if later else None)
 
     def send(
@@ -135,7 +135,7 @@ class SendBroker:
         header: Header | None = None,
         **fields: object,
     ) -> RemotingCommand:
-        """Send a message; the answer, or an empty command when there is none."""
+        """Send a message; return the response, or an empty command if there is none."""
         request = create_request(
             code, header or send_header(properties, topic=topic, **fields), opaque=3, body=body
         )
@@ -150,7 +150,7 @@ class SendBroker:
         self.store.acks.release()
 
     def stored(self, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> StoredMessage:
-        """A message that must be there."""
+        """A message that must exist."""
         offset = self.store.physical_offset_in_queue(topic, queue_id, queue_offset)
         found = self.store.look_message(offset)
         assert found is not None, f"nothing at {topic}-{queue_id}:{queue_offset}"

@@ -1,4 +1,4 @@
-"""Clients that come, stay and go."""
+"""Clients that register, stay and leave."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def beat(
     without_sub: bool = False,
     connection: object = None,
 ) -> bool:
-    """Send a heartbeat; whether the broker wants subscriptions in full."""
+    """Send a heartbeat; return whether the broker wants subscriptions in full."""
     data = HeartbeatData(
         client_id=client_id,
         consumer_data_set=list(consumers),
@@ -290,7 +290,7 @@ async def test_fingerprints_of_live_groups_stay(at: Desk, monkeypatch: pytest.Mo
         assert not await beat(at, consumer(f"G{number}"), fingerprint=1, without_sub=True)
 
 
-# -- farewell -----------------------------------------------------------------------------------
+# -- unregistration -----------------------------------------------------------------------------
 
 
 async def test_a_client_leaves(at: Desk) -> None:
@@ -405,7 +405,7 @@ async def test_a_client_that_leaves_ends_its_heartbeat(
             connection=connection,
         )
     )
-    while not at.consumers.table:  # noqa: ASYNC110 - nothing tells of the first step
+    while not at.consumers.table:  # noqa: ASYNC110 - nothing reports the first step
         await asyncio.sleep(0)
     monkeypatch.setattr(connection, "is_closed", True)
     await beating

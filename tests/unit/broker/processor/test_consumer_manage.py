@@ -1,4 +1,4 @@
-"""Who is in a group, and how far it is."""
+"""The members of a group, and its progress."""
 
 from __future__ import annotations
 

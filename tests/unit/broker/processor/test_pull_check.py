@@ -1,4 +1,4 @@
-"""What is checked before a queue is read, in upstream's order and words."""
+"""What is checked before a queue is read, in upstream's order and with its remarks."""
 
 from __future__ import annotations
 

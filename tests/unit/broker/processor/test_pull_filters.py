@@ -1,4 +1,4 @@
-"""Pulls by SQL92: what they are given, how they wait, and what bit maps spare them."""
+"""Pulls by SQL92: what they get, how they wait, and what bit maps save them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def with_a(*values: object, topic: str = TOPIC) -> list[BrokerMessage]:
 
 
 def answered(answer: RemotingCommand | None) -> tuple[int, list[bytes], str]:
-    """Code, bodies, and where to go on."""
+    """Code, bodies, and the next offset."""
     assert answer is not None
     return answer.code, bodies(answer), (answer.ext_fields or {})["nextBeginOffset"]
 
@@ -233,7 +233,7 @@ def test_otherwise_retry_topics_use_their_own_rule(tmp_path: Path) -> None:
 
 
 def test_a_retry_topic_by_tags_is_not_filtered(tmp_path: Path) -> None:
-    """What Java's clients do: what was delivered once is delivered again."""
+    """As Java's clients do: a delivered message is redelivered."""
     with pull_broker(tmp_path, replace(ON, filter_support_retry=True)) as broker:
         made_retry_topic(broker)
         broker.consumers.table[GROUP].update_subscriptions(

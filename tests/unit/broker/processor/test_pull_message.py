@@ -1,4 +1,4 @@
-"""Pulls: what is answered, what is committed, who waits."""
+"""Pulls: what is returned, what is committed, which ones wait."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.store import kit
 
 
 def status(broker: PullBroker, monkeypatch: pytest.MonkeyPatch, result: GetMessageResult) -> None:
-    """Have the store find something of its own."""
+    """Make the store return a given result."""
     monkeypatch.setattr(broker.store, "get_message_in_memory", lambda *_, **__: result)
 
 
@@ -340,7 +340,7 @@ def test_a_reset_offset_is_delivered_once(tmp_path: Path, *, is_used: bool) -> N
 
 
 def test_the_pull_that_gets_a_reset_commits_nothing(tmp_path: Path) -> None:
-    """Its client said how far it is before it knew, and may die before it says so again."""
+    """Its client committed before it knew of the reset, and may die before it commits again."""
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         broker.put(tagged("a"), tagged("b"))
@@ -373,7 +373,7 @@ def test_a_reset_reaches_held_pulls(tmp_path: Path) -> None:
 
 
 class Hook:
-    """Remembers pulls; refuses if told to."""
+    """Records pulls; refuses on demand."""
 
     def __init__(self) -> None:
         self.seen: list[ConsumeMessageContext] = []

@@ -1,4 +1,4 @@
-"""Pulls over real connections: who waits, who is woken, who does not read."""
+"""Pulls over real connections: held, woken, and to peers that do not read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_peer_that_does_not_read_takes_little_memory_and_misses_nothing(
         body = b"x" * (250 << 10)
         served.broker.put(tagged("a", body))
         await until(lambda: len(served.broker.hold) == 0)
-        # The answer that crossed the bound, and all of the last write, which counts whole.
+        # The response that crossed the bound, and all of the last write, which counts whole.
         assert served.held_bytes() < UNWRITTEN_BYTES_MAX + 3 * len(body)
         peer.reader._transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Replies reach those who asked, and are stored."""
+"""Replies reach their requesters, and are stored."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_a_reply_that_may_not_be_sent(
     assert (answer.code, answer.ext_fields) == (code, OUTSIDE)
     assert words in (answer.remark or "")
     assert (requester.got, at.broker.store.max_physical_offset) == ([], 0)
-    assert [context.code for context in hook.done] == [code], "upstream tells hooks of this too"
+    assert [context.code for context in hook.done] == [code], "upstream calls hooks for this too"
 
 
 async def test_a_broker_that_is_not_open_yet(tmp_path: Path) -> None:

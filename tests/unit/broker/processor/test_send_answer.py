@@ -25,7 +25,7 @@ ILLEGAL = (
 
 
 class NumberedStore(DefaultMessageStore):
-    """A store whose disk is fuller every time somebody looks."""
+    """A store whose disk is fuller at every query."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, SMALL)

@@ -37,7 +37,7 @@ OLD_CLIENT = version_ordinal("V3_4_9") - 1
 
 
 class Returns:
-    """A broker with one message of topic T, to be given back."""
+    """A broker with one message of topic T, to be sent back."""
 
     def __init__(self, made: SendBroker) -> None:
         self.made = made

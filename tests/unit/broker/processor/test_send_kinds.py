@@ -1,4 +1,4 @@
-"""Priorities, compaction and inner batches: what a broker makes of them, and what it refuses."""
+"""Priorities, compaction and inner batches: how a broker handles them, and what it refuses."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ def test_batches_that_are_refused(
     assert answer.ext_fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
 
 
-# ----------------------------------------------------------------------------- who may not send
+# ------------------------------------------------------------------------------- refused sends
 
 
 def test_a_slave_takes_no_sends(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sends that make a topic: they wait for its file together, and no other send waits for them."""
+"""Sends that create a topic: they wait for its file together, and no other send waits for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def request(topic: str, opaque: int = 1, body: bytes = b"body") -> RemotingComma
 
 
 async def until(made: SendBroker, answers: int) -> list[RemotingCommand]:
-    while len(made.connection.answers) < answers:  # noqa: ASYNC110 - nothing tells of answers
+    while len(made.connection.answers) < answers:  # noqa: ASYNC110 - nothing reports responses
         await asyncio.sleep(0)
     return made.connection.answers
 
@@ -99,7 +99,7 @@ async def test_sends_that_come_while_others_wait_do_not_overtake_them(
         await until(made, 3)
         assert made.topics.select("New") is not None
         for number, body in enumerate(bodies[10:], 10):
-            assert made.handle(request("New", number, body)) is None, "the topic is there"
+            assert made.handle(request("New", number, body)) is None, "the topic exists"
         assert approved == [], "the lane would overtake them"
         before = len(made.connection.answers)
         await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def test_a_send_that_fails_after_its_wait_gets_a_response(
 
 
 async def test_producers_that_keep_sending_do_not_wait_forever(tmp_path: Path) -> None:
-    """Each answer brings the next send; the lane takes the topic once nobody waits for it."""
+    """Each response triggers the next send; the lane takes the topic once no send waits for it."""
     in_flight = 8 * module.SENDS_A_TURN
     with broker(tmp_path) as made:
         waited = 0

@@ -1,4 +1,4 @@
-"""What a broker makes of a message before it is stored: properties, delays, halves, retries."""
+"""How a broker changes a message before it is stored: properties, delays, halves, retries."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_half_message_keeps_its_delay_and_its_topic(tmp_path: Path) -> None:
 
 
 def test_a_prepared_flag_alone_leaves_a_message_without_a_queue_offset(tmp_path: Path) -> None:
-    """The old scheme, which upstream still takes: in the log, not in the queue."""
+    """The old scheme, which upstream still accepts: in the log, not in the queue."""
     with broker(tmp_path) as made:
         made.send()
         assert made.send(sys_flag=4).code == 0

@@ -27,11 +27,11 @@ class Call:
 
 
 class ManualTimers:
-    """An event loop in which time passes only when told to.
+    """An event loop in which time passes only on demand.
 
     Attributes:
         turns: How many calls were made.
-        threads: How much work was given to threads.
+        threads: How many jobs were given to threads.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -76,11 +76,11 @@ class ManualTimers:
 
     @property
     def pending(self) -> int:
-        """How many calls are asked for."""
+        """How many calls are scheduled."""
         return sum(call.callback is not None for call in (*self._soon, *self._later))
 
     def step(self) -> bool:
-        """Make the one call that is next; whether one was due."""
+        """Make the next call; return whether one was due."""
         while self._later and self._later[0].at_ms <= self.clock.now_ms():
             self._soon.append(heapq.heappop(self._later))
         while self._soon:

@@ -1,4 +1,4 @@
-"""Connections that are gone, and groups that are told, a bounded number in each turn."""
+"""Closed connections and notified groups, a bounded number in each turn."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_connections_of_many_groups_are_dropped_in_turns() -> None:
 
 
 class Told(FakeConnection):
-    """A connection that counts what it is told."""
+    """A connection that counts its notifications."""
 
     def __init__(self, told: list[object]) -> None:
         super().__init__()

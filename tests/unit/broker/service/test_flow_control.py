@@ -67,7 +67,7 @@ class Sends:
         return self.busy
 
     def burst(self, *pauses_ms: int) -> list[str | None]:
-        """What sends of a burst hear, each after a pause."""
+        """The verdicts on the sends of a burst, each after a pause."""
         heard = []
         for pause_ms in pauses_ms:
             self.clock.advance(pause_ms)
@@ -83,7 +83,7 @@ def test_nothing_is_refused_while_all_is_well() -> None:
     sends = Sends()
     for _ in range(3):
         assert sends.burst(0, 1, 50, 100) == [None] * 4
-    assert sends.asked == 3, "a quick burst asks for the page cache once"
+    assert sends.asked == 3, "a quick burst queries the page cache once"
 
 
 def test_a_burst_that_begins_busy_is_rejected() -> None:

@@ -1,4 +1,4 @@
-"""Pulls that wait and judge by records: what they look at when something arrives."""
+"""Held pulls that filter by records: what they read when something arrives."""
 
 from __future__ import annotations
 

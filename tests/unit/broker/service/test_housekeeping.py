@@ -1,4 +1,4 @@
-"""Timers: rounds come again and again, whatever happens in one."""
+"""Timers: rounds repeat, whatever happens in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop stays awake for peers that ask again at once, and for nobody else."""
+"""The loop stays awake only for peers that send again at once."""
 
 from __future__ import annotations
 

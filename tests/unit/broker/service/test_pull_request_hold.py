@@ -1,4 +1,4 @@
-"""Pulls that wait: who is woken when, who is dropped, what is bounded."""
+"""Held pulls: which are woken when, which are dropped, what is bounded."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_crowd_is_scanned_in_parts() -> None:
     room.arrive(B)
     turns = 1
     room.arrive(B)
-    assert room.queue().reads == 1, "what came meanwhile is looked at afterwards"
+    assert room.queue().reads == 1, "arrivals meanwhile are checked afterwards"
     while room.soon:
         assert looked_at[0] <= turns * SCAN_BATCH
         room.turn()

@@ -98,7 +98,7 @@ def test_levels_are_delivered_by_the_batch_in_turn(tmp_path: Path) -> None:
     for level in (0, 1):
         ours = [body for body in bodies if body.startswith(b"%d " % level)]
         assert ours == [b"%d %d" % (level, at) for at in range(total)]
-    # Neither level waits until the other is through.
+    # Neither level waits until the other is done.
     assert {body[:1] for body in bodies[: 2 * BATCH_MESSAGES]} == {b"0", b"1"}
 
 

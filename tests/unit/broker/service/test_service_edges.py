@@ -1,4 +1,4 @@
-"""What clients and administrators do to messages that wait: forged ends, dropped topics."""
+"""What clients and administrators do to pending messages: forged ends, deleted topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OK = (ResponseCode.SUCCESS, None)
 
 
 def test_a_deleted_topic_still_gets_its_delayed_messages(tmp_path: Path) -> None:
-    """Upstream stores it as well; the queue starts again."""
+    """Upstream stores it as well; the queue starts over."""
     with delays(tmp_path) as made:
         made.made.send()
         made.send(1, b"before")
@@ -34,7 +34,7 @@ def test_a_deleted_topic_still_gets_its_delayed_messages(tmp_path: Path) -> None
 
 
 def test_a_read_only_topic_still_gets_its_delayed_messages(tmp_path: Path) -> None:
-    """Upstream does not look at the permission of a topic when it stores."""
+    """Upstream does not check the permission of a topic when it stores."""
     with delays(tmp_path) as made:
         made.send(1, b"before")
         topic = made.made.topics.select("T")
@@ -84,7 +84,7 @@ def test_a_longer_delay_of_a_level_applies_to_new_messages(tmp_path: Path) -> No
 def test_a_repeated_end_is_carried_out_again(
     first: int, second: int, stored: int, tmp_path: Path
 ) -> None:
-    """A half message stays where it is, so upstream commits it as often as it is asked to."""
+    """A half message stays in its queue, so upstream commits it as often as it is requested."""
     with transactions(tmp_path) as made:
         producer = made.producer()
         half = made.half()

@@ -84,7 +84,7 @@ def test_an_ended_transaction_is_not_checked(tmp_path: Path) -> None:
             made.end(halves[at], COMMIT)
         made.timers.advance(ROUND_MS + 2_000)
         assert keys(producer) == ["K2", "K4"]
-        # The op message names offsets up to 3, all of which are behind.
+        # The op message names offsets up to 3, all of which are passed.
         assert made.kept_offsets() == (5, 1)
 
 

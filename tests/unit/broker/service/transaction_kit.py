@@ -34,7 +34,7 @@ ROUND_MS = 30_000
 
 
 class ProducerConnection:
-    """A producer, with what it was asked."""
+    """A producer, with the checks it got."""
 
     def __init__(self) -> None:
         self.is_closed = False

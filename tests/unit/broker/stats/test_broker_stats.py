@@ -151,7 +151,7 @@ def test_a_counter_that_moves_again_has_the_rate_of_a_whole_minute(
 
 
 def test_the_snapshot_equals_that_of_a_counter_sampled_all_along(clock: ManualClock) -> None:
-    """Dropping counters that stand still must not be seen from outside."""
+    """Dropping idle counters must not be visible from outside."""
     stats = BrokerStats(CLUSTER, clock)
     snapshots: list[tuple[int, int]] = []
     sent = 0
@@ -283,7 +283,7 @@ def test_counters_of_queues_leave_room_for_others(
     assert (len(stats), stats.dropped) == (4, 5)
     stats.add_puts("T", 1, 1)
     assert stats.total("TOPIC_PUT_NUMS", "T") == 1
-    # One that is moved by 0 ms again and again does not stand still.
+    # One that is changed by 0 ms repeatedly is not idle.
     for _ in range(27 * 360):
         stats.add_put_latency("T", 0, 0)
         clock.advance(SAMPLE_INTERVAL_MS)
@@ -341,7 +341,7 @@ def test_sources_are_queried_before_a_view(stats: BrokerStats, clock: ManualCloc
     pass_time(stats, clock, 10)
     assert stats.view("TOPIC_PUT_NUMS", "T") is not None
     assert minute(stats, "TOPIC_PUT_NUMS", "T") == StatsSnapshot(7, 0.7, 3.5)
-    # What was counted before a topic was deleted does not come up afterwards.
+    # Counts from before a topic was deleted do not appear afterwards.
     waiting.insert(0, ("Gone", 1))
     stats.topic_deleted("Gone")
     assert stats.view("TOPIC_PUT_NUMS", "Gone") is None

@@ -1,4 +1,4 @@
-"""Counters for accounts."""
+"""Counters per account."""
 
 from __future__ import annotations
 

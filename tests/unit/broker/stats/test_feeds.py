@@ -42,7 +42,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def figures(stats: BrokerStats, *, without: str = "") -> dict[tuple[str, str], tuple[int, int]]:
-    """Sum and times of every counter that was moved, but for those of some keys."""
+    """Sum and times of every counter that changed, except those of some keys."""
     return {
         (name, key): (item.value, item.times)
         for name in sorted(STATS_NAMES)
@@ -142,7 +142,7 @@ def tell(scene: Scene, news: SentBackMessage) -> None:
 
 def test_a_message_that_is_given_back(scene: Scene) -> None:
     tell(scene, RETRY)
-    # The broker as a whole does not count it: it is in already.
+    # The broker as a whole does not count it: it is already included.
     assert figures(scene.made.stats) == {
         ("SNDBCK_PUT_NUMS", "T@G"): (1, 1),
         ("TOPIC_PUT_NUMS", SCHEDULE_TOPIC): (1, 1),

@@ -1,4 +1,4 @@
-"""What SQL92 expressions are worth."""
+"""The values of SQL92 expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused of SQL92 expressions, in the words that upstream's clients are told."""
+"""Refused SQL92 expressions, with the messages that upstream's clients get."""
 
 from __future__ import annotations
 
