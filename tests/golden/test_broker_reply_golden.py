@@ -51,7 +51,7 @@ def pushed_fields(command: RemotingCommand) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("run", ["json", "binary"])
-async def test_a_reply_is_pushed_stored_and_answered_as_upstream_does(
+async def test_a_reply_is_pushed_stored_and_acknowledged_as_upstream_does(
     run: str, tmp_path: Path
 ) -> None:
     reply, connection, golden_answer, golden_push = exchange(run)

@@ -179,7 +179,9 @@ def test_ordered_sends_are_consumed_in_order(
 
 
 @pytest.mark.parametrize("kind", [JAVA, JAVA_4, GO])
-def test_a_topic_is_made_by_the_first_send(cluster: Cluster, agents: AgentPool, kind: str) -> None:
+def test_a_topic_is_created_by_the_first_send(
+    cluster: Cluster, agents: AgentPool, kind: str
+) -> None:
     agent = agents.get(kind)
     cluster.create_topic(agent, "Registered", queues=1)
     topic = f"Automatic_{kind.replace('.', '_')}"

@@ -103,7 +103,7 @@ class Turns:
         return list(dict.fromkeys(self.bodies[queue_id]))
 
 
-async def test_queues_keep_their_order_while_consumers_come_and_go(servers: Cluster) -> None:
+async def test_queues_keep_their_order_while_consumers_join_and_leave(servers: Cluster) -> None:
     queues = await new_queues(servers, 4)
     topic = queues[0].topic
     turns = Turns()

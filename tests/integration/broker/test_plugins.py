@@ -115,7 +115,7 @@ def test_installed_hooks_that_are_not_named_are_not_loaded() -> None:
     assert "acme_plugins" not in sys.modules
 
 
-def test_hooks_come_in_the_order_of_their_names_and_get_the_settings() -> None:
+def test_hooks_are_ordered_by_their_names_and_get_the_settings() -> None:
     settings = BrokerConfig(send_message_hooks=f"{HERE}:Second, {HERE}:Plain")
     mine = Plain(settings)
     loaded = load_hooks(settings, BrokerHooks(send=[mine]))

@@ -57,9 +57,7 @@ def test_each_line_of_standard_input_is_a_message(running: BackgroundBroker, top
     assert result.exit_code == 0
 
 
-def test_results_for_programs_come_in_the_order_of_the_lines(
-    running: BackgroundBroker, topic: str
-) -> None:
+def test_json_results_keep_the_order_of_the_lines(running: BackgroundBroker, topic: str) -> None:
     text = "".join(f"{number}\n" for number in range(1, 1001))
     found = lines(done(running, "send", topic, "--json", input=text))
     assert [each["number"] for each in found] == list(range(1, 1001))

@@ -29,7 +29,7 @@ def stored(b: RunningBroker) -> int:
     return b.store.max_offset_in_queue(TOPIC, 0)
 
 
-async def test_a_topic_has_a_route_once_it_is_made() -> None:
+async def test_a_topic_has_a_route_once_it_is_created() -> None:
     async with broker() as b, RemotingClient(config=PATIENT) as client:
         assert await route(client, b.namesrv) is None
         await b.create_topic(TOPIC, queues=3)

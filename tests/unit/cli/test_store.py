@@ -411,7 +411,7 @@ def test_rebuild_of_a_store_in_use(store: SyntheticStore, tmp_path: Path) -> Non
         assert run("rebuild", store.root, "--into", tmp_path / "new").exit_code == 0
 
 
-def test_rebuild_of_a_bad_log_into_another_place(store: SyntheticStore, tmp_path: Path) -> None:
+def test_rebuild_of_a_bad_log_into_another_folder(store: SyntheticStore, tmp_path: Path) -> None:
     flip_bit(store.root / "commitlog" / f"{0:020d}", store.placed[4].physical_offset + 90, 0)
     result = run("rebuild", store.root, "--into", tmp_path / "new")
     assert result.exit_code == 1

@@ -60,7 +60,7 @@ class Recalling(FakeBroker):
         return context.response(ResponseCode.SUCCESS, found)
 
 
-async def test_the_broker_that_has_the_message_is_asked() -> None:
+async def test_the_broker_that_has_the_message_gets_the_request() -> None:
     first, second = Recalling("a"), Recalling("b")
     async with fake_cluster(first, second) as cluster:
         options = ClientOptions(namesrv=cluster.namesrv, namespace="shop")

@@ -46,7 +46,7 @@ def test_registry_collects_the_declared_methods() -> None:
     assert registry.find(4, Port.MAIN) is None
 
 
-def test_registry_takes_functions() -> None:
+def test_registry_accepts_functions() -> None:
     @processor(5, permission=PUBLIC)
     def five(context: RequestContext) -> Response:
         return context.response(ResponseCode.SUCCESS)

@@ -40,7 +40,7 @@ def wait_for(root: Path, expected: list[int], allocator: AllocateMappedFile) -> 
     assert names(root) == expected
 
 
-def test_without_a_thread_segments_are_made_at_once(tmp_path: Path) -> None:
+def test_without_a_thread_segments_are_created_at_once(tmp_path: Path) -> None:
     allocator = AllocateMappedFile(Files(), tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     segment = allocator.take(3 * SIZE)
     assert (segment.start_offset, segment.size_bytes, segment.wrote) == (3 * SIZE, SIZE, 0)
@@ -111,7 +111,7 @@ def test_a_failure_is_reported_and_retried(tmp_path: Path) -> None:
     segment.close()
 
 
-def test_no_later_segment_is_made_without_its_predecessor(tmp_path: Path) -> None:
+def test_no_later_segment_is_created_without_its_predecessor(tmp_path: Path) -> None:
     files = FaultyFiles(only=frozenset({"allocate"}), error=errno.ENOSPC, fail_at=2)
     allocator = AllocateMappedFile(files, tmp_path, CLOCK, size_bytes=SIZE, warm=False)
     allocator.start()

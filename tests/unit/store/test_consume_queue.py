@@ -141,7 +141,7 @@ class TestBuilding:
         queue.queue.write_pending()
         assert queue.entries() == list(range(15))
 
-    def test_a_file_that_cannot_be_made_leaves_nothing(self, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_created_leaves_nothing(self, tmp_path: Path) -> None:
         files = FaultyFiles(only=frozenset({"truncate"}), error=errno.ENOSPC, fail_at=1)
         queue = Queue(tmp_path / "q", files)
         queue.queue.put(request(0, 0), tags_code=0)

@@ -231,7 +231,7 @@ class TestFilters:
         assert numbers(result) == [5]
         assert (result.next_begin_offset, result.filtered_count) == (8, 7)
 
-    def test_the_record_is_asked_only_if_the_entry_matches(
+    def test_the_record_is_checked_only_if_the_entry_matches(
         self, store: DefaultMessageStore
     ) -> None:
         fill(store, 4)

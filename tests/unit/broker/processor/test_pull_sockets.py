@@ -58,7 +58,7 @@ def ask(peer: Peer, header: PullMessageRequestHeader) -> None:
     peer.writer.write(peer.frame(RequestCode.PULL_MESSAGE, header))
 
 
-async def test_a_held_pull_is_answered_on_its_connection(tmp_path: Path) -> None:
+async def test_a_held_pull_completes_on_its_connection(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         first, second = await served.peer(), await served.peer()
         ask(first, pull(flags=WAIT))

@@ -135,7 +135,7 @@ def test_beyond_the_limit_the_oldest_pull_of_the_greediest_peer_completes_empty(
         assert len(broker.hold) == 3
 
 
-def test_every_pull_of_a_crowd_is_answered(tmp_path: Path) -> None:
+def test_every_pull_of_a_crowd_completes(tmp_path: Path) -> None:
     with pull_broker(tmp_path) as broker:
         broker.subscribe()
         opaques = range(UNPACKED_MAX + 10)

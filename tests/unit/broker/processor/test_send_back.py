@@ -237,7 +237,7 @@ def test_an_unknown_group_is_refused_and_nothing_is_created(tmp_path: Path) -> N
     )
 
 
-def test_a_broker_that_takes_no_writes_takes_nothing_back(tmp_path: Path) -> None:
+def test_a_read_only_broker_takes_nothing_back(tmp_path: Path) -> None:
     with returns(tmp_path, broker_permission=PERM_READ) as made:
         answer = made.back(0)
     assert said(answer) == (

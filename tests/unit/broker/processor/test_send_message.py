@@ -79,7 +79,7 @@ def test_both_paths_store_the_same(tmp_path: Path) -> None:
             assert first.reconsume_times == second.reconsume_times == 2
 
 
-def test_the_suffix_is_what_the_settings_say(tmp_path: Path) -> None:
+def test_the_suffix_follows_the_settings(tmp_path: Path) -> None:
     with broker(tmp_path, region_id="R", trace_on=False, cluster_name="C") as made:
         answer = made.send()
         assert made.stored().properties_data == PLAIN.encode() + added_properties(made.config)

@@ -64,7 +64,7 @@ async def test_rounds_may_wait() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreError("disk"), KeyError("bug")])
-async def test_a_failed_round_is_logged_and_the_next_one_comes(
+async def test_a_failed_round_is_logged_and_the_next_one_runs(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     rounds = Rounds()

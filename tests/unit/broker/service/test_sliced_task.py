@@ -42,7 +42,7 @@ class Work:
             self.seen.append("end")
 
 
-def test_steps_are_made_in_their_turns() -> None:
+def test_steps_run_in_their_turns() -> None:
     work = Work()
     assert work.seen == []
     work.timers.step()
