@@ -34,15 +34,15 @@ class TextBlocks(Generic[E]):
     r"""Encodes the entries of a table, and keeps their text.
 
     Args:
-        level: The nesting level of the entries in the file.
+        level: The nesting level of the entries in the file, at least 1.
         member: Encodes the name of an entry, a colon, and the entry, indented for that level.
 
     Example:
         >>> class Entry(Struct):
         ...     number: int
-        >>> texts = TextBlocks[Entry](0, lambda name, entry: f'"{name}":{entry.number}'.encode())
+        >>> texts = TextBlocks[Entry](1, lambda name, entry: f'"{name}":{entry.number}'.encode())
         >>> b"".join(texts.pieces({"a": Entry(1), "b": Entry(2)}))
-        b'{\n"a":1,\n"b":2\n}'
+        b'{\n\t"a":1,\n\t"b":2\n}'
     """
 
     def __init__(self, level: int, member: Callable[[str, E], bytes]) -> None:
