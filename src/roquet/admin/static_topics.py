@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from roquet.admin.static_plan import add_bystanders, decide_offsets
-from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC
+from roquet.admin.topics import creation_header
 from roquet.remoting.bodies.codec import decode_body, encode_body
 from roquet.remoting.bodies.route import MASTER_ID, ClusterInfo
 from roquet.remoting.bodies.static_topic import TopicRemappingDetailWrapper
@@ -131,17 +133,7 @@ class StaticTopics:
 
     async def _put(self, plan: TopicRemappingDetailWrapper, broker: str, *, force: bool) -> None:
         config = plan.configs[broker]
-        header = headers.CreateTopicRequestHeader(
-            topic=plan.topic,
-            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_filter_type=config.topic_filter_type,
-            topic_sys_flag=config.topic_sys_flag,
-            order=config.order,
-            force=force,
-        )
+        header = creation_header(replace(config, topic_name=plan.topic), force=force)
         assert config.mapping_detail is not None, "a plan has mappings"
         body = encode_body(config.mapping_detail)
         code = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC

@@ -40,6 +40,30 @@ DEFAULT_QUEUES = 8
 ROUTE_POLL_MS = 50
 
 
+def creation_header(
+    config: TopicConfig, *, attributes: str | None = None, force: bool = False
+) -> headers.CreateTopicRequestHeader:
+    """The header that creates a topic like ``config``, or changes it to that.
+
+    Args:
+        config: The topic.
+        attributes: Changes of its attributes, as they are on the wire.
+        force: Whether a static topic may lose messages.
+    """
+    return headers.CreateTopicRequestHeader(
+        topic=config.topic_name or "",
+        default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=attributes,
+        force=force,
+    )
+
+
 class Topics:
     """Topics; ``admin.topics``.
 
@@ -261,23 +285,11 @@ class Topics:
         topic = config.topic_name or ""
         check_topic(topic)
         _check_numbers(config)
-        header = headers.CreateTopicRequestHeader(
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_filter_type=config.topic_filter_type,
-            topic_sys_flag=config.topic_sys_flag,
-            order=config.order,
-            attributes=",".join(
-                [
-                    *(f"+{key}={value}" for key, value in config.attributes.items()),
-                    *(f"-{key}" for key in removed_attributes),
-                ]
-            )
-            or None,
-        )
+        attributes = [
+            *(f"+{key}={value}" for key, value in config.attributes.items()),
+            *(f"-{key}" for key in removed_attributes),
+        ]
+        header = creation_header(config, attributes=",".join(attributes) or None)
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
         targets = await self._calls.masters(cluster=cluster, broker=broker)
         told = await self._calls.gather(

@@ -8,6 +8,7 @@ from pathlib import Path
 from roquet.admin.kv import ORDER_NAMESPACE
 from roquet.admin.static_plan import logical_stats
 from roquet.admin.static_topics import StaticTopics
+from roquet.admin.topics import creation_header
 from roquet.cli.mqadmin.commons_cli import Flags
 from roquet.cli.mqadmin.failures import JavaFailure, client_failure
 from roquet.cli.mqadmin.java import hash_order, map_text, millis_time, queue_order
@@ -16,7 +17,7 @@ from roquet.cli.mqadmin.texts import attributes_wire, parse_attributes, pretty_j
 from roquet.cli.mqadmin.tool import UNCLEAR, NoTargetGiven, Tool, broker_address, front
 from roquet.client.allocate import AllocateAveragely
 from roquet.model.message_queue import MessageQueue
-from roquet.model.topic import AUTO_CREATE_TOPIC_KEY_TOPIC, is_dlq_topic, is_retry_topic
+from roquet.model.topic import is_dlq_topic, is_retry_topic
 from roquet.model.topic_config import PERM_READ, TopicConfig
 from roquet.remoting.bodies.codec import decode_body, encode_body
 from roquet.remoting.bodies.route import MASTER_ID, ClusterInfo, TopicRouteData
@@ -38,17 +39,7 @@ LIST_ROW = "%-20s  %-64s  %-64s\n"
 
 
 async def _put(tool: Tool, address: str, config: TopicConfig) -> None:
-    header = headers.CreateTopicRequestHeader(
-        topic=config.topic_name or "",
-        default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm,
-        topic_filter_type=config.topic_filter_type,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-        attributes=attributes_wire(config.attributes),
-    )
+    header = creation_header(config, attributes=attributes_wire(config.attributes))
     await tool.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
 
