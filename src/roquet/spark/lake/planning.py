@@ -29,11 +29,13 @@ class LakeFile:
         path: Its path below the lake's address.
         size_bytes: About its size.
         facts: What is known of it.
+        is_growing: Whether a run may replace it.
     """
 
     path: str
     size_bytes: int
     facts: FileFacts
+    is_growing: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def _lake_files(place: Lake, broker_name: str | None) -> Iterator[LakeFile]:
                         offsets=(file.first_physical_offset, file.last_physical_offset),
                         times_ms=_times(file),
                     ),
+                    is_growing=not manifest.is_complete,
                 )
 
 

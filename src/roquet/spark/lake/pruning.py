@@ -166,7 +166,11 @@ class Conditions:
         }
         for name in {*self.equal, *self.bounds} & columns.keys():
             found = columns[name].statistics
-            if found is not None and found.has_min_max and self._misses(name, found.min, found.max):
+            if found is None or not found.has_min_max:
+                continue
+            # Whoever rewrote a table may have other types.
+            least, greatest = _comparable(name, found.min), _comparable(name, found.max)
+            if None not in {least, greatest} and self._misses(name, least, greatest):
                 return False
         for name in {"keys", "msgId"} & self.equal.keys() & columns.keys():
             if not any(_has(columns[name], read, value) for value in self.equal[name]):

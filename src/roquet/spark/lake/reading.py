@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from roquet.spark.lake.pruning import Conditions, Read
 __all__ = ["LakeReader"]
 
 _BATCH_ROWS = 8_192
+_REPLACED_MAX = 5
 _TOPIC = "topic"
 _KEYS = ["keys", "msgId"]
 
@@ -49,8 +51,8 @@ class LakeReader:
         """
         for file in files:
             try:
-                with self._place.told(), self._place.parquet(file.path) as opened:
-                    yield from self._file(file, opened)
+                with self._place.told(), self._opened(file) as (opened, read):
+                    yield from self._file(file, opened, read)
             except FileNotFoundError:
                 raise SparkError(
                     f"The lake {self._place.name} lacks a file that it names.",
@@ -64,7 +66,32 @@ class LakeReader:
                     hint="roquet spark verify finds all that are.",
                 ) from None
 
-    def _file(self, file: LakeFile, opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def _opened(self, file: LakeFile) -> Iterator[tuple[pq.ParquetFile, Read]]:
+        """Open a file; one that an upload may replace meanwhile is read at once before."""
+        if not (file.is_growing and self._place.is_uploading):
+            with self._place.parquet(file.path) as opened:
+                yield opened, self._bytes(file.path)
+            return
+        data = self._whole_file(file.path)
+        with pq.ParquetFile(pa.BufferReader(data)) as opened:
+            yield opened, lambda offset, count: data[offset : offset + count].to_pybytes()
+
+    def _whole_file(self, path: str) -> pa.Buffer:
+        """Return the bytes of a file, all of the same version of it."""
+        for left in reversed(range(_REPLACED_MAX)):
+            with self._place.filesystem.open_input_file(self._place.path(path)) as stream:
+                data = pa.py_buffer(stream.read_at(stream.size(), 0))
+            try:
+                pq.ParquetFile(pa.BufferReader(data)).close()
+            except pa.ArrowInvalid:  # replaced between the two requests
+                if not left:
+                    raise
+            else:
+                break
+        return data
+
+    def _file(self, file: LakeFile, opened: pq.ParquetFile, read: Read) -> Iterator[pa.RecordBatch]:
         has_single_words = (opened.metadata.metadata or {}).get(WORDS) == ONE_WORD
         wanted = {*self._schema.names, *self._conditions.columns}
         columns = [name for name in opened.schema_arrow.names if name in wanted]
@@ -72,7 +99,7 @@ class LakeReader:
         for number in range(opened.metadata.num_row_groups):
             group = opened.metadata.row_group(number)
             if self._conditions.may_have_group(
-                group, self._bytes(file.path), has_single_words=has_single_words
+                group, read, has_single_words=has_single_words
             ) and self._has_keys(opened, number):
                 groups.append(number)
         self.groups_read += len(groups)

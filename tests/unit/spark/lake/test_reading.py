@@ -11,7 +11,9 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrE
 
 from roquet.errors import SparkError, SparkOptionError
 from roquet.model.properties import encode_properties
+from roquet.spark.jobs import lake_files
 from roquet.spark.jobs.archive import archive
+from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.verify import verify
 from roquet.spark.lake.lake_options import ALIASES, LAKE_COLUMNS, OPTIONS, read_lake_options
 from roquet.spark.lake.planning import plan_lake
@@ -192,6 +194,18 @@ def test_the_page_lists_every_option() -> None:
     section = PAGE.read_text("utf-8").split("## `rocketmq-lake`")[1].split("\n## ")[0]
     listed = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
     assert listed == {*OPTIONS, *ALIASES}
+
+
+def test_files_that_an_upload_may_replace(
+    store: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_files, "_UPLOADING", frozenset({""}))
+    assert not Lake(str(lake)).manifests(BROKER)[-1].is_complete
+    rows = expected(store)
+    assert Query(lake).rows == rows
+    query = Query(lake, EqualTo(("msgId",), rows[-1]["msgId"]))
+    assert rows[-1] in query.rows
+    assert query.groups_read <= TOPICS
 
 
 def test_files_sorted_by_key(store: Path, tmp_path: Path) -> None:
