@@ -15,13 +15,16 @@ Invariants:
 * A file is whole as soon as it has its name, and a new version replaces it in one step. Object
   stores copy on a rename, so a file goes there in one upload instead, which shows nothing until it
   ends; what an upload that was cut has left there is no object.
+* A file of HDFS is synced before it gets its name; those of a folder are when ``tier`` needs it.
 * A failure of the file system is a :class:`~roquet.errors.SparkError` that names the lake. Names
   and errors never contain the password of an address.
 """
 
 from __future__ import annotations
 
+import io
 import posixpath
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +32,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -55,6 +59,10 @@ _UPLOADING = frozenset({"s3", "gs", "gcs"})
 
 _OF_PYARROW = _UPLOADING | {"file", "abfs", "abfss"}
 _UPLOADS_MAX = 8
+_SECRETS = re.compile(r"([^?&=]*(?:secret|token|sig|key|password)[^?&=]*)=[^&]*", re.IGNORECASE)
+_FAILURES = (OSError, pa.ArrowException, RuntimeError)
+"""What file systems raise; the last one is hdfs-native's."""
+
 _OF_HADOOP = frozenset({"hdfs", "viewfs"})
 
 
@@ -80,16 +88,22 @@ def is_local(address: str) -> bool:
 
 
 def public_address(address: str) -> str:
-    """Return an address without user and password.
+    """Return an address without passwords, keys and tokens.
 
     Example:
         >>> public_address("s3://key:secret@lake/orders?region=eu-west-1")
         's3://lake/orders?region=eu-west-1'
+        >>> public_address("abfs://lake:secret@account.dfs.core.windows.net/orders")
+        'abfs://lake@account.dfs.core.windows.net/orders'
     """
-    if "://" not in address:
+    scheme, mark, rest = address.partition("://")
+    if not mark:
         return address
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    host, slash, path = rest.partition("/")
+    user, at, host = host.rpartition("@")
+    if at and scheme.lower().startswith("abfs"):  # before the @ is a container
+        host = f"{user.partition(':')[0]}@{host}"
+    return _SECRETS.sub(r"\1=…", f"{scheme}://{host}{slash}{path}")
 
 
 class Place:
@@ -116,10 +130,10 @@ class Place:
         self.is_uploading = scheme_of(address) in _UPLOADING
         try:
             self.filesystem, self.base = _open(address)
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (ValueError, *_FAILURES) as error:
             raise SparkOptionError(
                 f"{self.name!r} is not a valid address for a lake.",
-                detail=str(error),
+                detail=" ".join(str(error).split()),
                 hint="Name a folder, or a URI such as s3://bucket/path.",
             ) from None
 
@@ -132,22 +146,19 @@ class Place:
         """Turn a failure of the file system within the block into an error that names it.
 
         Raises:
-            SparkError: It failed. That a file is not there stays a ``FileNotFoundError``.
+            SparkError: It failed. A missing file stays a ``FileNotFoundError``, a damaged one an
+                ``ArrowInvalid``.
         """
         try:
             yield
-        except FileNotFoundError:
+        except (FileNotFoundError, pa.ArrowInvalid):
             raise
-        except OSError as error:
-            raise self.failed(error) from None
-
-    def failed(self, error: OSError) -> SparkError:
-        """Return the error for a failure of the file system."""
-        return SparkError(
-            f"The lake {self.name} cannot be read or written.",
-            detail=" ".join(str(error).split()),
-            hint=_hint(str(error)),
-        )
+        except _FAILURES as error:
+            raise SparkError(
+                f"The lake {self.name} cannot be read or written.",
+                detail=" ".join(str(error).split()),
+                hint=_hint(str(error)),
+            ) from None
 
     def publish(self, data: bytes, *parts: str) -> None:
         """Write a small file atomically."""
@@ -286,8 +297,49 @@ def _open(address: str) -> tuple[pafs.FileSystem, str]:
         return _open_hadoop(scheme, address)
     if scheme in _OF_PYARROW:
         filesystem, base = pafs.FileSystem.from_uri(scheme + address[address.index("://") :])
-        return filesystem, base.rstrip("/") or base
+        return filesystem, _named(base.rstrip("/") or base)
     return _open_fsspec(address)
+
+
+def _named(base: str) -> str:
+    if not base:
+        raise ValueError("It names no bucket.")
+    return base
+
+
+class _HadoopFiles(pafs.FSSpecHandler):
+    """As fsspec has them, but files are synced, and a rename replaces the one that is there."""
+
+    def move(self, src: str, dest: str) -> None:
+        self.fs.mv(src, dest, overwrite=True)
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.PythonFile:  # noqa: ARG002 - Arrow's
+        return pa.PythonFile(_SyncedFile(self.fs.open(path, mode="wb")), mode="w")
+
+
+class _SyncedFile(io.RawIOBase):
+    """A file of HDFS that is on the disks of its DataNodes once it is closed."""
+
+    def __init__(self, file: Any) -> None:  # noqa: ANN401 - of a package that may be missing
+        self._file = file
+        self._has_data = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - whatever has a buffer
+        self._has_data |= len(data) > 0
+        return int(self._file.write(data))
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        try:
+            if self._has_data:
+                self._file.hsync()
+        finally:
+            self._file.close()
 
 
 def _open_hadoop(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
@@ -302,14 +354,8 @@ def _open_hadoop(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
     kind = hdfs.HdfsFileSystem if scheme == "hdfs" else hdfs.ViewfsFileSystem
     parts = urlsplit(address)
 
-    class HadoopFiles(pafs.FSSpecHandler):
-        """As fsspec has them, but a rename replaces the file that is there."""
-
-        def move(self, src: str, dest: str) -> None:
-            self.fs.mv(src, dest, overwrite=True)
-
     files = kind(host=parts.hostname, port=parts.port)
-    return pafs.PyFileSystem(HadoopFiles(files)), posixpath.normpath(parts.path or "/")
+    return pafs.PyFileSystem(_HadoopFiles(files)), posixpath.normpath(parts.path or "/")
 
 
 def _open_fsspec(address: str) -> tuple[pafs.FileSystem, str]:
