@@ -23,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import io
+import os
 import posixpath
 import re
 import tempfile
@@ -60,6 +61,9 @@ _UPLOADING = frozenset({"s3", "gs", "gcs"})
 _OF_PYARROW = _UPLOADING | {"file", "abfs", "abfss"}
 _UPLOADS_MAX = 8
 _SECRETS = re.compile(r"([^?&=]*(?:secret|token|sig|key|password)[^?&=]*)=[^&]*", re.IGNORECASE)
+_HADOOP_OPTIONS = {"dfs.client.failover.max.attempts": "7"}
+"""Half a minute for a NameNode that does not answer, instead of three."""
+
 _FAILURES = (OSError, pa.ArrowException, RuntimeError)
 """What file systems raise; the last one is hdfs-native's."""
 
@@ -354,7 +358,9 @@ def _open_hadoop(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
     kind = hdfs.HdfsFileSystem if scheme == "hdfs" else hdfs.ViewfsFileSystem
     parts = urlsplit(address)
 
-    files = kind(host=parts.hostname, port=parts.port)
+    # A user's own settings are in the files of that folder.
+    options = {} if "HADOOP_CONF_DIR" in os.environ else _HADOOP_OPTIONS
+    files = kind(host=parts.hostname, port=parts.port, **options)
     return pafs.PyFileSystem(_HadoopFiles(files)), posixpath.normpath(parts.path or "/")
 
 
