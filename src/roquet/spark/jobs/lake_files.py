@@ -62,7 +62,7 @@ _OF_PYARROW = _UPLOADING | {"file", "abfs", "abfss"}
 _UPLOADS_MAX = 8
 _SECRETS = re.compile(r"([^?&=]*(?:secret|token|sig|key|password)[^?&=]*)=[^&]*", re.IGNORECASE)
 _HADOOP_OPTIONS = {"dfs.client.failover.max.attempts": "7"}
-"""Half a minute for a NameNode that does not answer, instead of three."""
+"""A minute for a NameNode that does not answer, instead of three."""
 
 _FAILURES = (OSError, pa.ArrowException, RuntimeError)
 """What file systems raise; the last one is hdfs-native's."""
