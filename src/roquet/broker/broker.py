@@ -205,9 +205,16 @@ class Broker:
         # Nothing is awaited until all processors are registered, so no request finds only some of
         # them.
         self._services = services = self._add_processors()
+        await self._listen_for_slaves(bind_address)
         fast = fast_port(self.config.listen_port)
         self.fast_port = await self._server.start(bind_address, fast, kind=Port.FAST)
         return services
+
+    async def _listen_for_slaves(self, bind_address: str) -> None:
+        components, listen_port = self.components, self.config.listen_port
+        port = listen_port + 1 if listen_port else 0
+        await components.ha.start(bind_address, port)
+        components.advertised.ha_port = components.ha.listen_port
 
     def _add_processors(self) -> MessageServices:
         components = self.components
@@ -247,6 +254,7 @@ class Broker:
             self._services.stop()
         await self._tasks.stop()
         components.flow.close()
+        await components.ha.stop()
         await components.client.close()
         failures: list[RoquetError] = []
         try:

@@ -34,6 +34,7 @@ from roquet.broker.service.pull_request_hold import PullRequestHoldService, swee
 from roquet.broker.service.registration import NamesrvRegistration
 from roquet.broker.service.timers import Timers
 from roquet.broker.stats.broker_stats import BrokerStats
+from roquet.ha.service import HaService
 from roquet.model.delay_level import DelayLevels
 from roquet.model.host import Host
 from roquet.remoting.client import RemotingClient
@@ -94,6 +95,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
         client: Sends requests to name servers and other brokers.
         registration: Keeps the name servers informed.
         rpc: Sends requests to other brokers by name.
+        ha: Replicates the log.
     """
 
     config: BrokerConfig
@@ -118,6 +120,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
     client: RemotingClient
     registration: NamesrvRegistration
     rpc: BrokerRpc
+    ha: HaService
 
     @property
     def store_host(self) -> Host:
@@ -227,4 +230,5 @@ def make_components(
         client=client,
         registration=registration,
         rpc=BrokerRpc(client, lambda: registration.addresses, timeout_ms=config.forward_timeout_ms),
+        ha=HaService(log_store, clock),
     )

@@ -21,6 +21,7 @@ class AdvertisedAddresses:
 
     Attributes:
         port: As above, set when the broker listens.
+        ha_port: The port for slaves, set when the broker listens there; 0 for the one above.
 
     Example:
         >>> AdvertisedAddresses(BrokerConfig(), port=10911).ha_address
@@ -29,6 +30,7 @@ class AdvertisedAddresses:
 
     def __init__(self, config: BrokerConfig, port: int = 0) -> None:
         self.port = port
+        self.ha_port = 0
         self._config = config
 
     @property
@@ -38,8 +40,8 @@ class AdvertisedAddresses:
 
     @property
     def ha_address(self) -> str:
-        """The address for slaves: the port above the one for clients."""
-        return self._joined(self._config.broker_ip2, self.port + 1)
+        """The address for slaves: by default the port above the one for clients."""
+        return self._joined(self._config.broker_ip2, self.ha_port or self.port + 1)
 
     def _joined(self, ip: str, port: int) -> str:
         return joined(advertised_ip(ip or self._config.bind_address), port)
