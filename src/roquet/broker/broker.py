@@ -212,7 +212,8 @@ class Broker:
 
     async def _listen_for_slaves(self, bind_address: str) -> None:
         components, listen_port = self.components, self.config.listen_port
-        port = listen_port + 1 if listen_port else 0
+        above = listen_port + 1 if listen_port else 0
+        port = components.log_store.config.ha_listen_port or above
         await components.ha.start(bind_address, port)
         components.advertised.ha_port = components.ha.listen_port
 

@@ -57,6 +57,7 @@ NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
 NAMESRV_ADDR_PROPERTY = "rocketmq.namesrv.addr"
 _COMMIT_LOG_PATH = "storePathCommitLog"
 _DEFAULT_NAME = "DEFAULT_BROKER"
+_PORT_MAX = 65_535
 
 BROKER_SETTINGS = SettingsTable(
     [BrokerConfig, MessageStoreConfig, TlsSettings],
@@ -124,7 +125,7 @@ def load_broker_settings(
     config = replace(config, namesrv_address=_checked_namesrv_address(config, known))
     config = _with_role(config, store, known, warnings)
     config = _with_bind_address(config, known, warnings)
-    _check_ports(config, known)
+    _check_ports(config, store, known)
     _check_trace_topic(config, known)
     _check_commit_log_path(config, known.get(_COMMIT_LOG_PATH))
     return BrokerSettings(
@@ -216,15 +217,7 @@ def _with_role(
             detail=_origin(known, "brokerRole", "brokerId"),
             hint="Give the slave a brokerId of 1 or more, or make it brokerRole=ASYNC_MASTER.",
         )
-    if role is not BrokerRole.ASYNC_MASTER:
-        raise ConfigError(
-            f"brokerRole={role.value} is not supported.",
-            code="config_unsupported",
-            detail=f"{_origin(known, 'brokerRole')}; there is no replication in this version",
-            hint="Set brokerRole=ASYNC_MASTER; flushDiskType=SYNC_FLUSH puts every acknowledged "
-            "message on the disk of this machine.",
-        )
-    if config.broker_id == MASTER_ID:
+    if role is BrokerRole.SLAVE or config.broker_id == MASTER_ID:
         return config
     warnings.append(
         ConfigError(
@@ -258,7 +251,17 @@ def _with_bind_address(
     return replace(config, bind_address=everywhere)
 
 
-def _check_ports(config: BrokerConfig, known: Mapping[str, Setting]) -> None:
+def _check_ports(
+    config: BrokerConfig, store: MessageStoreConfig, known: Mapping[str, Setting]
+) -> None:
+    if store.ha_master_address:
+        split_address(store.ha_master_address)
+    if config.listen_port == _PORT_MAX and not store.ha_listen_port:
+        raise ConfigError(
+            f"listenPort={config.listen_port} leaves no room for the port of slaves.",
+            detail=_origin(known, "listenPort"),
+            hint="It is the one above, unless haListenPort is set.",
+        )
     if config.listen_port in {1, 2}:
         raise ConfigError(
             f"listenPort={config.listen_port} leaves no room for the fast port.",

@@ -106,22 +106,20 @@ WITHOUT_EFFECT = (
         feature="RocksDB",
     ),
     IgnoredKeys(
-        "there is no replication in this version",
+        "roles are fixed: there is no controller, no DLedger and no acting master",
         _keys(
             """
             asyncLearner brokerElectionPriority brokerHeartbeatInterval checkSyncStateSetPeriod
             compatibleWithOldNameSrv controllerAddr controllerHeartBeatTimeoutMills dLegerGroup
             dLegerPeers dLegerSelfId enableBatchPush fetchControllerAddrByDnsLookup
-            haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
-            haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize lockInStrictMode
-            maxHaTransferByteInSecond maxSlaveResendLength preferredLeaderId
+            haMaxTimeSlaveNotCatchup lockInStrictMode maxSlaveResendLength preferredLeaderId
             sendHeartbeatTimeoutMillis skipPreOnline storePathBrokerIdentity
             storePathDLedgerCommitLog storePathEpochFile syncBrokerMemberGroupPeriod
             syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile
-            syncMasterFlushOffsetWhenStartup
+            syncMasterFlushOffsetWhenStartup totalReplicas
             """
         ),
-        feature="replication",
+        feature="controller mode",
     ),
     IgnoredKeys(
         "the loop delivers delayed messages itself and writes all tables together",
@@ -252,10 +250,9 @@ WITHOUT_EFFECT = (
 """Upstream's keys that a file may contain and that have no effect here."""
 
 _FALSE = frozenset({"false"})
-_ONE = frozenset({"1"})
 _NOTHING = frozenset({""})
 _ACCESS = "there is no access control: requests would be served without being checked"
-_REPLICATION = "there is no replication: every message has one copy"
+_CONTROLLER = "roles are fixed: there is no controller and no DLedger"
 _CONTAINERS = "there are no broker containers"
 _TIMED = "there are no timed messages, and none can be recalled; delay levels work"
 _POP = "there is no POP consumption"
@@ -271,15 +268,13 @@ UNSUPPORTED = (
     *_unsupported(_ACCESS, _FALSE, "aclEnable authenticationEnabled authorizationEnabled"),
     *_unsupported(_ACCESS, _FALSE, "migrateAuthFromV1Enabled"),
     *_unsupported(
-        _REPLICATION,
+        _CONTROLLER,
         _FALSE,
         """
-        allAckInSyncStateSet duplicationEnable enableAutoInSyncReplicas enableControllerMode
-        enableDLegerCommitLog enableRemoteEscape
+        allAckInSyncStateSet duplicationEnable enableControllerMode enableDLegerCommitLog
+        enableRemoteEscape
         """,
     ),
-    *_unsupported(_REPLICATION, _ONE, "inSyncReplicas minInSyncReplicas totalReplicas"),
-    *_unsupported(_REPLICATION, _NOTHING, "haMasterAddress"),
     *_unsupported(_CONTAINERS, _FALSE, "inBrokerContainer isBrokerContainer isInBrokerContainer"),
     *_unsupported(
         _TIMED,
@@ -314,10 +309,12 @@ IMPORTANT_KEYS = _keys(
     """
     accessMessageInMemoryMaxRatio autoCreateSubscriptionGroup autoCreateTopicEnable
     brokerClusterName brokerIP1 brokerId brokerName brokerRole cleanFileForciblyEnable
-    commitIntervalCommitLog deleteFileBatchMax deleteWhen fetchNameSrvAddrByDnsLookup
-    fetchNamesrvAddrByAddressServer fileReservedTime flushDiskType flushIntervalCommitLog
-    listenPort maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    commitIntervalCommitLog deleteFileBatchMax deleteWhen enableAutoInSyncReplicas
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fileReservedTime flushDiskType
+    flushIntervalCommitLog haFlowControlEnable haMasterAddress inSyncReplicas listenPort
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexEnable
+    minInSyncReplicas
     msgTraceTopicName namesrvAddr rejectTransactionMessage storePathRootDir traceTopicEnable
     transactionCheckInterval transactionCheckMax
     transactionTimeOut transientStorePoolEnable

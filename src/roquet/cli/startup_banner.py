@@ -213,7 +213,10 @@ def _broker_rows(banner: BrokerBanner) -> list[tuple[str, str]]:
         ("data folder", banner.store_path),
         _open_files_row(banner.open_files),
         ("hot path", banner.hot_path),
-        ("durability", f"{promise.flush_disk_type}. Of acknowledged messages:"),
+        (
+            "durability",
+            f"{promise.flush_disk_type}, {promise.broker_role}. Of acknowledged messages:",
+        ),
         ("  process ends", promise.process_end),
         ("  power cut", promise.power_cut),
         ("  disk lost", promise.disk_loss),

@@ -6,15 +6,28 @@ master. The package's docstring lists what other parts of the broker may use.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
+from roquet.ha.follower import Follower
+from roquet.ha.in_sync import count_replicas, is_in_sync
+from roquet.ha.sender import Sender, SlaveConnection
 from roquet.runtime.clock import Clock
 from roquet.store.config import BrokerRole
 from roquet.store.default_message_store import DefaultMessageStore
 
 __all__ = ["HaService", "HaStatus", "SlaveStatus"]
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 3.0
+"""How long a master that stops lets its slaves take the rest of the log."""
+_TICK_MAX_S = 0.5
+_TICKS_PER_INTERVAL = 5
 
 
 class SlaveStatus(Struct, frozen=True, kw_only=True):
@@ -73,20 +86,52 @@ class HaService:
     Args:
         store: The store whose log is replicated.
         clock: The time.
+
+    Attributes:
+        is_slave: Whether the broker is a slave.
+        listen_port: The HA port; 0 until it listens.
     """
 
     def __init__(self, store: DefaultMessageStore, clock: Clock) -> None:
         self._store = store
+        self._config = store.config
         self._clock = clock
-        self._master_address = ""
+        self._sender = Sender(store.commit_log, store.config, clock, on_change=self._changed)
+        self._follower: Follower | None = None
+        self._master_address = store.config.ha_master_address
+        self._ticking: asyncio.Task[None] | None = None
+        self._progress = asyncio.Event()
         self.is_slave = store.config.broker_role is BrokerRole.SLAVE
         self.listen_port = 0
 
     async def start(self, bind_address: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen for slaves; on a slave, also follow the master."""
+        """Listen for slaves; on a slave, also follow the master.
+
+        Raises:
+            ConfigError: The HA port cannot be used.
+        """
+        await self._sender.start(bind_address, port)
+        self.listen_port = self._sender.port
+        if self.is_slave:
+            self._follower = Follower(self._store, self._clock)
+            self._follower.follow(self._master_address)
+            self._follower.start()
+        self._changed()
+        self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="ha-tick")
 
     async def stop(self) -> None:
-        """Close the port and all connections."""
+        """Let slaves take the rest of the log, then close the port and all connections."""
+        if self._ticking is None:
+            return
+        await self._drain()
+        self._ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._ticking
+        self._ticking = None
+        if self._follower is not None:
+            await self._follower.stop()
+        await self._sender.stop()
+        self._store.components.grown = None
 
     @property
     def ha_master_address(self) -> str:
@@ -96,6 +141,9 @@ class HaService:
     def update_ha_master_address(self, address: str) -> None:
         """Follow the master with this HA address, ``host:port``; empty to follow none."""
         self._master_address = address
+        self._store.update_ha_master_address(address)
+        if self._follower is not None:
+            self._follower.follow(address)
 
     @property
     def master_flush_offset(self) -> int:
@@ -104,14 +152,77 @@ class HaService:
 
     def reset_master_flush_offset(self, physical_offset: int) -> None:
         """Change that note."""
-        marks = self._store.checkpoint.marks
-        self._store.checkpoint.reset(marks._replace(master_flushed_offset=physical_offset))
+        self._store.checkpoint.note_master_flushed(physical_offset)
 
     def status(self) -> HaStatus:
         """How far replication is."""
+        max_offset = self._store.max_physical_offset
+        slaves = [self._slave(each, max_offset) for each in self._sender.connections]
+        follower = self._follower
         return HaStatus(
             is_master=not self.is_slave,
-            max_offset=self._store.max_physical_offset,
+            max_offset=max_offset,
+            in_sync_slaves=sum(each.is_in_sync for each in slaves),
+            slaves=slaves,
             master_address=self.ha_master_address,
+            is_connected=follower is not None and follower.is_connected,
+            last_read_ms=0 if follower is None else follower.last_read_ms,
+            last_write_ms=0 if follower is None else follower.last_write_ms,
+            bytes_per_second=0 if follower is None else follower.bytes_per_second,
             master_flush_offset=self.master_flush_offset,
+            fault="" if follower is None else follower.fault,
         )
+
+    def _slave(self, connection: SlaveConnection, max_offset: int) -> SlaveStatus:
+        side = connection.side
+        return SlaveStatus(
+            address=connection.address,
+            ack_offset=side.ack_offset,
+            behind_bytes=max_offset - side.ack_offset,
+            bytes_per_second=side.flow.bytes_per_second(self._clock.monotonic_ns()),
+            transfer_from_offset=side.next_offset,
+            is_in_sync=is_in_sync(self._config, max_offset, side.ack_offset),
+        )
+
+    def _changed(self) -> None:
+        """A slave has come, reported or left: release what enough replicas have."""
+        components, connections = self._store.components, self._sender.connections
+        ack_offsets = [each.side.ack_offset for each in connections]
+        with components.lock:
+            acks = components.acks
+            replicas = count_replicas(self._config, components.commit_log.max_offset, ack_offsets)
+            acks.replicated_offset = replicas.replicated_offset
+            acks.slave_offset = max(acks.slave_offset, *ack_offsets, 0)
+            acks.has_slaves = replicas.is_enough
+            acks.accepts_puts = self._accepts_puts(is_enough=replicas.is_accepting)
+            components.grown = self._grown if connections or self.is_slave else None
+            acks.release()
+        self._progress.set()
+
+    def _accepts_puts(self, *, is_enough: bool) -> bool:
+        return is_enough or self._config.broker_role is not BrokerRole.SYNC_MASTER
+
+    def _grown(self) -> None:
+        self._sender.send_soon()
+        if self._follower is not None and self._config.is_sync_flush:
+            self._follower.report()
+
+    async def _tick(self) -> None:
+        config = self._config
+        interval_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
+        pause_s = min(interval_ms / 1000 / _TICKS_PER_INTERVAL, _TICK_MAX_S)
+        while True:
+            await asyncio.sleep(pause_s)
+            now_ns = self._clock.monotonic_ns()
+            self._sender.tick(now_ns)
+            if self._follower is not None:
+                self._follower.tick(now_ns)
+            self._changed()
+
+    async def _drain(self) -> None:
+        """Wait until the slaves that are in sync have the whole log, but not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                while any(each.is_in_sync and each.behind_bytes for each in self.status().slaves):
+                    self._progress.clear()
+                    await self._progress.wait()

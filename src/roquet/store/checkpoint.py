@@ -54,6 +54,11 @@ class StoreCheckpoint:
                 max(old.confirm_physical_offset, confirm),
             )
 
+    def note_master_flushed(self, physical_offset: int) -> None:
+        """Note how far a slave's master had flushed."""
+        with self._lock:
+            self._marks = self._marks._replace(master_flushed_offset=physical_offset)
+
     def reset(self, marks: fmt.Checkpoint) -> None:
         """Set the marks, also backwards, as recovery must after truncating the log."""
         with self._lock:

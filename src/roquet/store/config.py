@@ -17,8 +17,9 @@ from roquet.errors import ConfigError
 from roquet.format import index_file
 from roquet.format.batch_consume_queue import BATCH_UNIT_BYTES, DEFAULT_BATCH_FILE_BYTES
 from roquet.format.consume_queue import UNIT_BYTES
+from roquet.format.ha_frames import BODY_BYTES_MAX
 from roquet.model.delay_level import DEFAULT_DELAY_LEVELS, DelayLevels
-from roquet.runtime.settings import INT_MAX, NonNegative, Positive, PositiveMs
+from roquet.runtime.settings import INT_MAX, NonNegative, Port, Positive, PositiveLong, PositiveMs
 
 Percent = Annotated[int, Meta(ge=0, le=100)]
 
@@ -59,6 +60,9 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Durability
     flush_disk_type: FlushDiskType = field(default=FlushDiskType.ASYNC_FLUSH, name="flushDiskType")
     broker_role: BrokerRole = field(default=BrokerRole.ASYNC_MASTER, name="brokerRole")
+    in_sync_replicas: Positive = field(default=1, name="inSyncReplicas")
+    min_in_sync_replicas: Positive = field(default=1, name="minInSyncReplicas")
+    auto_in_sync_replicas: bool = field(default=False, name="enableAutoInSyncReplicas")
     flush_commit_log_interval_ms: Positive = field(default=500, name="flushIntervalCommitLog")
     flush_commit_log_least_pages: NonNegative = field(default=4, name="flushCommitLogLeastPages")
     flush_commit_log_thorough_interval_ms: Positive = field(
@@ -86,6 +90,18 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     must_exist: bool = field(default=False, name="storeMustExist")
     auto_message_version_on_topic_length: bool = field(
         default=True, name="autoMessageVersionOnTopicLen"
+    )
+
+    # Replication
+    ha_listen_port: Port = field(default=0, name="haListenPort")
+    ha_master_address: str = field(default="", name="haMasterAddress")
+    ha_heartbeat_interval_ms: Positive = field(default=5000, name="haSendHeartbeatInterval")
+    ha_housekeeping_interval_ms: Positive = field(default=20_000, name="haHousekeepingInterval")
+    ha_transfer_batch_bytes: Positive = field(default=32 << 10, name="haTransferBatchSize")
+    ha_max_gap_bytes: Positive = field(default=256 << 20, name="haMaxGapNotInSync")
+    ha_flow_control: bool = field(default=False, name="haFlowControlEnable")
+    ha_bytes_per_second_max: PositiveLong = field(
+        default=100 << 20, name="maxHaTransferByteInSecond"
     )
 
     # Allocation
@@ -191,6 +207,21 @@ class MessageStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"{index_bytes} bytes, at most {INT_MAX}",
             )
         DelayLevels(self.message_delay_levels)
+        self._check_replication()
+
+    def _check_replication(self) -> None:
+        if self.ha_transfer_batch_bytes > BODY_BYTES_MAX:
+            raise ConfigError(
+                "haTransferBatchSize is too large",
+                detail=f"{self.ha_transfer_batch_bytes} bytes, a slave takes {BODY_BYTES_MAX}",
+            )
+        if self.ha_housekeeping_interval_ms <= self.ha_heartbeat_interval_ms:
+            raise ConfigError(
+                "haHousekeepingInterval is not longer than haSendHeartbeatInterval",
+                detail=f"{self.ha_housekeeping_interval_ms} ms and "
+                f"{self.ha_heartbeat_interval_ms} ms",
+                hint="a connection without messages would be given up before its next heartbeat",
+            )
 
 
 SMALL_SEGMENTS = MessageStoreConfig(

@@ -48,22 +48,36 @@ class _Waiting(NamedTuple):
     end_offset: int
     deadline_ns: int
     done: Done
+    waits_for_replica: bool
 
 
 class AckQueue:
-    """Responses in order of the offsets they wait for; used by the store's owner only."""
+    """Responses in order of the offsets they wait for; used by the store's owner only.
+
+    Attributes:
+        flushed_offset: The end of what is on disk.
+        replicated_offset: The end of what enough replicas have.
+        slave_offset: The end of what the most advanced slave has.
+        has_slaves: Whether enough slaves are there to wait for; without them a message is stored
+            and its response says SLAVE_NOT_AVAILABLE.
+        accepts_puts: Whether there are as many replicas as ``minInSyncReplicas``.
+    """
 
     def __init__(self, config: MessageStoreConfig, clock: Clock) -> None:
         """Wait for what the flush type and the role require."""
         self._clock = clock
         self._needs_flush = config.is_sync_flush
         self._needs_replica = config.broker_role is BrokerRole.SYNC_MASTER
-        self._timeout_ms = config.sync_flush_timeout_ms
-        if self._needs_replica:
-            self._timeout_ms = max(self._timeout_ms, config.slave_timeout_ms)
+        self._timeout_ms = max(
+            config.sync_flush_timeout_ms if self._needs_flush else 0,
+            config.slave_timeout_ms if self._needs_replica else 0,
+        )
         self._waiting: deque[_Waiting] = deque()
         self.flushed_offset = 0
         self.replicated_offset = 0
+        self.slave_offset = 0
+        self.has_slaves = True
+        self.accepts_puts = True
 
     def __len__(self) -> int:
         """How many responses wait."""
@@ -77,13 +91,18 @@ class AckQueue:
     def wait(self, end_offset: int, done: Done) -> None:
         """Call ``done`` once everything before ``end_offset`` is safe, or after the timeout."""
         deadline_ns = self._clock.monotonic_ns() + self._timeout_ms * 1_000_000
-        self._waiting.append(_Waiting(end_offset, deadline_ns, done))
+        waits_for_replica = self._needs_replica and self.has_slaves
+        self._waiting.append(_Waiting(end_offset, deadline_ns, done, waits_for_replica))
         self.release()
 
     def release(self) -> None:
         """Release the responses whose offset every required mark has reached."""
-        while self._waiting and self._is_safe(self._waiting[0].end_offset):
-            self._waiting.popleft().done(PutMessageStatus.PUT_OK)
+        while self._waiting and self._is_safe(self._waiting[0]):
+            waiting = self._waiting.popleft()
+            if self._needs_replica and not waiting.waits_for_replica:
+                waiting.done(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+            else:
+                waiting.done(PutMessageStatus.PUT_OK)
 
     def expire(self) -> None:
         """Release the responses that timed out: stored, but not known to be safe."""
@@ -100,10 +119,10 @@ class AckQueue:
         while self._waiting:
             self._waiting.popleft().done(PutMessageStatus.UNKNOWN_ERROR)
 
-    def _is_safe(self, end_offset: int) -> bool:
-        if self._needs_flush and self.flushed_offset < end_offset:
+    def _is_safe(self, waiting: _Waiting) -> bool:
+        if self._needs_flush and self.flushed_offset < waiting.end_offset:
             return False
-        return not self._needs_replica or self.replicated_offset >= end_offset
+        return not waiting.waits_for_replica or self.replicated_offset >= waiting.end_offset
 
 
 class FlushCommitLog:

@@ -215,6 +215,7 @@ class Puts:
             self.is_open
             and self._flags.is_writeable
             and not self._hooks
+            and self._acks.accepts_puts
             and not self._timing.is_os_page_cache_busy()
         )
 
@@ -227,6 +228,8 @@ class Puts:
             dispatcher.finish()  # the usual case: the append has dispatched, and all is confirmed
         else:
             dispatcher.run(self._components.confirm_offset)
+        if self._components.grown is not None:
+            self._components.grown()
 
     def put_message(self, message: BrokerMessage | BatchMessage) -> PutMessageResult:
         """Append one message or batch and wait for the result; not on an event loop."""
@@ -248,6 +251,8 @@ class Puts:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, detail=reasons)
         if self._timing.is_os_page_cache_busy():
             return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY)
+        if message.wait_store_ok and not self._acks.accepts_puts:
+            return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         for hook in self._hooks:
             refused = hook(message)
             if refused is not None:

@@ -79,8 +79,15 @@ class ReplicatedLog:
                 raise StoreClosed(
                     f"{self._components.root} accepts no replicated data", detail=reasons
                 )
+            if not self._log.queue.segments:
+                if not self._log.begin_at(physical_offset):
+                    return False
+                self._components.dispatcher.dispatched_offset = physical_offset
             if not self._log.append_data(physical_offset, data):
                 return False
+            segment = self._log.queue.last
+            if segment is not None:
+                self._log.allocator.populate_ahead(segment)
             self._components.dispatcher.run(self._components.confirm_offset)
             # A later master continues from the newest record's time; the flusher needs it too.
             self._log.store_timestamp_ms = max(
@@ -88,6 +95,8 @@ class ReplicatedLog:
             )
             if self._components.config.is_sync_flush:
                 self._flusher.request()
+            if self._components.grown is not None:
+                self._components.grown()
             return True
 
     def update_ha_master_address(self, address: str) -> None:
@@ -101,7 +110,7 @@ class ReplicatedLog:
 
     def slave_behind_bytes(self) -> int:
         """How much of the log the most advanced slave still lacks."""
-        return max(self._log.max_offset - self._components.acks.replicated_offset, 0)
+        return max(self._log.max_offset - self._components.acks.slave_offset, 0)
 
     def is_offset_aligned(self, physical_offset: int) -> bool:
         """Whether a record, or the end of a segment or of the log, begins at an offset."""
@@ -138,6 +147,7 @@ class ReplicatedLog:
                 dispatcher.go_back_to(physical_offset, truncation.run(physical_offset))
             acks.flushed_offset = min(acks.flushed_offset, physical_offset)
             acks.replicated_offset = min(acks.replicated_offset, physical_offset)
+            acks.slave_offset = min(acks.slave_offset, physical_offset)
             self._components.dispatch_confirmed()
 
     def reset_write_offset(self, physical_offset: int) -> None:

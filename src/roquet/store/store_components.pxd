@@ -33,5 +33,6 @@ cdef class StoreComponents:
     cdef public object acks
     cdef public list put_hooks
     cdef public object confirm_limit
+    cdef public object grown
 
     cpdef bint confirms_at_once(self)

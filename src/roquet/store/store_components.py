@@ -51,6 +51,8 @@ class StoreComponents:
         logics_lock: Held while queues, index and checkpoint are synced or truncated.
         is_sync_flush: Whether responses wait for the disk.
         confirm_limit: Readers see nothing from this physical offset on.
+        grown: Called on the owner's side when the readable log may have grown, or more of it is
+            on disk; ``None`` unless somebody follows the log.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class StoreComponents:
         self.acks = AckQueue(config, clock)
         self.put_hooks: list[PutHook] = []
         self.confirm_limit: int | None = None
+        self.grown: Callable[[], None] | None = None
 
     def _make_index(self) -> IndexService | None:
         if not self.config.message_index:

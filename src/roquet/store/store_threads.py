@@ -92,6 +92,8 @@ class StoreThreads:
             self._components.catch_up()
         self._components.acks.flushed_offset = self._components.commit_log.flushed_offset
         self._components.acks.release()
+        if self._components.grown is not None:
+            self._components.grown()
 
     def _failed(self, error: OSError) -> None:
         self._components.flags.set(RunningFlag.FLUSH_FAILED)

@@ -402,7 +402,8 @@ class _Ports(NamedTuple):
     """The ports of a broker and its name server.
 
     Attributes:
-        main: The broker's; the fast port is two below, where clients with a VIP channel expect it.
+        main: The broker's; the fast port is two below, where clients with a VIP channel expect it,
+            and the one for slaves is above.
         namesrv: The name server's; ``None`` if none is started.
         of_proxy: Reserves the main port at the proxy's address until the proxy starts.
     """
@@ -419,7 +420,7 @@ def _reserved(config: BrokerConfig, *, proxied: bool) -> Iterator[_Ports]:
     with ExitStack() as held:
         of_proxy = held.enter_context(ExitStack())
         try:
-            main = config.listen_port or _reserve_pair(
+            main = config.listen_port or _reserve_ports(
                 host, held, of_proxy, config.broker_ip1 if proxied else ""
             )
             namesrv = None
@@ -435,12 +436,13 @@ def _reserved(config: BrokerConfig, *, proxied: bool) -> Iterator[_Ports]:
         yield _Ports(main, namesrv, of_proxy)
 
 
-def _reserve_pair(host: str, held: ExitStack, of_proxy: ExitStack, proxy_host: str) -> int:
+def _reserve_ports(host: str, held: ExitStack, of_proxy: ExitStack, proxy_host: str) -> int:
     for _ in range(_RESERVE_ATTEMPTS):
         with ExitStack() as pair:
             main: int = pair.enter_context(reserve_port(host)).getsockname()[1]
             try:
                 pair.enter_context(reserve_port(host, fast_port(main)))
+                pair.enter_context(reserve_port(host, main + 1))
                 if proxy_host:
                     # Connections of an earlier proxy may still linger at this port.
                     of_proxy.enter_context(reserve_port(proxy_host, main))
@@ -448,7 +450,7 @@ def _reserve_pair(host: str, held: ExitStack, of_proxy: ExitStack, proxy_host: s
                 continue
             held.push(pair.pop_all())
             return main
-    raise ConfigError(f"No two free ports were found on {host}.", code="listen")
+    raise ConfigError(f"No three free ports were found on {host}.", code="listen")
 
 
 def _settings(

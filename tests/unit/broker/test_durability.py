@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roquet.broker.durability import durability_of
-from roquet.store.config import FlushDiskType, MessageStoreConfig
+from roquet.store.config import BrokerRole, FlushDiskType, MessageStoreConfig
 
 
 def test_async_flush_names_what_a_power_cut_may_take() -> None:
@@ -23,3 +23,17 @@ def test_sync_flush_loses_nothing() -> None:
 def test_buffers_of_the_process_are_lost_with_it() -> None:
     found = durability_of(MessageStoreConfig(transient_store_pool=True))
     assert found.process_end == "the last 0.2 s may be lost"
+
+
+def test_a_sync_master_s_slave_has_what_was_acknowledged() -> None:
+    found = durability_of(MessageStoreConfig(broker_role=BrokerRole.SYNC_MASTER))
+    assert found.broker_role == "SYNC_MASTER"
+    assert found.disk_loss == "nothing acknowledged is lost: a slave had it before the response"
+    assert found.power_cut.endswith("but a slave has it")
+    alone = MessageStoreConfig(broker_role=BrokerRole.SYNC_MASTER, auto_in_sync_replicas=True)
+    assert "unless no slave was in sync" in durability_of(alone).disk_loss
+
+
+def test_a_slave_relies_on_its_master() -> None:
+    found = durability_of(MessageStoreConfig(broker_role=BrokerRole.SLAVE))
+    assert "master" in found.disk_loss

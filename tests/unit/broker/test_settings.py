@@ -189,14 +189,9 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "feature"),
     [
-        ("enableDLegerCommitLog=true", "replication"),
-        ("enableControllerMode=true", "replication"),
-        ("inSyncReplicas=2", "replication"),
-        ("totalReplicas=3", "replication"),
-        ("allAckInSyncStateSet=true", "replication"),
-        ("haMasterAddress=10.0.0.1:10912", "replication"),
-        ("brokerRole=SYNC_MASTER", "replica"),
-        ("brokerRole=SLAVE\nbrokerId=1", "replica"),
+        ("enableDLegerCommitLog=true", "DLedger"),
+        ("enableControllerMode=true", "controller"),
+        ("allAckInSyncStateSet=true", "controller"),
         ("isInBrokerContainer=true", "containers"),
         ("aclEnable=true", "access control"),
         ("authenticationEnabled=TRUE", "access control"),
@@ -232,7 +227,8 @@ def test_disabling_a_missing_feature_is_accepted(tmp_path: Path) -> None:
 
 def test_tuning_a_missing_feature_is_a_warning_that_names_it(tmp_path: Path) -> None:
     settings = load(
-        tmp_path, "timerMaxDelaySec=60\nhaListenPort=10912\ntimerPrecisionMs=100\nuseABSLock=true\n"
+        tmp_path,
+        "timerMaxDelaySec=60\npreferredLeaderId=1\ntimerPrecisionMs=100\nuseABSLock=true\n",
     )
     told = [(each.message, each.detail) for each in settings.warnings]
     place = tmp_path / "broker.conf"
@@ -242,7 +238,10 @@ def test_tuning_a_missing_feature_is_a_warning_that_names_it(tmp_path: Path) -> 
             "timerMaxDelaySec, timerPrecisionMs have no effect.",
             f"{place}, line 1; {place}, line 3",
         ),
-        ("This version has no replication: haListenPort has no effect.", f"{place}, line 2"),
+        (
+            "This version has no controller mode: preferredLeaderId has no effect.",
+            f"{place}, line 2",
+        ),
     ]
     assert settings.without_effect == ["useABSLock"]
 
@@ -319,6 +318,26 @@ def test_a_slave_has_an_id(tmp_path: Path) -> None:
     error = refusal(tmp_path, "brokerRole=SLAVE\nbrokerId=0\n")
     assert error.message == "Slave's brokerId must be > 0"
     assert error.exit_code == 2
+
+
+def test_a_slave_keeps_its_id(tmp_path: Path) -> None:
+    settings = load(tmp_path, "brokerRole=SLAVE\nbrokerId=2\nhaMasterAddress=10.0.0.1:10912\n")
+    assert settings.config.broker_id == 2
+    assert settings.store.ha_master_address == "10.0.0.1:10912"
+    assert settings.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("haMasterAddress=10.0.0.1", "no address"),
+        ("listenPort=65535", "no room for the port of slaves"),
+        ("haHousekeepingInterval=5000", "not longer than haSendHeartbeatInterval"),
+        ("haTransferBatchSize=4194293", "haTransferBatchSize is too large"),
+    ],
+)
+def test_impossible_replication_settings_are_refused(tmp_path: Path, text: str, word: str) -> None:
+    assert word in refusal(tmp_path, text).message
 
 
 def test_a_masters_id_becomes_0(tmp_path: Path) -> None:

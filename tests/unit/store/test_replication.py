@@ -157,7 +157,7 @@ class TestReplication:
     def test_how_far_a_slave_is(self, store: DefaultMessageStore) -> None:
         fill(store, 2)
         assert store.slave_behind_bytes() == store.max_physical_offset
-        store.acks.replicated_offset = 100
+        store.acks.slave_offset = 100
         assert store.slave_behind_bytes() == store.max_physical_offset - 100
 
     def test_log_data(self, store: DefaultMessageStore) -> None:

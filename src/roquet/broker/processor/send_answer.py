@@ -164,6 +164,8 @@ class SendAnswers:
                     f"the broker's disk is full [{self._disk()}], "
                     "messages are put to the slave, message store has been shut down, etc.",
                 )
+            case PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+                code, remark = ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"
             case PutMessageStatus.OS_PAGE_CACHE_BUSY:
                 code, remark = (
                     ResponseCode.SYSTEM_BUSY,

@@ -82,6 +82,7 @@ REFUSALS = {
         2,
         "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
     ),
+    PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (1, "in-sync replicas not enough"),
     PutMessageStatus.UNKNOWN_ERROR: (1, "UNKNOWN_ERROR"),
 }
 

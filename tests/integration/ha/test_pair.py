@@ -1,0 +1,239 @@
+"""A master and its slaves over loopback: the same log, whatever is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from roquet.format.ha_frames import encode_report
+from roquet.store.config import BrokerRole, FlushDiskType
+from tests.integration.ha.ha_kit import caught_up, replica, same_files
+from tests.unit.client.client_kit import until
+from tests.unit.store.kit import SEGMENT_BYTES, bodies
+
+SYNC: dict[str, object] = {"broker_role": BrokerRole.SYNC_MASTER}
+
+
+def texts(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number * (number % 97) for number in range(first, first + count)]
+
+
+async def test_a_slave_is_its_master_byte_for_byte(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "master") as master,
+        replica(tmp_path / "slave", master=master.address) as slave,
+    ):
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        for first in range(0, 300, 30):
+            master.submit(*texts(first, 30))
+            await asyncio.sleep(0)
+        await caught_up(slave, master)
+        assert slave.end > 3 * SEGMENT_BYTES
+        assert slave.log_bytes() == master.log_bytes()
+        for queue_id in (0, 1):
+            assert bodies(slave.store, queue_id=queue_id) == bodies(master.store, queue_id=queue_id)
+        status = master.ha.status()
+        assert (status.is_master, status.in_sync_slaves) == (True, 1)
+        assert status.slaves[0].behind_bytes == 0
+        status = slave.ha.status()
+        assert (status.is_master, status.is_connected, status.fault) == (False, True, "")
+        assert status.master_address == master.address
+        assert status.last_read_ms > 0
+        assert status.last_write_ms > 0
+        assert master.store.slave_behind_bytes() == 0
+    same_files(tmp_path / "master", tmp_path / "slave", "commitlog", "consumequeue")
+
+
+async def test_each_side_may_be_restarted(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master") as master:
+        port, address = master.ha.listen_port, master.address
+        async with replica(tmp_path / "slave", master=address) as slave:
+            master.submit(*texts(0, 50))
+            await caught_up(slave, master)
+        master.submit(*texts(50, 50))
+        async with replica(tmp_path / "slave", master=address) as slave:
+            await caught_up(slave, master)
+            assert slave.log_bytes() == master.log_bytes()
+    async with replica(tmp_path / "slave", master=address) as slave:
+        await until(lambda: slave.ha.status().fault != "")
+        async with replica(tmp_path / "master", port=port) as master:
+            master.submit(*texts(100, 50))
+            await caught_up(slave, master)
+            assert slave.log_bytes() == master.log_bytes()
+            assert slave.ha.status().fault == ""
+    same_files(tmp_path / "master", tmp_path / "slave", "commitlog", "consumequeue")
+
+
+async def test_a_slave_that_becomes_the_master_goes_on(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "one") as one,
+        replica(tmp_path / "two", master=one.address) as two,
+    ):
+        one.submit(*texts(0, 40))
+        await caught_up(two, one)
+    async with (
+        replica(tmp_path / "two") as two,
+        replica(tmp_path / "one", master=two.address) as one,
+    ):
+        two.submit(*texts(40, 40))
+        await caught_up(one, two)
+        assert one.log_bytes() == two.log_bytes()
+        assert bodies(one.store) == texts(0, 80)[::2]
+
+
+async def test_an_empty_slave_begins_with_the_last_segment(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master") as master:
+        master.submit(*texts(0, 150))
+        begin = master.end - master.end % SEGMENT_BYTES
+        assert begin > 0
+        async with replica(tmp_path / "slave", master=master.address) as slave:
+            await caught_up(slave, master)
+            assert slave.store.min_physical_offset == begin
+            assert slave.log_bytes() == master.log_bytes()[begin:]
+            found = bodies(slave.store)
+            assert found == bodies(master.store)[-len(found) :]
+            assert found
+        master.submit(*texts(150, 50))
+        async with replica(tmp_path / "slave", master=master.address) as slave:
+            await caught_up(slave, master)
+            assert slave.log_bytes() == master.log_bytes()[begin:]
+
+
+async def test_a_slave_learns_its_master_later(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "master") as master,
+        replica(tmp_path / "slave", options={"broker_role": BrokerRole.SLAVE}) as slave,
+    ):
+        master.submit(*texts(0, 10))
+        assert slave.ha.ha_master_address == ""
+        slave.ha.update_ha_master_address(master.address)
+        await caught_up(slave, master)
+        slave.ha.update_ha_master_address("")
+        await until(lambda: not master.ha.status().slaves)
+        assert slave.store.ha_master_address == ""
+        slave.ha.reset_master_flush_offset(77)
+        assert slave.ha.status().master_flush_offset == 77
+
+
+async def test_two_slaves_and_one_below_the_other(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "master") as master,
+        replica(tmp_path / "one", master=master.address) as one,
+        replica(tmp_path / "two", master=one.address) as two,
+        replica(tmp_path / "three", master=master.address) as three,
+    ):
+        await until(lambda: master.ha.status().in_sync_slaves == 2)
+        await until(lambda: one.ha.status().in_sync_slaves == 1)
+        master.submit(*texts(0, 100))
+        for slave in (one, two, three):
+            await until(lambda slave=slave: slave.end == master.end)  # type: ignore[misc]
+            assert slave.log_bytes() == master.log_bytes()
+
+
+async def test_sends_wait_for_a_slave(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "master", options=SYNC) as master,
+        replica(tmp_path / "slave", master=master.address) as slave,
+    ):
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        results = master.submit(*texts(0, 20))
+        assert results == []
+        end = master.end
+        await until(lambda: len(results) == 20)
+        assert slave.end >= end
+        assert {each.status.value for each in results} == {"PUT_OK"}
+        assert [each.is_ok for each in master.submit(b"x", wait=False)] == [True]
+
+
+async def test_without_a_slave_they_do_not_wait(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master", options=SYNC) as master:
+        results = master.submit(b"a", b"b")
+        assert [each.status.value for each in results] == ["SLAVE_NOT_AVAILABLE"] * 2
+        assert all(each.is_stored for each in results)
+        assert bodies(master.store) == [b"a"]
+
+
+async def test_a_slave_that_is_silent(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master", options={**SYNC, "slave_timeout_ms": 200}) as master:
+        _, writer = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
+        writer.write(encode_report(0))
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        results = master.submit(b"a")
+        assert results == []
+        await until(lambda: len(results) == 1)
+        assert results[0].status.value == "FLUSH_SLAVE_TIMEOUT"
+        assert results[0].is_stored
+        writer.close()
+        await until(lambda: not master.ha.status().slaves)
+        assert master.submit(b"b")[0].status.value == "SLAVE_NOT_AVAILABLE"
+
+
+async def test_more_replicas_than_there_are(tmp_path: Path) -> None:
+    three = {**SYNC, "in_sync_replicas": 3, "min_in_sync_replicas": 2}
+    async with replica(tmp_path / "master", options=three) as master:
+        refused = master.submit(b"a")[0]
+        assert refused.status.value == "IN_SYNC_REPLICAS_NOT_ENOUGH"
+        assert not refused.is_stored
+        assert master.submit(b"a", wait=False)[0].is_ok
+        async with replica(tmp_path / "one", master=master.address):
+            await until(lambda: master.ha.status().in_sync_slaves == 1)
+            assert master.submit(b"b")[0].status.value == "SLAVE_NOT_AVAILABLE"
+            async with replica(tmp_path / "two", master=master.address):
+                await until(lambda: master.ha.status().in_sync_slaves == 2)
+                results = master.submit(b"c")
+                await until(lambda: len(results) == 1)
+                assert results[0].is_ok
+
+
+async def test_what_both_disks_have(tmp_path: Path) -> None:
+    flush = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    async with (
+        replica(tmp_path / "master", options={**SYNC, **flush}) as master,
+        replica(tmp_path / "slave", master=master.address, options=flush) as slave,
+    ):
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        results = master.submit(*texts(0, 20))
+        end = master.end
+        await until(lambda: len(results) == 20)
+        assert {each.status.value for each in results} == {"PUT_OK"}
+        assert master.store.flushed_offset >= end
+        assert slave.store.flushed_offset >= end
+
+
+async def test_a_master_that_lost_its_end(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master") as master:
+        async with replica(tmp_path / "slave", master=master.address) as slave:
+            master.submit(*texts(0, 50))
+            await caught_up(slave, master)
+        master.store.truncate_to(0)
+        master.submit(*texts(0, 20))
+        async with replica(tmp_path / "slave", master=master.address) as slave:
+            before = slave.log_bytes()
+            await until(lambda: slave.ha.status().fault != "")
+            assert not slave.ha.status().is_connected
+            assert slave.log_bytes() == before
+            assert master.ha.status().in_sync_slaves == 0
+            # The master grows beyond the slave's end; the slave notices that as well.
+            master.submit(*texts(500, 100))
+            assert master.end > slave.end
+            await until(lambda: "differs" in slave.ha.status().fault)
+            assert slave.log_bytes() == before
+
+
+async def test_another_master(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "master") as master,
+        replica(tmp_path / "other") as other,
+        replica(tmp_path / "slave", master=master.address) as slave,
+    ):
+        other.submit(*texts(1000, 300))
+        master.submit(*texts(0, 50))
+        await caught_up(slave, master)
+        before = slave.log_bytes()
+        slave.ha.update_ha_master_address(other.address)
+        await until(lambda: "differs" in slave.ha.status().fault)
+        assert slave.log_bytes() == before
+        slave.ha.update_ha_master_address(master.address)
+        master.submit(b"more")
+        await caught_up(slave, master)
+        assert slave.ha.status().fault == ""

@@ -1,0 +1,53 @@
+"""How many replicas are enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from roquet.ha.in_sync import count_replicas
+from roquet.store.config import MessageStoreConfig, replace
+
+END = 1 << 30
+FAR = END - (256 << 20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "acks", "in_sync", "enough", "replicated"),
+    [
+        ({}, [], 1, False, -1),
+        ({}, [END], 2, True, END),
+        ({}, [-1], 1, False, -1),
+        ({}, [FAR], 1, False, FAR),
+        ({}, [FAR + 1, END], 3, True, END),
+        ({"in_sync_replicas": 3}, [END], 2, False, -1),
+        ({"in_sync_replicas": 3}, [END, END - 5], 3, True, END - 5),
+        ({"in_sync_replicas": 3}, [END, FAR], 2, False, FAR),
+    ],
+)
+def test_those_that_are_needed(
+    settings: dict[str, object], acks: list[int], in_sync: int, *, enough: bool, replicated: int
+) -> None:
+    found = count_replicas(replace(MessageStoreConfig(), **settings), END, acks)
+    assert (found.in_sync, found.is_enough, found.replicated_offset) == (
+        in_sync,
+        enough,
+        replicated,
+    )
+
+
+def test_fewer_if_that_is_allowed() -> None:
+    alone = MessageStoreConfig(in_sync_replicas=2, auto_in_sync_replicas=True)
+    assert count_replicas(alone, END, []).is_enough
+    assert count_replicas(alone, END, []).replicated_offset > END
+    assert count_replicas(alone, END, [END - 1]).replicated_offset == END - 1
+    two = MessageStoreConfig(in_sync_replicas=3, min_in_sync_replicas=2, auto_in_sync_replicas=True)
+    assert not count_replicas(two, END, []).is_enough
+    assert count_replicas(two, END, [END]).replicated_offset == END
+    assert count_replicas(two, END, [END, END - 1]).replicated_offset == END - 1
+
+
+def test_too_few_to_accept_anything() -> None:
+    config = MessageStoreConfig(min_in_sync_replicas=2)
+    assert not count_replicas(config, END, []).is_accepting
+    assert not count_replicas(config, END, [FAR]).is_accepting
+    assert count_replicas(config, END, [END]).is_accepting
