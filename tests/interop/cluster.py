@@ -283,7 +283,7 @@ class Cluster:
             if self.is_registered():
                 return True
             if self.broker_side != ROQUET:
-                _ask(self.broker, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
+                ask(self.broker, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
             return False
 
         wait_until(is_registered, lambda: self.broker.error("did not register"))
@@ -295,7 +295,7 @@ class Cluster:
             if self._knows(other.broker_name):
                 return True
             if isinstance(other, JavaBroker):
-                _ask(other, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
+                ask(other, RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6")
             return False
 
         wait_until(is_registered, lambda: other.error("did not register"))
@@ -305,7 +305,7 @@ class Cluster:
         return self._knows(self.broker_name)
 
     def _knows(self, broker_name: str) -> bool:
-        answer = _ask(self._namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = ask(self._namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
         info = decode_body(ClusterInfo, answer.body)
         return broker_name in (info.broker_addr_table or {})
 
@@ -331,7 +331,7 @@ class Cluster:
         """
 
         def is_stored() -> bool:
-            answer = _ask(self.broker, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
+            answer = ask(self.broker, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
             queues = decode_body(TopicStatsTable, answer.body).offset_table.values()
             return sum(each.max_offset - each.min_offset for each in queues) >= count
 
@@ -342,13 +342,13 @@ class Cluster:
 
         Otherwise a Go client that is stopped does not commit what its listener has just taken.
         """
-        answer = _ask(self.broker, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
+        answer = ask(self.broker, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
         queues = decode_body(TopicStatsTable, answer.body).offset_table
         ends = {queue: found.max_offset for queue, found in queues.items() if found.max_offset}
 
         def is_taken() -> bool:
             code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-            answer = _ask(self.broker, code, group=group, topic=topic, clientAddr="")
+            answer = ask(self.broker, code, group=group, topic=topic, clientAddr="")
             clients = decode_body(GetConsumerStatusBody, answer.body).consumer_table.values()
             counted = {queue: at for offsets in clients for queue, at in offsets.items()}
             return counted.items() >= ends.items()
@@ -392,7 +392,7 @@ def _port_of(server: Listening) -> int:
     return int(server.address.rpartition(":")[2])
 
 
-def _ask(server: Listening, code: RequestCode, body: bytes = b"", **fields: str) -> RemotingCommand:
+def ask(server: Listening, code: RequestCode, body: bytes = b"", **fields: str) -> RemotingCommand:
     """A server's response to a request."""
     decoder = FrameDecoder()
     request = create_request(code, opaque=1, body=body)
