@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from roquet.ha import follower
@@ -78,9 +79,11 @@ async def run(root: Path, role: BrokerRole, address: str, life: str, seed: str) 
     """Be a replica until killed."""
     clock = SystemClock()
     loop = asyncio.get_running_loop()
-    store = DefaultMessageStore(
-        root, replica_config(role), clock=clock, post=loop.call_soon_threadsafe
-    )
+
+    def post(function: Callable[[], None]) -> None:
+        loop.call_soon_threadsafe(function)
+
+    store = DefaultMessageStore(root, replica_config(role), clock=clock, post=post)
     store.load()
     store.start()
     ha = HaService(store, clock)

@@ -22,6 +22,7 @@ from tests.patience import TIMEOUT_MS
 
 BROKER_NAME = "pair"
 TOPIC = "Replicated"
+TOGETHER = 25
 
 SETTINGS: Settings = {
     "brokerName": BROKER_NAME,
@@ -139,25 +140,27 @@ def committed(_message: ReceivedMessage) -> TransactionState:
     return TransactionState.COMMIT
 
 
-async def send_some(producer: Producer, first: int, count: int) -> int:
-    """Send messages of every kind; return how many."""
-    sent = 0
-    for number in range(first, first + count):
-        body = b"%d," % number * (number % 300)
-        tag, key = f"t{number % 3}", f"k{number}"
-        sent += 1
-        if number % 10 == 0:
-            batch = [Message(TOPIC, b"%d-%d" % (number, each), tags=tag) for each in range(4)]
-            sent += len(await producer.send_batch(batch)) - 1
-        elif number % 50 == 7:
-            await producer.send(Message(TOPIC, body * 20, keys=key))  # is compressed
-        elif number % 50 == 13:
-            await producer.send(Message(TOPIC, body, delay_level=1))
-        elif number % 50 == 23:
-            await producer.send_in_transaction(Message(TOPIC, body, keys=key), commit)
-        else:
-            await producer.send(Message(TOPIC, body, tags=tag, keys=key))
-    return sent
+async def send_some(producer: Producer, first: int, count: int) -> None:
+    """Send messages of every kind, some at a time."""
+    for start in range(first, first + count, TOGETHER):
+        numbers = range(start, min(start + TOGETHER, first + count))
+        await asyncio.gather(*(_send(producer, number) for number in numbers))
+
+
+async def _send(producer: Producer, number: int) -> None:
+    body = b"%d," % number * (number % 300)
+    tag, key = f"t{number % 3}", f"k{number}"
+    if number % 10 == 0:
+        batch = [Message(TOPIC, b"%d-%d" % (number, each), tags=tag) for each in range(4)]
+        await producer.send_batch(batch)
+    elif number % 50 == 7:
+        await producer.send(Message(TOPIC, body * 20, keys=key))  # is compressed
+    elif number % 50 == 13:
+        await producer.send(Message(TOPIC, body, delay_level=1))
+    elif number % 50 == 23:
+        await producer.send_in_transaction(Message(TOPIC, body, keys=key), commit)
+    else:
+        await producer.send(Message(TOPIC, body, tags=tag, keys=key))
 
 
 def producer_of(pair: HaPair) -> Producer:

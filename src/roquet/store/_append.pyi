@@ -26,5 +26,10 @@ class PlainAppender:
         physical_offsets: array[int],
     ) -> int: ...
     def redispatch(
-        self, view: bytes | memoryview, position: int, limit: int, start_offset: int
+        self,
+        view: bytes | memoryview,
+        position: int,
+        limit: int,
+        start_offset: int,
+        check_crc: bool,
     ) -> int: ...

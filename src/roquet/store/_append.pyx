@@ -395,7 +395,7 @@ cdef class PlainAppender:
         )
 
     def redispatch(self, const unsigned char[::1] view not None, Py_ssize_t position,
-                   Py_ssize_t limit, int64_t start_offset):
+                   Py_ssize_t limit, int64_t start_offset, bint check_crc):
         """Dispatch plain records of a segment from ``position`` up to ``limit``.
 
         Returns the position of the first record it leaves to the reference path.
@@ -413,7 +413,7 @@ cdef class PlainAppender:
         try:
             while position < limit:
                 if not read_record(
-                    &view[position], limit - position, start_offset + position, False, &record
+                    &view[position], limit - position, start_offset + position, check_crc, &record
                 ):
                     break
                 if not self._redispatch_one(&record, start_offset + position, &target):

@@ -351,8 +351,6 @@ class CommitLog:
 
         The data includes segment ends, so segments are split as on the master.
         """
-        if not self.queue.segments and not self.begin_at(physical_offset):
-            return False
         if physical_offset != self.wrote_offset:
             return False
         view = memoryview(data)
@@ -372,9 +370,15 @@ class CommitLog:
         """Create the first segment of an empty log; false unless a segment may begin there.
 
         Recovery reads a segment from its first byte, so a log cannot begin in the middle of one.
+        A single segment without a byte may be left of a log that was cut; it goes.
         """
-        if self.queue.segments or physical_offset < 0 or physical_offset % self.queue.size_bytes:
+        if physical_offset < 0 or physical_offset % self.queue.size_bytes:
             return False
+        if self.queue.segments:
+            if self.wrote_offset != self.min_offset:
+                return False
+            self.allocator.discard()
+            self.queue.clear()
         self.queue.add(self._next_segment(physical_offset))
         self.flushed_offset = physical_offset
         return True

@@ -13,6 +13,7 @@ cdef class Dispatcher:
     cdef public object _index
     cdef public RunningFlags _flags
     cdef public object _is_replica
+    cdef public bint _checks_crc
     cdef public object _rules
     cdef public int64_t dispatched_offset
     cdef public int64_t store_timestamp_ms

@@ -35,7 +35,7 @@ _LOGICS_QUEUE_ERROR = RunningFlag.LOGICS_QUEUE_ERROR
 
 CommitLogDispatcher = Callable[[DispatchRequest], None]
 ArrivingListener = Callable[[ConsumeQueue], None]
-Redispatch = Callable[[memoryview, int, int, int], int]
+Redispatch = Callable[[memoryview, int, int, int, bool], int]
 BitmapCalculator = Callable[[DispatchRequest], bytes | None]
 
 
@@ -53,7 +53,8 @@ class Dispatcher:
     ) -> None:
         """Feed ``queues`` and, unless ``None``, ``index``.
 
-        A replica's log may end in the middle of a record, whose rest is still to come.
+        A replica's log may end in the middle of a record, whose rest is still to come; its records
+        came over the network, so their checksums are verified.
         ``shortage`` is the last failure if it was for lack of descriptors or memory, so that an
         early retry may succeed.
         """
@@ -62,7 +63,8 @@ class Dispatcher:
         self._index = index
         self._flags = flags
         self._is_replica = is_replica
-        self._rules = RecordRules(commit_log.rules.delay_levels, check_crc=False)
+        self._checks_crc = is_replica and commit_log.rules.check_crc
+        self._rules = RecordRules(commit_log.rules.delay_levels, check_crc=self._checks_crc)
         self.dispatched_offset = 0
         self.store_timestamp_ms = 0
         self.written_timestamp_ms = 0
@@ -193,7 +195,7 @@ class Dispatcher:
             position + _STEP_BYTES,
         )
         try:
-            self.redispatch(segment.view, position, limit, segment.start_offset)
+            self.redispatch(segment.view, position, limit, segment.start_offset, self._checks_crc)
         except OSError as error:
             self._refuse_writes(RunningFlag.INDEX_FILE_ERROR, "indexing", error)
             return False
@@ -213,6 +215,8 @@ class Dispatcher:
             segment.view, start, segment.read_limit, physical_offset=offset, rules=self._rules
         )
         if isinstance(found, Blank):
+            if self._is_replica:
+                self._check_segment_end(segment, offset, found)
             self.dispatched_offset = segment.end_offset
             return True
         if isinstance(found, RecordFault):
@@ -225,6 +229,16 @@ class Dispatcher:
                 hint="run 'roquet store verify' and restore the segment from a replica",
             )
         return found.end_offset <= confirm_offset and self._guarded(found)
+
+    def _check_segment_end(self, segment: MappedFile, offset: int, found: Blank) -> None:
+        """Raise if the master's segment ends where this one does not."""
+        if found.size_bytes != segment.end_offset - offset:
+            self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
+            raise StoreDamaged(
+                f"the master's segment ends {found.size_bytes} bytes after {offset}",
+                detail=f"this one ends at {segment.end_offset}",
+                hint="delete this store, and set mappedFileSizeCommitLog as on the master",
+            )
 
 
 def _is_cut_short(segment: MappedFile, position: int, fault: RecordFault) -> bool:

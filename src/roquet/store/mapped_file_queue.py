@@ -249,6 +249,12 @@ class MappedFileQueue:
         if last is not None and physical_offset < last.end_offset:
             last.cut(max(physical_offset - last.start_offset, 0))
 
+    def clear(self) -> None:
+        """Delete a single segment that holds nothing, so that the log may begin elsewhere."""
+        (segment,), self.segments = self.segments, []
+        segment.destroy()
+        self._files.sync_dir(self.root)
+
     def sync_names(self) -> None:
         """Make the names of all segments durable."""
         if self.segments:

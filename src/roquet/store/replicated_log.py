@@ -79,10 +79,8 @@ class ReplicatedLog:
                 raise StoreClosed(
                     f"{self._components.root} accepts no replicated data", detail=reasons
                 )
-            if not self._log.queue.segments:
-                if not self._log.begin_at(physical_offset):
-                    return False
-                self._components.dispatcher.dispatched_offset = physical_offset
+            if not self._begin_at(physical_offset):
+                return False
             if not self._log.append_data(physical_offset, data):
                 return False
             segment = self._log.queue.last
@@ -98,6 +96,16 @@ class ReplicatedLog:
             if self._components.grown is not None:
                 self._components.grown()
             return True
+
+    def _begin_at(self, physical_offset: int) -> bool:
+        """Let a log without a byte begin at an offset; false if the log cannot go on there."""
+        log = self._log
+        if log.wrote_offset == physical_offset and log.queue.segments:
+            return True
+        if log.wrote_offset != log.min_offset or not log.begin_at(physical_offset):
+            return False
+        self._components.dispatcher.dispatched_offset = physical_offset
+        return True
 
     def update_ha_master_address(self, address: str) -> None:
         """Set the master that a slave replicates from."""

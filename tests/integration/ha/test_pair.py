@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from roquet.format.ha_frames import encode_report
+from roquet.ha import sender
 from roquet.store.config import BrokerRole, FlushDiskType
 from tests.integration.ha.ha_kit import caught_up, replica, same_files
 from tests.unit.client.client_kit import until
@@ -237,3 +241,66 @@ async def test_another_master(tmp_path: Path) -> None:
         master.submit(b"more")
         await caught_up(slave, master)
         assert slave.ha.status().fault == ""
+
+
+async def test_segments_of_other_sizes_are_refused(tmp_path: Path) -> None:
+    options: dict[str, object] = {"commit_log_file_bytes": 2 * SEGMENT_BYTES}
+    async with (
+        replica(tmp_path / "master") as master,
+        replica(tmp_path / "slave", master=master.address, options=options) as slave,
+    ):
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        master.submit(*texts(0, 150))
+        await until(lambda: "segment ends" in slave.ha.status().fault)
+        await until(lambda: "accepts no replicated data" in slave.ha.status().fault)
+        assert slave.end <= 2 * SEGMENT_BYTES
+
+
+@pytest.mark.parametrize(
+    "data",
+    [encode_report(-1), encode_report(0) + encode_report(1), encode_report(1 << 40), b"GET "],
+)
+async def test_peers_that_are_no_slaves(data: bytes, tmp_path: Path) -> None:
+    options: dict[str, object] = {**SYNC, "ha_housekeeping_interval_ms": 300}
+    async with replica(tmp_path / "master", options=options) as master:
+        reader, writer = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
+        writer.write(data)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        assert master.store.acks.slave_offset == 0
+        assert not master.store.acks.has_slaves
+
+
+async def test_no_more_connections_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "CONNECTIONS_MAX", 2)
+    async with replica(tmp_path / "master") as master:
+        port = master.ha.listen_port
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await until(lambda: len(master.ha.status().slaves) == 2)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert len(master.ha.status().slaves) == 2
+        for _, each in [*kept, (reader, writer)]:
+            each.close()
+
+
+async def test_a_slave_that_does_not_read_holds_little(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master") as master:
+        master.submit(*[bytes(8000) for _ in range(1500)])
+        reader, writer = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
+        writer.write(encode_report(1))
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        (side,) = [each.side for each in master.ha._sender.connections]
+        sent = -1
+        while sent != side.next_offset:
+            sent = side.next_offset
+            await asyncio.sleep(0.05)
+        assert sent < master.end, "the rest waits until it reads"
+        received = 0
+        while received < master.end - 1:
+            received += len(await reader.read(1 << 20))
+        writer.close()

@@ -101,6 +101,38 @@ class TestReplication:
                 slave.append_to_commit_log(0, b"?" * 100)
             assert slave.flags.has(RunningFlag.LOGICS_QUEUE_ERROR)
 
+    def test_a_body_that_was_changed_on_its_way_stops_a_slave(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "master") as master:
+            put(master, message(b"a" * 100), message(b"b" * 100))
+            data = bytearray(master.commit_log_data(0) or b"")
+        data[data.rindex(b"b")] ^= 1
+        with opened(tmp_path / "slave", config=SLAVE) as slave:
+            with pytest.raises(StoreError, match="changed after it was written"):
+                slave.append_to_commit_log(0, bytes(data))
+            with pytest.raises(StoreError, match="accepts no replicated data"):
+                slave.append_to_commit_log(len(data), b"more")
+        with opened(tmp_path / "slave", config=SLAVE) as slave:
+            assert bodies(slave) == [b"a" * 100]
+            assert slave.max_physical_offset == len(data) // 2
+
+    def test_a_segment_without_a_byte_is_no_log(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "master") as master:
+            fill(master, 40)
+            begin = 2 * SEGMENT_BYTES
+            data = b"".join(master.bulk_commit_log_data(begin, 1 << 30))
+        with opened(tmp_path / "slave", config=SLAVE) as slave:
+            assert slave.append_to_commit_log(0, b"\0\0\1")
+            slave.truncate_to(0)
+            assert not slave.append_to_commit_log(begin + 1, data)
+            assert slave.append_to_commit_log(begin, data)
+            assert slave.min_physical_offset == begin
+            assert bodies(slave)
+        with opened(tmp_path / "slave", config=SLAVE) as slave:
+            assert (slave.min_physical_offset, slave.max_physical_offset) == (
+                begin,
+                begin + len(data),
+            )
+
     def test_only_where_the_log_ends(self, tmp_path: Path) -> None:
         with opened(tmp_path / "slave", config=SLAVE) as slave:
             assert not slave.append_to_commit_log(17, b"x")
