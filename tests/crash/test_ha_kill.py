@@ -140,7 +140,7 @@ def read_all(root: Path) -> dict[QueueKey, list[Seen]]:
 
 
 @pytest.mark.parametrize("rounds", campaign([(3,)], [(12,)]))
-def test_a_slave_that_takes_over_has_all_that_was_acknowledged(
+def test_a_promoted_slave_has_every_acknowledged_message(
     rounds: int, seed: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)

@@ -47,7 +47,7 @@ def recorded() -> list[tuple[int, str, bytes]]:
     ]
 
 
-def test_our_master_sends_what_javas_sent() -> None:
+def test_our_master_sends_the_same_bytes_as_javas() -> None:
     """Given the slave's reports, and heartbeats when Java's master was idle."""
     log, sent = Growing(), b""
     frames = recorded()
@@ -70,7 +70,7 @@ def test_our_master_sends_what_javas_sent() -> None:
     assert side.ack_offset == log.max_offset == 0x6AA3
 
 
-def test_our_slave_stores_and_reports_what_javas_did() -> None:
+def test_our_slave_stores_and_reports_the_same_as_javas() -> None:
     log = Growing()
     frames = recorded()
     side = SlaveSide(log, 0, b"", CONFIG, frames[0][0])
@@ -86,7 +86,7 @@ def test_our_slave_stores_and_reports_what_javas_did() -> None:
     assert bytes(log.data) == SLAVE[: len(log.data)] == MASTER[: len(log.data)]
 
 
-def test_decoders_take_any_pieces() -> None:
+def test_decoders_accept_any_split() -> None:
     frames = recorded()
     reports = b"".join(data for _, direction, data in frames if direction == "request-side")
     decoder = ReportDecoder()

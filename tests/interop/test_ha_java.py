@@ -25,7 +25,7 @@ PART = 700
         pytest.param((APACHE, APACHE), id="java-pair", marks=pytest.mark.slow),
     ],
 )
-async def test_logs_are_the_same_after_restarts_of_both(
+async def test_logs_are_equal_after_restarts_of_both_sides(
     sides: tuple[str, str], tmp_path: Path
 ) -> None:
     with HaPair(tmp_path, sides, {}) as pair:

@@ -108,7 +108,7 @@ class Line:
 
 @settings(max_examples=examples(400))
 @given(st.integers(0, 1 << 32))
-def test_a_slave_has_what_it_acknowledged_and_nothing_else(seed: int) -> None:
+def test_a_slave_holds_only_its_masters_bytes_and_all_it_acknowledged(seed: int) -> None:
     line = Line(seed)
     for kind, value in steps_of(seed, loses=True):
         end = line.slave.max_offset
@@ -122,7 +122,7 @@ def test_a_slave_has_what_it_acknowledged_and_nothing_else(seed: int) -> None:
 
 @settings(max_examples=examples(100))
 @given(st.integers(0, 1 << 32), st.integers(1, 2000))
-def test_both_end_up_the_same(seed: int, step: int) -> None:
+def test_logs_converge_after_broken_connections(seed: int, step: int) -> None:
     line = Line(seed)
     for kind, value in steps_of(seed, loses=False):
         line.do(kind, value)

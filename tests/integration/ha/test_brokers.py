@@ -60,7 +60,7 @@ async def test_acknowledged_sends_are_on_the_slave(flush: str) -> None:
         assert master.store.max_offset_in_queue(TOPIC, 0) == 56
 
 
-async def test_a_slave_that_stops_reporting() -> None:
+async def test_a_send_times_out_when_the_slave_stops_reporting() -> None:
     async with (
         broker({**MASTER, "slaveTimeout": 300}) as master,
         RemotingClient(config=PATIENT) as client,
@@ -80,7 +80,7 @@ async def test_a_slave_that_stops_reporting() -> None:
             writer.close()
 
 
-async def test_too_few_replicas_refuse() -> None:
+async def test_sends_are_refused_below_min_in_sync_replicas() -> None:
     options = {**MASTER, "inSyncReplicas": 2, "minInSyncReplicas": 2}
     async with broker(options) as master, RemotingClient(config=PATIENT) as client:
         await master.create_topic(TOPIC)
@@ -90,7 +90,7 @@ async def test_too_few_replicas_refuse() -> None:
             assert await send(client, master.address, b"yes") == ResponseCode.SUCCESS
 
 
-async def test_a_master_that_stops_leaves_its_slave_everything() -> None:
+async def test_a_clean_stop_waits_for_the_slave_to_catch_up() -> None:
     async with (
         broker({**FAST, "brokerRole": "ASYNC_MASTER"}) as master,
         RemotingClient(config=PATIENT) as client,

@@ -22,7 +22,7 @@ def texts(first: int, count: int) -> list[bytes]:
     return [b"%d" % number * (number % 97) for number in range(first, first + count)]
 
 
-async def test_a_slave_is_its_master_byte_for_byte(tmp_path: Path) -> None:
+async def test_a_slaves_files_equal_its_masters(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "master") as master,
         replica(tmp_path / "slave", master=master.address) as slave,
@@ -48,7 +48,7 @@ async def test_a_slave_is_its_master_byte_for_byte(tmp_path: Path) -> None:
     same_files(tmp_path / "master", tmp_path / "slave", "commitlog", "consumequeue")
 
 
-async def test_each_side_may_be_restarted(tmp_path: Path) -> None:
+async def test_replication_continues_after_a_restart_of_either_side(tmp_path: Path) -> None:
     async with replica(tmp_path / "master") as master:
         port, address = master.ha.listen_port, master.address
         async with replica(tmp_path / "slave", master=address) as slave:
@@ -68,7 +68,7 @@ async def test_each_side_may_be_restarted(tmp_path: Path) -> None:
     same_files(tmp_path / "master", tmp_path / "slave", "commitlog", "consumequeue")
 
 
-async def test_a_slave_that_becomes_the_master_goes_on(tmp_path: Path) -> None:
+async def test_a_promoted_slave_replicates_to_its_former_master(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "one") as one,
         replica(tmp_path / "two", master=one.address) as two,
@@ -85,7 +85,7 @@ async def test_a_slave_that_becomes_the_master_goes_on(tmp_path: Path) -> None:
         assert bodies(one.store) == texts(0, 80)[::2]
 
 
-async def test_an_empty_slave_begins_with_the_last_segment(tmp_path: Path) -> None:
+async def test_an_empty_slave_starts_at_the_last_segment(tmp_path: Path) -> None:
     async with replica(tmp_path / "master") as master:
         master.submit(*texts(0, 150))
         begin = master.end - master.end % SEGMENT_BYTES
@@ -103,7 +103,7 @@ async def test_an_empty_slave_begins_with_the_last_segment(tmp_path: Path) -> No
             assert slave.log_bytes() == master.log_bytes()[begin:]
 
 
-async def test_a_slave_learns_its_master_later(tmp_path: Path) -> None:
+async def test_the_master_address_may_change_at_run_time(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "master") as master,
         replica(tmp_path / "slave", options={"broker_role": BrokerRole.SLAVE}) as slave,
@@ -119,7 +119,7 @@ async def test_a_slave_learns_its_master_later(tmp_path: Path) -> None:
         assert slave.ha.status().master_flush_offset == 77
 
 
-async def test_two_slaves_and_one_below_the_other(tmp_path: Path) -> None:
+async def test_several_slaves_and_a_chain(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "master") as master,
         replica(tmp_path / "one", master=master.address) as one,
@@ -149,7 +149,7 @@ async def test_sends_wait_for_a_slave(tmp_path: Path) -> None:
         assert [each.is_ok for each in master.submit(b"x", wait=False)] == [True]
 
 
-async def test_without_a_slave_they_do_not_wait(tmp_path: Path) -> None:
+async def test_sends_without_a_slave_are_answered_at_once(tmp_path: Path) -> None:
     async with replica(tmp_path / "master", options=SYNC) as master:
         results = master.submit(b"a", b"b")
         assert [each.status.value for each in results] == ["SLAVE_NOT_AVAILABLE"] * 2
@@ -157,7 +157,7 @@ async def test_without_a_slave_they_do_not_wait(tmp_path: Path) -> None:
         assert bodies(master.store) == [b"a"]
 
 
-async def test_a_slave_that_is_silent(tmp_path: Path) -> None:
+async def test_sends_time_out_when_the_slave_is_silent(tmp_path: Path) -> None:
     async with replica(tmp_path / "master", options={**SYNC, "slave_timeout_ms": 200}) as master:
         _, writer = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
         writer.write(encode_report(0))
@@ -172,7 +172,7 @@ async def test_a_slave_that_is_silent(tmp_path: Path) -> None:
         assert master.submit(b"b")[0].status.value == "SLAVE_NOT_AVAILABLE"
 
 
-async def test_more_replicas_than_there_are(tmp_path: Path) -> None:
+async def test_in_sync_replicas_and_their_minimum(tmp_path: Path) -> None:
     three = {**SYNC, "in_sync_replicas": 3, "min_in_sync_replicas": 2}
     async with replica(tmp_path / "master", options=three) as master:
         refused = master.submit(b"a")[0]
@@ -189,7 +189,7 @@ async def test_more_replicas_than_there_are(tmp_path: Path) -> None:
                 assert results[0].is_ok
 
 
-async def test_what_both_disks_have(tmp_path: Path) -> None:
+async def test_sync_flush_on_both_sides_acknowledges_flushed_bytes(tmp_path: Path) -> None:
     flush = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
     async with (
         replica(tmp_path / "master", options={**SYNC, **flush}) as master,
@@ -204,7 +204,7 @@ async def test_what_both_disks_have(tmp_path: Path) -> None:
         assert slave.store.flushed_offset >= end
 
 
-async def test_a_master_that_lost_its_end(tmp_path: Path) -> None:
+async def test_a_master_that_lost_its_tail_is_not_followed(tmp_path: Path) -> None:
     async with replica(tmp_path / "master") as master:
         async with replica(tmp_path / "slave", master=master.address) as slave:
             master.submit(*texts(0, 50))
@@ -224,7 +224,7 @@ async def test_a_master_that_lost_its_end(tmp_path: Path) -> None:
             assert slave.log_bytes() == before
 
 
-async def test_another_master(tmp_path: Path) -> None:
+async def test_a_master_with_another_history_is_not_followed(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "master") as master,
         replica(tmp_path / "other") as other,
@@ -243,7 +243,7 @@ async def test_another_master(tmp_path: Path) -> None:
         assert slave.ha.status().fault == ""
 
 
-async def test_segments_of_other_sizes_are_refused(tmp_path: Path) -> None:
+async def test_a_different_segment_size_stops_the_slave(tmp_path: Path) -> None:
     options: dict[str, object] = {"commit_log_file_bytes": 2 * SEGMENT_BYTES}
     async with (
         replica(tmp_path / "master") as master,
@@ -260,7 +260,7 @@ async def test_segments_of_other_sizes_are_refused(tmp_path: Path) -> None:
     "data",
     [encode_report(-1), encode_report(0) + encode_report(1), encode_report(1 << 40), b"GET "],
 )
-async def test_peers_that_are_no_slaves(data: bytes, tmp_path: Path) -> None:
+async def test_invalid_reports_are_disconnected(data: bytes, tmp_path: Path) -> None:
     options: dict[str, object] = {**SYNC, "ha_housekeeping_interval_ms": 300}
     async with replica(tmp_path / "master", options=options) as master:
         reader, writer = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
@@ -272,9 +272,7 @@ async def test_peers_that_are_no_slaves(data: bytes, tmp_path: Path) -> None:
         assert not master.store.acks.has_slaves
 
 
-async def test_no_more_connections_than_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "CONNECTIONS_MAX", 2)
     async with replica(tmp_path / "master") as master:
         port = master.ha.listen_port
@@ -288,7 +286,7 @@ async def test_no_more_connections_than_allowed(
             each.close()
 
 
-async def test_a_slave_that_does_not_read_holds_little(tmp_path: Path) -> None:
+async def test_a_slow_slave_does_not_fill_the_masters_memory(tmp_path: Path) -> None:
     async with replica(tmp_path / "master") as master:
         master.submit(*[bytes(8000) for _ in range(1500)])
         reader, writer = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)

@@ -25,7 +25,7 @@ def test_buffers_of_the_process_are_lost_with_it() -> None:
     assert found.process_end == "the last 0.2 s may be lost"
 
 
-def test_a_sync_master_s_slave_has_what_was_acknowledged() -> None:
+def test_a_sync_master_loses_nothing_acknowledged_with_its_disk() -> None:
     found = durability_of(MessageStoreConfig(broker_role=BrokerRole.SYNC_MASTER))
     assert found.broker_role == "SYNC_MASTER"
     assert found.disk_loss == "nothing acknowledged is lost: a slave had it before the response"
@@ -34,6 +34,6 @@ def test_a_sync_master_s_slave_has_what_was_acknowledged() -> None:
     assert "unless no slave was in sync" in durability_of(alone).disk_loss
 
 
-def test_a_slave_relies_on_its_master() -> None:
+def test_a_slave_names_its_master_as_the_other_copy() -> None:
     found = durability_of(MessageStoreConfig(broker_role=BrokerRole.SLAVE))
     assert "master" in found.disk_loss

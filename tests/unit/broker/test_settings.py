@@ -320,7 +320,7 @@ def test_a_slave_has_an_id(tmp_path: Path) -> None:
     assert error.exit_code == 2
 
 
-def test_a_slave_keeps_its_id(tmp_path: Path) -> None:
+def test_a_slave_keeps_its_broker_id(tmp_path: Path) -> None:
     settings = load(tmp_path, "brokerRole=SLAVE\nbrokerId=2\nhaMasterAddress=10.0.0.1:10912\n")
     assert settings.config.broker_id == 2
     assert settings.store.ha_master_address == "10.0.0.1:10912"

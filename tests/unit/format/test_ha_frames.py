@@ -15,7 +15,7 @@ from roquet.format.ha_frames import (
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 8, 9, 100])
-def test_reports(step: int) -> None:
+def test_reports_may_be_split_anywhere(step: int) -> None:
     data = b"".join(encode_report(offset) for offset in (0, 800, 1 << 62))
     decoder = ReportDecoder()
     parts = [data[start : start + step] for start in range(0, len(data), step)]
@@ -23,7 +23,7 @@ def test_reports(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 5, 12, 13, 100])
-def test_transfers(step: int) -> None:
+def test_transfers_may_be_split_anywhere(step: int) -> None:
     data = (
         encode_transfer_header(10, 20) + bytes(20)
         + encode_transfer_header(30, 0)
@@ -42,6 +42,6 @@ def test_transfers(step: int) -> None:
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 0), (0, -1), (0, BODY_BYTES_MAX + 1)])
-def test_impossible_headers(offset: int, size: int) -> None:
+def test_impossible_headers_are_refused(offset: int, size: int) -> None:
     with pytest.raises(ProtocolError):
         list(TransferDecoder().feed(encode_transfer_header(offset, size)))

@@ -24,7 +24,7 @@ FAR = END - (256 << 20)
         ({"in_sync_replicas": 3}, [END, FAR], 2, False, FAR),
     ],
 )
-def test_those_that_are_needed(
+def test_replicated_offset_is_that_of_the_slowest_required_slave(
     settings: dict[str, object], acks: list[int], in_sync: int, *, enough: bool, replicated: int
 ) -> None:
     found = count_replicas(replace(MessageStoreConfig(), **settings), END, acks)
@@ -35,7 +35,7 @@ def test_those_that_are_needed(
     )
 
 
-def test_fewer_if_that_is_allowed() -> None:
+def test_auto_in_sync_replicas_lowers_the_requirement_to_the_minimum() -> None:
     alone = MessageStoreConfig(in_sync_replicas=2, auto_in_sync_replicas=True)
     assert count_replicas(alone, END, []).is_enough
     assert count_replicas(alone, END, []).replicated_offset > END
@@ -46,7 +46,7 @@ def test_fewer_if_that_is_allowed() -> None:
     assert count_replicas(two, END, [END, END - 1]).replicated_offset == END - 1
 
 
-def test_too_few_to_accept_anything() -> None:
+def test_puts_are_refused_below_min_in_sync_replicas() -> None:
     config = MessageStoreConfig(min_in_sync_replicas=2)
     assert not count_replicas(config, END, []).is_accepting
     assert not count_replicas(config, END, [FAR]).is_accepting

@@ -23,39 +23,41 @@ class TestWhereToBegin:
     @pytest.mark.parametrize(
         ("report", "begin"), [(0, 2000), (1, 1), (999, 999), (2000, 2000), (2500, 2500)]
     )
-    def test_where_the_slave_ends_or_at_the_last_segment(self, report: int, begin: int) -> None:
+    def test_transfer_begins_at_the_first_report_or_the_last_segment(
+        self, report: int, begin: int
+    ) -> None:
         side = begun(MemoryLog(LOG), report)
         assert side.next_offset == begin
         assert side.ack_offset == report
 
-    def test_an_empty_master(self) -> None:
+    def test_transfer_from_an_empty_master_begins_at_0(self) -> None:
         assert begun(MemoryLog(), 0).next_offset == 0
 
     @pytest.mark.parametrize("report", [2501, 1 << 62])
-    def test_a_slave_that_is_ahead(self, report: int) -> None:
+    def test_a_slave_ahead_of_its_master_is_refused(self, report: int) -> None:
         with pytest.raises(StoreError, match="longer than this master's") as raised:
             begun(MemoryLog(LOG), report)
         assert "2500" in (raised.value.detail or "")
         assert raised.value.hint
 
-    def test_a_slave_that_needs_what_was_deleted(self) -> None:
+    def test_a_slave_behind_the_oldest_segment_is_refused(self) -> None:
         with pytest.raises(StoreError, match="deleted"):
             begun(MemoryLog(LOG[1000:], min_offset=1000), 999)
 
-    def test_what_is_deleted_while_it_is_sent(self) -> None:
+    def test_a_segment_deleted_during_the_transfer_ends_it(self) -> None:
         log = MemoryLog(LOG)
         side = begun(log, 100)
         log.min_offset, log.data = 1000, log.data[1000:]
         with pytest.raises(StoreError, match="deleted"):
             side.frames(0, 1000)
 
-    def test_nothing_before_the_first_report(self) -> None:
+    def test_nothing_is_sent_before_the_first_report(self) -> None:
         side = MasterSide(MemoryLog(LOG), CONFIG, 0)
         assert not side.has_more
         assert side.frames(0, 1000) == []
         assert side.tick(10 * SECOND) == b""
 
-    def test_half_a_report(self) -> None:
+    def test_a_split_report_is_joined(self) -> None:
         side = MasterSide(MemoryLog(LOG), CONFIG, 0)
         side.received(encode_report(7)[:3], 0)
         assert side.next_offset == -1
@@ -64,7 +66,7 @@ class TestWhereToBegin:
 
 
 class TestFrames:
-    def test_they_are_short_and_end_with_the_segment(self) -> None:
+    def test_frames_are_limited_by_the_batch_size_and_the_segment(self) -> None:
         side = begun(MemoryLog(LOG), 500)
         frames = transfers(side.frames(0, 10_000))
         assert [(offset, len(part)) for offset, part in frames] == [
@@ -74,12 +76,12 @@ class TestFrames:
         assert b"".join(part for _, part in frames) == LOG[500:]
         assert not side.has_more
 
-    def test_the_budget_of_a_turn(self) -> None:
+    def test_frames_stop_at_the_budget(self) -> None:
         side = begun(MemoryLog(LOG), 1)
         assert sum(len(part) for _, part in transfers(side.frames(0, 301))) == 600
         assert side.has_more
 
-    def test_the_flow_limit(self) -> None:
+    def test_flow_control_limits_the_bytes_per_second(self) -> None:
         config = settings(ha_flow_control=True, ha_bytes_per_second_max=450)
         side = begun(MemoryLog(LOG), 1, config)
         assert [len(part) for _, part in transfers(side.frames(0, 10_000))] == [300, 150]
@@ -89,44 +91,44 @@ class TestFrames:
 
 
 class TestReports:
-    def test_they_acknowledge(self) -> None:
+    def test_reports_acknowledge(self) -> None:
         side = begun(MemoryLog(LOG), 1)
         side.frames(0, 300)
         side.received(encode_report(100) + encode_report(301), 0)
         assert side.ack_offset == 301
 
-    def test_not_what_was_never_sent(self) -> None:
+    def test_acknowledging_unsent_bytes_is_a_protocol_error(self) -> None:
         side = begun(MemoryLog(LOG), 1)
         side.frames(0, 300)
         with pytest.raises(ProtocolError, match="never sent"):
             side.received(encode_report(302), 0)
         assert side.ack_offset == 1
 
-    def test_a_negative_offset(self) -> None:
+    def test_a_negative_offset_is_a_protocol_error(self) -> None:
         with pytest.raises(ProtocolError, match="negative"):
             begun(MemoryLog(LOG), -1)
 
 
 class TestTime:
-    def test_heartbeats(self) -> None:
+    def test_an_idle_master_sends_heartbeats(self) -> None:
         side = begun(MemoryLog(LOG), 2500)
         assert side.tick(5 * SECOND - 1) == b""
         assert side.tick(5 * SECOND) == encode_transfer_header(2500, 0)
         assert side.tick(10 * SECOND - 1) == b""
         assert side.tick(10 * SECOND) == encode_transfer_header(2500, 0)
 
-    def test_no_heartbeat_while_data_flows(self) -> None:
+    def test_data_replaces_heartbeats(self) -> None:
         side = begun(MemoryLog(LOG), 1)
         side.frames(4 * SECOND, 100)
         assert side.tick(6 * SECOND) == b""
 
-    def test_a_silent_slave_is_given_up(self) -> None:
+    def test_a_silent_slave_is_disconnected(self) -> None:
         side = begun(MemoryLog(LOG), 1)
         side.received(encode_report(1), 7 * SECOND)
         side.tick(27 * SECOND)
         with pytest.raises(TimeoutError):
             side.tick(27 * SECOND + 1)
 
-    def test_so_is_one_that_never_reported(self) -> None:
+    def test_a_slave_that_never_reports_is_disconnected(self) -> None:
         with pytest.raises(TimeoutError):
             MasterSide(MemoryLog(LOG), CONFIG, 0).tick(21 * SECOND)

@@ -34,10 +34,10 @@ class TestOverlap:
             (0, OVERLAP_BYTES, 1),
         ],
     )
-    def test_where_it_begins(self, first: int, end: int, start: int) -> None:
+    def test_overlap_start(self, first: int, end: int, start: int) -> None:
         assert overlap_start(first, end) == start
 
-    def test_it_is_asked_for_and_compared(self) -> None:
+    def test_the_overlap_is_requested_and_compared_before_appending(self) -> None:
         log = MemoryLog(LOG[:2000])
         side = side_of(log)
         assert side.begin(0) == encode_report(1900)
@@ -46,7 +46,7 @@ class TestOverlap:
         assert side.received(frame(1960, LOG[1960:2300]), 0) == encode_report(2300)
         assert bytes(log.data) == LOG[:2300]
 
-    def test_a_difference(self) -> None:
+    def test_a_difference_in_the_overlap_appends_nothing(self) -> None:
         log = MemoryLog(LOG[:2000])
         side = side_of(log)
         other = LOG[1900:1950] + b"?" + LOG[1951:2300]
@@ -55,7 +55,7 @@ class TestOverlap:
         assert "1950" in (raised.value.detail or "")
         assert bytes(log.data) == LOG[:2000]
 
-    def test_a_shorter_master(self) -> None:
+    def test_a_heartbeat_within_the_overlap_means_a_shorter_master(self) -> None:
         log = MemoryLog(LOG[:2000])
         side = side_of(log)
         side.received(frame(1900, LOG[1900:1950]), SECOND)
@@ -64,14 +64,14 @@ class TestOverlap:
             side.received(frame(1950, b""), 3 * SECOND)
         assert bytes(log.data) == LOG[:2000]
 
-    def test_a_heartbeat_after_it(self) -> None:
+    def test_a_heartbeat_after_the_overlap_is_normal(self) -> None:
         side = side_of(MemoryLog(LOG[:2000]))
         side.received(frame(1900, LOG[1900:2000]), 0)
         assert side.received(frame(2000, b""), 9 * SECOND) == b""
 
 
 class TestAppending:
-    def test_an_empty_slave_begins_where_the_master_says(self) -> None:
+    def test_an_empty_slave_starts_at_the_masters_offset(self) -> None:
         log = MemoryLog()
         side = side_of(log)
         assert side.begin(0) == encode_report(0)
@@ -80,7 +80,7 @@ class TestAppending:
         assert (log.min_offset, log.max_offset) == (2000, 2100)
 
     @pytest.mark.parametrize("offset", [1999, 2001, 0, 1 << 40])
-    def test_any_other_offset_is_refused(self, offset: int) -> None:
+    def test_an_unexpected_offset_is_refused(self, offset: int) -> None:
         log = MemoryLog(LOG[:2000])
         side = side_of(log, overlap=0)
         with pytest.raises(StoreError, match="what comes next"):
@@ -90,11 +90,11 @@ class TestAppending:
         assert bytes(log.data) == LOG[:2000]
 
     @pytest.mark.parametrize("size", [-1, BODY_BYTES_MAX + 1, -(2**31)])
-    def test_impossible_headers(self, size: int) -> None:
+    def test_impossible_headers_are_refused(self, size: int) -> None:
         with pytest.raises(ProtocolError, match="impossible"):
             side_of(MemoryLog()).received(encode_transfer_header(0, size), 0)
 
-    def test_byte_by_byte(self) -> None:
+    def test_transfers_may_arrive_byte_by_byte(self) -> None:
         log = MemoryLog(LOG[:1000])
         side = side_of(log, overlap=10)
         data = frame(990, LOG[990:1200]) + frame(1200, b"") + frame(1200, LOG[1200:1300])
@@ -104,7 +104,7 @@ class TestAppending:
 
 
 class TestReports:
-    def test_only_what_is_safe(self) -> None:
+    def test_only_flushed_bytes_are_reported(self) -> None:
         log = MemoryLog(LOG[:2000])
         log.flushed_offset = 2000
         side = side_of(log, overlap=0)
@@ -116,14 +116,14 @@ class TestReports:
         log.flushed_offset = 2100
         assert side.reported(0) == encode_report(2100)
 
-    def test_again_from_time_to_time(self) -> None:
+    def test_an_idle_slave_repeats_its_report(self) -> None:
         side = side_of(MemoryLog(LOG[:2000]), overlap=0)
         side.begin(0)
         assert side.tick(5 * SECOND - 1) == b""
         assert side.tick(5 * SECOND) == encode_report(2000)
         assert side.tick(6 * SECOND) == b""
 
-    def test_a_silent_master_is_given_up(self) -> None:
+    def test_a_silent_master_is_disconnected(self) -> None:
         side = side_of(MemoryLog(LOG[:2000]), overlap=0)
         side.received(frame(2000, b""), SECOND)
         side.tick(21 * SECOND)

@@ -101,7 +101,7 @@ class TestReplication:
                 slave.append_to_commit_log(0, b"?" * 100)
             assert slave.flags.has(RunningFlag.LOGICS_QUEUE_ERROR)
 
-    def test_a_body_that_was_changed_on_its_way_stops_a_slave(self, tmp_path: Path) -> None:
+    def test_a_corrupted_body_stops_the_slave(self, tmp_path: Path) -> None:
         with opened(tmp_path / "master") as master:
             put(master, message(b"a" * 100), message(b"b" * 100))
             data = bytearray(master.commit_log_data(0) or b"")
@@ -115,7 +115,7 @@ class TestReplication:
             assert bodies(slave) == [b"a" * 100]
             assert slave.max_physical_offset == len(data) // 2
 
-    def test_a_segment_without_a_byte_is_no_log(self, tmp_path: Path) -> None:
+    def test_an_empty_segment_may_be_replaced(self, tmp_path: Path) -> None:
         with opened(tmp_path / "master") as master:
             fill(master, 40)
             begin = 2 * SEGMENT_BYTES
