@@ -180,7 +180,8 @@ class Stage:
         assert self.broker is not None
         assert await self.broker.start() == []
         self._is_broker_started = True
-        self.ports |= {self.broker.port: 10911, self.broker.port + 1: 10912}
+        ha_port = self.broker.components.ha.listen_port
+        self.ports |= {self.broker.port: 10911, ha_port: 10912}
 
     def _settings_file(self) -> Path:
         """The file of the recorded broker, except its paths and what would be refused."""

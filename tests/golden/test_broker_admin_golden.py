@@ -47,6 +47,7 @@ RUNTIME_INFO_LEFT_OUT = {
 SET_OTHERWISE = {
     "bindAddress",
     "deleteCommitLogFilesInterval",
+    "haListenPort",
     "mappedFileSizeCommitLog",
     "mappedFileSizeConsumeQueue",
     "mappedFileSizeConsumeQueueExt",

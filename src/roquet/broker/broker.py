@@ -45,6 +45,7 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.endpoint import RemotingStatistics, server_limits
 from roquet.remoting.processor import Port, ProcessorRegistry
 from roquet.remoting.server import RemotingServer, ServerConfig, fast_port
+from roquet.remoting.tls import TlsMode
 from roquet.remoting.tls_settings import TlsSettings
 from roquet.runtime.clock import Clock, SystemClock
 from roquet.runtime.files import Files
@@ -212,8 +213,11 @@ class Broker:
 
     async def _listen_for_slaves(self, bind_address: str) -> None:
         components, listen_port = self.components, self.config.listen_port
-        above = listen_port + 1 if listen_port else 0
-        port = components.log_store.config.ha_listen_port or above
+        port: int | None = components.log_store.config.ha_listen_port
+        if not port and components.tls.mode is TlsMode.ENFORCING:
+            port = None  # it speaks no TLS, and whoever reaches it reads every message
+        elif not port:
+            port = listen_port + 1 if listen_port else 0
         await components.ha.start(bind_address, port)
         components.advertised.ha_port = components.ha.listen_port
 

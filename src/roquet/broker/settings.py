@@ -23,7 +23,7 @@ from roquet.errors import ConfigError
 from roquet.model.topic import TRACE_TOPIC, is_system_topic, topic_fault
 from roquet.remoting.bodies.route import MASTER_ID
 from roquet.remoting.client import split_address
-from roquet.remoting.tls import ServerTlsConfig
+from roquet.remoting.tls import ServerTlsConfig, TlsMode
 from roquet.remoting.tls_settings import (
     TLS_CONFIG_FILE,
     TLS_UNSUPPORTED,
@@ -126,6 +126,7 @@ def load_broker_settings(
     config = _with_role(config, store, known, warnings)
     config = _with_bind_address(config, known, warnings)
     _check_ports(config, store, known)
+    _check_ha_port(store, tls, known)
     _check_trace_topic(config, known)
     _check_commit_log_path(config, known.get(_COMMIT_LOG_PATH))
     return BrokerSettings(
@@ -154,6 +155,8 @@ def broker_properties(
         only_important: Whether to return only those that upstream marks as important.
     """
     shown = to_properties(config) | to_properties(store)
+    if not store.ha_master_address:
+        del shown["haMasterAddress"]  # null in upstream, which shows no nulls
     if tls is not None:
         shown |= shown_tls_settings(tls)
     if only_important:
@@ -254,8 +257,6 @@ def _with_bind_address(
 def _check_ports(
     config: BrokerConfig, store: MessageStoreConfig, known: Mapping[str, Setting]
 ) -> None:
-    if store.ha_master_address:
-        split_address(store.ha_master_address)
     if config.listen_port == _PORT_MAX and not store.ha_listen_port:
         raise ConfigError(
             f"listenPort={config.listen_port} leaves no room for the port of slaves.",
@@ -267,6 +268,22 @@ def _check_ports(
             f"listenPort={config.listen_port} leaves no room for the fast port.",
             detail=_origin(known, "listenPort"),
             hint="The fast port is two below: use 3 or more, or 0 for any free ports.",
+        )
+
+
+def _check_ha_port(
+    store: MessageStoreConfig, tls: TlsSettings, known: Mapping[str, Setting]
+) -> None:
+    if store.ha_master_address:
+        split_address(store.ha_master_address)
+    is_closed = tls.mode is TlsMode.ENFORCING and not store.ha_listen_port
+    if is_closed and store.broker_role is BrokerRole.SYNC_MASTER:
+        raise ConfigError(
+            "Slaves cannot reach this master: its port for them speaks no TLS, which is enforced.",
+            code="ha_port",
+            detail=_origin(known, "brokerRole", "tls.server.mode"),
+            hint="Set haListenPort to open the port all the same; whoever reaches it may read "
+            "every message.",
         )
 
 

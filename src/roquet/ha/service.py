@@ -104,14 +104,15 @@ class HaService:
         self.is_slave = store.config.broker_role is BrokerRole.SLAVE
         self.listen_port = 0
 
-    async def start(self, bind_address: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen for slaves; on a slave, also follow the master.
+    async def start(self, bind_address: str = "127.0.0.1", port: int | None = 0) -> None:
+        """Listen for slaves unless there is no port; on a slave, also follow the master.
 
         Raises:
             ConfigError: The HA port cannot be used.
         """
-        await self._sender.start(bind_address, port)
-        self.listen_port = self._sender.port
+        if port is not None:
+            await self._sender.start(bind_address, port)
+            self.listen_port = self._sender.port
         if self.is_slave:
             self._follower = Follower(self._store, self._clock)
             self._follower.follow(self._master_address)

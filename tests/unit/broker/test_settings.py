@@ -332,6 +332,7 @@ def test_a_slave_keeps_its_broker_id(tmp_path: Path) -> None:
     [
         ("haMasterAddress=10.0.0.1", "no address"),
         ("listenPort=65535", "no room for the port of slaves"),
+        ("brokerRole=SYNC_MASTER\ntls.server.mode=enforcing", "Slaves cannot reach this master"),
         ("haHousekeepingInterval=5000", "not longer than haSendHeartbeatInterval"),
         ("haTransferBatchSize=4194293", "haTransferBatchSize is too large"),
     ],
@@ -423,9 +424,14 @@ def test_shown_settings_can_be_read_again(tmp_path: Path) -> None:
 
 
 def test_only_important_settings(tmp_path: Path) -> None:
-    settings = load(tmp_path)
+    settings = load(tmp_path, "haMasterAddress=10.0.0.1:10912\n")
     shown = broker_properties(settings.config, settings.store, only_important=True)
     assert shown.keys() == IMPORTANT_KEYS
+
+
+def test_an_unset_master_address_is_not_shown(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    assert "haMasterAddress" not in broker_properties(settings.config, settings.store)
 
 
 def test_secrets_are_not_shown() -> None:
