@@ -260,6 +260,14 @@ SETTINGS = [
         holds=_was(NOTHING),
     ),
     Intended(
+        name="address of the master",
+        reason="upstream shows no setting that is null",
+        runs=LONG,
+        values=r"body\.haMasterAddress",
+        codes=_codes(Code.GET_BROKER_CONFIG),
+        holds=_was(NOTHING),
+    ),
+    Intended(
         name="a store that must exist",
         reason="upstream makes a new store wherever none is",
         runs=LONG,

@@ -155,8 +155,6 @@ def broker_properties(
         only_important: Whether to return only those that upstream marks as important.
     """
     shown = to_properties(config) | to_properties(store)
-    if not store.ha_master_address:
-        del shown["haMasterAddress"]  # null in upstream, which shows no nulls
     if tls is not None:
         shown |= shown_tls_settings(tls)
     if only_important:

@@ -85,6 +85,7 @@ class BrokerBanner(Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         address: The address that clients get from name servers.
         listens_on: The address of the socket.
+        ha_port: The port for slaves; 0 if there is none.
         tls: Whether peers may, or must, use TLS.
         hot_path: Which path plain requests take, compiled or the reference.
     """
@@ -100,6 +101,7 @@ class BrokerBanner(Struct, frozen=True, kw_only=True, rename="camel"):
     listens_on: str
     port: int
     fast_port: int
+    ha_port: int
     namesrv_addr: str
     tls: str
     store_path: str
@@ -147,6 +149,7 @@ def broker_banner(broker: Broker, settings: BrokerSettings) -> BrokerBanner:
         listens_on=joined(config.bind_address, broker.port),
         port=broker.port,
         fast_port=broker.fast_port,
+        ha_port=broker.components.ha.listen_port,
         namesrv_addr=config.namesrv_address,
         tls=_tls_in_force(settings.tls),
         store_path=str(Path(config.store_root).absolute()),
@@ -209,6 +212,7 @@ def _broker_rows(banner: BrokerBanner) -> list[tuple[str, str]]:
     return [
         ("broker", f"{banner.address}, listening on {banner.listens_on}"),
         ("fast port", str(banner.fast_port)),
+        ("HA port", str(banner.ha_port or "none")),
         ("TLS", banner.tls),
         ("data folder", banner.store_path),
         _open_files_row(banner.open_files),

@@ -170,6 +170,7 @@ def test_a_broker_registers_and_unregisters(tmp_path: Path) -> None:
         assert (facts["brokerName"], facts["brokerId"]) == ("b1", 0)
         assert facts["durability"]["flushDiskType"] == "SYNC_FLUSH"
         assert facts["fastPort"] not in {0, facts["port"]}
+        assert facts["haPort"] not in {0, facts["port"], facts["fastPort"]}
         namesrv = facts["namesrvAddr"]
         assert route_code(namesrv, "b1") == ResponseCode.SUCCESS
         send_all(facts["address"], b"x")

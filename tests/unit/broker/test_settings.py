@@ -424,14 +424,9 @@ def test_shown_settings_can_be_read_again(tmp_path: Path) -> None:
 
 
 def test_only_important_settings(tmp_path: Path) -> None:
-    settings = load(tmp_path, "haMasterAddress=10.0.0.1:10912\n")
+    settings = load(tmp_path)
     shown = broker_properties(settings.config, settings.store, only_important=True)
     assert shown.keys() == IMPORTANT_KEYS
-
-
-def test_an_unset_master_address_is_not_shown(tmp_path: Path) -> None:
-    settings = load(tmp_path)
-    assert "haMasterAddress" not in broker_properties(settings.config, settings.store)
 
 
 def test_secrets_are_not_shown() -> None:
