@@ -302,3 +302,24 @@ async def test_a_slow_slave_does_not_fill_the_masters_memory(tmp_path: Path) -> 
         while received < master.end - 1:
             received += len(await reader.read(1 << 20))
         writer.close()
+
+
+async def test_a_transient_pool_replicates_committed_bytes(tmp_path: Path) -> None:
+    options: dict[str, object] = {
+        **SYNC,
+        "transient_store_pool": True,
+        "transient_store_pool_size": 3,
+        "commit_interval_ms": 5,
+        "commit_thorough_interval_ms": 5,
+    }
+    async with (
+        replica(tmp_path / "master", options=options) as master,
+        replica(tmp_path / "slave", master=master.address) as slave,
+    ):
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        results = master.submit(*texts(0, 100))
+        end = master.end
+        await until(lambda: len(results) == 100)
+        assert {each.status.value for each in results} == {"PUT_OK"}
+        assert slave.end >= end
+        assert slave.log_bytes() == master.log_bytes()
