@@ -6,12 +6,14 @@ code, direction and header codec, of each kind the shortest; long bodies teach a
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from functools import cache
 
 from roquet.remoting.codes import RequestCode
 from roquet.remoting.frame import SerializeType, encode_frame
-from tests.golden.wire_frames import GoldenFrame, golden_frames
+from tests.golden.wire_frames import WIRE, GoldenFrame, golden_frames
 
 SEED_BYTES_MAX = 8_192
 SEND_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2})
@@ -56,6 +58,18 @@ def batches() -> list[bytes]:
         if each.request_code == RequestCode.SEND_BATCH_MESSAGE and not each.is_response
     }
     return _shortest([body for body in found if body], len)
+
+
+def replication() -> list[bytes]:
+    """What a slave and its master sent each other, in each direction."""
+    lines = (WIRE / "ha.jsonl").read_text("utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    raw = [each for each in found if each["server"] == "ha"]
+    return [
+        b"".join(base64.b64decode(each["raw"]) for each in raw[start:end] if each["dir"] == side)
+        for side in ("request-side", "server-side")
+        for start, end in ((0, 6), (0, None))
+    ]
 
 
 def _shortest(items: list[bytes], key: Callable[[bytes], int], *, count: int = 40) -> list[bytes]:

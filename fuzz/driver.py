@@ -26,6 +26,7 @@ NAMES = (
     "binary-header",
     "properties",
     "batch",
+    "ha-frames",
     "bodies",
     "hot-path",
     "log-columns",
