@@ -27,10 +27,10 @@ SERVERS = {Handler.BROKER: broker, Handler.NAMESRV: namesrv}
 SERVER_LABELS = {Handler.BROKER: "broker", Handler.NAMESRV: "name server"}
 
 UNBUILT: dict[str, frozenset[int]] = {
-    "timers": frozenset({60, 61, 5001}),
-    "POP, and balancing by the broker": frozenset({400, 401, 402, *range(200050, 200057), 200151}),
+    "timers": frozenset({5001}),
+    "POP, and balancing by the broker": frozenset({400, 401, *range(200050, 200057), 200151}),
     "RocksDB": frozenset({354, 355}),
-    "replication": frozenset({905, 906, 1008}),
+    "controllers and brokers that act as master": frozenset({1008}),
     "control of cold reads": frozenset(range(2001, 2005)),
     "users and policies": frozenset(range(3001, 3011)),
     "controllers": frozenset({*range(1001, 1007), *range(1009, 1019)}),

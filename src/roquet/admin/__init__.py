@@ -19,6 +19,7 @@ from roquet.admin.results import (
     MessagesFound,
     QueueOffsets,
     QueueReset,
+    ReplicaLag,
     ServerResults,
     TopicStats,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Offsets",
     "QueueOffsets",
     "QueueReset",
+    "ReplicaLag",
     "ServerResults",
     "Settings",
     "Stats",

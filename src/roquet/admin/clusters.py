@@ -5,18 +5,32 @@ Owns :class:`Clusters`.
 
 from __future__ import annotations
 
-from roquet.admin.calls import Calls, check_known
-from roquet.admin.results import BrokerInfo, ServerResults
-from roquet.errors import ClientError
+from collections.abc import Sequence
+from contextlib import suppress
+
+from roquet.admin.calls import Calls, Target, check_known
+from roquet.admin.results import BrokerInfo, ReplicaLag, ServerResults
+from roquet.client.record_reader import read_message
+from roquet.errors import ClientError, CorruptRecord, NoRoute, ProtocolError
 from roquet.remoting.bodies.broker import EpochEntryCache, HARuntimeInfo, KVTable
 from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
-from roquet.remoting.codes import RequestCode
+from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.headers import namesrv as headers
 from roquet.remoting.headers.admin import DeleteExpiredLogRequestHeader
 from roquet.remoting.headers.base import decode_header
+from roquet.remoting.headers.pull import ViewMessageRequestHeader
 
 __all__ = ["Clusters"]
+
+_OR_NO_MESSAGE = frozenset(
+    int(each)
+    for each in (
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.QUERY_NOT_FOUND,
+    )
+)
 
 
 class Clusters:
@@ -94,6 +108,63 @@ class Clusters:
         return await self._calls.gather(
             targets, lambda address: self._calls.ask_body(HARuntimeInfo, address, code)
         )
+
+    async def replica_lag(
+        self, brokers: Sequence[BrokerInfo] | None = None
+    ) -> ServerResults[ReplicaLag]:
+        """Return how far slaves are behind their masters, by the address of the slave.
+
+        A slave without a registered master is a failure, like one that does not respond.
+
+        Args:
+            brokers: Only slaves among these; all by default.
+
+        Example:
+            found = await admin.clusters.replica_lag()
+            late = [each.broker.name for each in found.answers.values() if each.behind_bytes]
+        """
+        known = await self.brokers()
+        masters = {(each.cluster, each.name): each.address for each in known if each.is_master}
+        slaves = {
+            each.address: each
+            for each in (known if brokers is None else brokers)
+            if not each.is_master
+        }
+
+        async def measure(address: str) -> ReplicaLag:
+            slave = slaves[address]
+            master = masters.get((slave.cluster, slave.name))
+            if master is None:
+                raise NoRoute(f"{slave.name} has no master", hint="Start it.")
+            return await self._lag(slave, master)
+
+        targets = [Target(address, address) for address in slaves]
+        return await self._calls.gather(targets, measure)
+
+    async def _lag(self, slave: BrokerInfo, master: str) -> ReplicaLag:
+        said = await self._runtime(slave.address)
+        try:
+            slave_end = int(said["commitLogMaxOffset"])
+            # The log of a slave may end inside a message, which it has not dispatched.
+            next_message = slave_end - int(said.get("dispatchBehindBytes", "0"))
+        except (KeyError, ValueError) as error:
+            raise ProtocolError(f"{slave.address} does not say where its log ends") from error
+        # Asked second, so that a slave never seems to be ahead.
+        code = RequestCode.GET_BROKER_HA_STATUS
+        status = await self._calls.ask_body(HARuntimeInfo, master, code)
+        behind_bytes = max(status.master_commit_log_max_offset - slave_end, 0)
+        if behind_bytes == 0:
+            return ReplicaLag(broker=slave, behind_bytes=0, behind_ms=0)
+        header = ViewMessageRequestHeader(physical_offset=next_message)
+        code = RequestCode.VIEW_MESSAGE_BY_ID
+        answer = await self._calls.ask(master, code, header, accept=_OR_NO_MESSAGE)
+        behind_ms = None
+        with suppress(CorruptRecord):
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                message = read_message(answer.body, 0, slave.name)
+                age_ms = self._calls.client.clock.now_ms() - message.store_timestamp_ms
+                behind_ms = max(age_ms, 0)
+        return ReplicaLag(broker=slave, behind_bytes=behind_bytes, behind_ms=behind_ms)
 
     async def epochs(
         self, *, cluster: str | None = None, broker: str | None = None

@@ -24,6 +24,7 @@ __all__ = [
     "MessagesFound",
     "QueueOffsets",
     "QueueReset",
+    "ReplicaLag",
     "ServerResults",
     "TopicStats",
 ]
@@ -131,6 +132,21 @@ class BrokerInfo(Struct, frozen=True, kw_only=True):
             assert masters == ["dev"]
         """
         return self.broker_id == 0
+
+
+class ReplicaLag(Struct, frozen=True, kw_only=True):
+    """How far one slave is behind its master.
+
+    Attributes:
+        broker: The slave.
+        behind_bytes: How much of the master's log it does not have.
+        behind_ms: The age of the oldest message that it does not have; 0 if it has all, ``None``
+            if the master could not tell.
+    """
+
+    broker: BrokerInfo
+    behind_bytes: int
+    behind_ms: int | None
 
 
 class TopicStats(Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from roquet.broker.service.flow_control import class_limits
 from roquet.broker.service.housekeeping import PeriodicTasks, persist_tables, schedule_housekeeping
 from roquet.broker.service.linger import Linger
 from roquet.broker.service.timers import LoopTimers
+from roquet.broker.slave_services import SlaveServices
 from roquet.broker.stats.feeds import ChannelActivity, ServiceFeed
 from roquet.errors import ConfigError, RoquetError, StoreError
 from roquet.remoting.connection import Connection
@@ -136,6 +137,7 @@ class Broker:
         self._server = self._make_server()
         self._tasks = PeriodicTasks()
         self._services: MessageServices | None = None
+        self._slave: SlaveServices | None = None
         self._is_stopped = False
         self._is_loaded = False
 
@@ -193,6 +195,8 @@ class Broker:
             schedule_housekeeping(self._tasks, components)
             self._tasks.start()
             services.start()
+            if self._slave is not None:
+                self._slave.start()
             await components.registration.start()
         except BaseException:
             await self.stop()
@@ -225,6 +229,8 @@ class Broker:
         components = self.components
         sends, pulls = SendMessageProcessor(components), PullMessageProcessor(components)
         services = MessageServices(components)
+        if components.ha.is_slave:
+            self._slave = SlaveServices(components, pulls.response)
         sends.half_stored.append(lambda topic: components.transaction_metrics.add(topic, 1))
         hot_path = make_hot_path(components, sends, pulls)
         if hot_path is not None:
@@ -253,6 +259,8 @@ class Broker:
         self._is_stopped = True
         components = self.components
         await components.registration.stop()
+        if self._slave is not None:
+            await self._slave.stop()
         await self._wait_acknowledged()
         await self._server.stop()
         if self._services is not None:

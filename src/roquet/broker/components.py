@@ -21,6 +21,7 @@ from roquet.broker.manager.dynamic_settings import DynamicSettings
 from roquet.broker.manager.producer import ProducerManager
 from roquet.broker.manager.rebalance_lock import RebalanceLockManager
 from roquet.broker.manager.rebalance_lock_file import RebalanceLockFile
+from roquet.broker.manager.request_mode import RequestModeManager
 from roquet.broker.manager.subscription_group import SubscriptionGroupManager
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.manager.topic_queue_mapping import TopicQueueMappingManager
@@ -30,6 +31,7 @@ from roquet.broker.service.advertised_addresses import AdvertisedAddresses
 from roquet.broker.service.broker_rpc import BrokerRpc
 from roquet.broker.service.consumer_notices import ConsumerNotices
 from roquet.broker.service.flow_control import FlowControl
+from roquet.broker.service.master_address import MasterAddress
 from roquet.broker.service.pull_request_hold import PullRequestHoldService, sweep_interval_ms
 from roquet.broker.service.registration import NamesrvRegistration
 from roquet.broker.service.timers import Timers
@@ -81,6 +83,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
         groups: The consumer groups.
         offsets: The offsets of consumer groups.
         delay_offsets: The offsets of the delay levels.
+        request_modes: How groups request the messages of topics.
         transaction_metrics: How many half messages there are.
         settings: The settings that can be changed while the broker runs.
         stats: The counters.
@@ -93,6 +96,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
         hold: Holds pulls that wait for messages.
         advertised: The broker's addresses, once it listens.
         client: Sends requests to name servers and other brokers.
+        master: Where the master of a slave is.
         registration: Keeps the name servers informed.
         rpc: Sends requests to other brokers by name.
         ha: Replicates the log.
@@ -106,6 +110,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     delay_offsets: DelayOffsetManager
+    request_modes: RequestModeManager
     transaction_metrics: TransactionMetrics
     settings: DynamicSettings
     stats: BrokerStats
@@ -118,6 +123,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
     hold: PullRequestHoldService
     advertised: AdvertisedAddresses
     client: RemotingClient
+    master: MasterAddress
     registration: NamesrvRegistration
     rpc: BrokerRpc
     ha: HaService
@@ -141,6 +147,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
         TopicQueueMappingManager,
         SubscriptionGroupManager,
         DelayOffsetManager,
+        RequestModeManager,
         TransactionMetrics,
         ConsumerFilterManager,
         RebalanceLockFile,
@@ -152,6 +159,7 @@ class BrokerComponents(Environment, frozen=True, kw_only=True):
             self.mappings,
             self.groups,
             self.delay_offsets,
+            self.request_modes,
             self.transaction_metrics,
             self.filters,
             self.lock_file,
@@ -177,6 +185,7 @@ def make_components(
     store = build_store(log_store.config, log_store)
     advertised = AdvertisedAddresses(config)
     client = RemotingClient(clock=clock)
+    master = MasterAddress()
     registration = NamesrvRegistration(
         config,
         client=client,
@@ -184,6 +193,7 @@ def make_components(
         mappings=mappings,
         advertised=advertised,
         clock=clock,
+        master=master,
     )
     return BrokerComponents(
         clock=clock,
@@ -200,6 +210,7 @@ def make_components(
         groups=SubscriptionGroupManager.at(config, files, clock),
         offsets=ConsumerOffsetManager.at(config, files, clock),
         delay_offsets=DelayOffsetManager.at(config, files, clock, flush=log_store.flush),
+        request_modes=RequestModeManager.at(config, files, clock),
         transaction_metrics=TransactionMetrics.at(config, files, clock),
         settings=DynamicSettings.at(config, log_store.config, files, clock),
         stats=BrokerStats(config.cluster_name, clock, is_system=topics.is_system),
@@ -228,6 +239,7 @@ def make_components(
         ),
         advertised=advertised,
         client=client,
+        master=master,
         registration=registration,
         rpc=BrokerRpc(client, lambda: registration.addresses, timeout_ms=config.forward_timeout_ms),
         ha=HaService(log_store, clock),

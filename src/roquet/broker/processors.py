@@ -10,7 +10,6 @@ from roquet.broker.admin.client_relay import ClientRelayAdmin
 from roquet.broker.admin.config_update import ConfigUpdateAdmin
 from roquet.broker.admin.connection import ConnectionAdmin
 from roquet.broker.admin.consume_stats import ConsumeStatsAdmin
-from roquet.broker.admin.delay_offset import DelayOffsetAdmin
 from roquet.broker.admin.forbidden import ForbiddenAdmin
 from roquet.broker.admin.group import GroupAdmin
 from roquet.broker.admin.group_offset import GroupOffsetAdmin
@@ -20,6 +19,7 @@ from roquet.broker.admin.queue_lock import QueueLockAdmin
 from roquet.broker.admin.replication import ReplicationAdmin
 from roquet.broker.admin.reset_offset import ResetOffsetAdmin
 from roquet.broker.admin.runtime_info import RuntimeInfoAdmin
+from roquet.broker.admin.slave_tables import SlaveTablesAdmin
 from roquet.broker.admin.stats import StatsAdmin
 from roquet.broker.admin.subscription import SubscriptionAdmin
 from roquet.broker.admin.topic import TopicAdmin
@@ -57,7 +57,7 @@ _ADMIN = (
     ConfigUpdateAdmin,
     StatsAdmin,
     ReplicationAdmin,
-    DelayOffsetAdmin,
+    SlaveTablesAdmin,
 )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from roquet.admin import Admin, BrokerInfo
-from roquet.cli.output import format_time, print_table
+from roquet.admin import Admin, BrokerInfo, ReplicaLag
+from roquet.cli.output import format_bytes, format_time, print_table
 from roquet.errors import RoquetError
 
 __all__ = ["BrokerState", "broker_states", "print_states"]
@@ -28,6 +28,8 @@ class BrokerState(Struct, frozen=True, kw_only=True, rename="camel"):
         get_today: Messages out since midnight.
         disk_ratio: How full the disk of its log is, from 0 to 1.
         boot_timestamp: When it started, in milliseconds since 1970.
+        behind_bytes: How much of its master's log a slave does not have.
+        behind_seconds: The age of the oldest message that a slave does not have.
         error: Why it did not respond.
     """
 
@@ -43,15 +45,21 @@ class BrokerState(Struct, frozen=True, kw_only=True, rename="camel"):
     get_today: int | None = None
     disk_ratio: float | None = None
     boot_timestamp: int | None = None
+    behind_bytes: int | None = None
+    behind_seconds: float | None = None
     error: str | None = None
 
 
 async def broker_states(admin: Admin, brokers: Sequence[BrokerInfo]) -> list[BrokerState]:
     """The state of some brokers, including those that do not respond."""
-    return list(await asyncio.gather(*(_state(admin, each) for each in brokers)))
+    lags: dict[str, ReplicaLag] = {}
+    if not all(each.is_master for each in brokers):
+        lags = (await admin.clusters.replica_lag(brokers)).answers
+    states = (_state(admin, each, lags.get(each.address)) for each in brokers)
+    return list(await asyncio.gather(*states))
 
 
-async def _state(admin: Admin, info: BrokerInfo) -> BrokerState:
+async def _state(admin: Admin, info: BrokerInfo, lag: ReplicaLag | None) -> BrokerState:
     said: dict[str, str] = {}
     failure: str | None = None
     try:
@@ -72,6 +80,8 @@ async def _state(admin: Admin, info: BrokerInfo) -> BrokerState:
         get_today=_since(said, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
         disk_ratio=_rate(said.get("commitLogDiskRatio")),
         boot_timestamp=_whole(said.get("bootTimestamp")),
+        behind_bytes=None if lag is None else lag.behind_bytes,
+        behind_seconds=None if lag is None or lag.behind_ms is None else lag.behind_ms / 1000,
         error=failure,
     )
 
@@ -98,9 +108,11 @@ def _since(said: dict[str, str], now: str, before: str) -> int | None:
 
 def print_states(title: str, states: Sequence[BrokerState]) -> None:
     """Print a table of brokers."""
+    has_slaves = any(each.role == "slave" for each in states)
+    behind = ("behind",) if has_slaves else ()
     print_table(
         title,
-        ("broker", "id", "role", "address", "version", "in/s", "out/s", "disk", "started"),
+        ("broker", "id", "role", "address", "version", "in/s", "out/s", "disk", "started", *behind),
         [
             (
                 each.broker_name,
@@ -112,11 +124,20 @@ def print_states(title: str, states: Sequence[BrokerState]) -> None:
                 _shown(each.get_tps),
                 "-" if each.disk_ratio is None else f"{each.disk_ratio:.0%}",
                 format_time(each.boot_timestamp),
+                *((_behind(each),) if has_slaves else ()),
             )
             for each in states
         ],
         numbers=("id", "in/s", "out/s", "disk"),
     )
+
+
+def _behind(state: BrokerState) -> str:
+    if state.behind_bytes is None:
+        return "-"
+    if not state.behind_bytes or state.behind_seconds is None:
+        return format_bytes(state.behind_bytes)
+    return f"{format_bytes(state.behind_bytes)}, {state.behind_seconds:.1f} s"
 
 
 def _shown(rate: float | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from roquet.broker.admin.master_only import check_is_master
 from roquet.broker.components import BrokerComponents
 from roquet.broker.processor.pull_check import READ_BIT
 from roquet.model.topic import SYSTEM_TOPICS, group_fault, topic_fault
@@ -39,6 +40,7 @@ class ForbiddenAdmin:
     """
 
     def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
         self._groups = components.groups
         self._topics = components.topics
 
@@ -54,6 +56,7 @@ class ForbiddenAdmin:
         """Return whether a group may read a topic, after setting that if requested."""
         group, topic = header.group, header.topic
         if header.readable is not None:
+            check_is_master(self._broker)
             # Names are kept forever, so only valid names of groups and topics are accepted.
             fault = group_fault(group) or topic_fault(topic)
             if fault is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from roquet.broker.admin.master_only import check_is_master
 from roquet.broker.admin.pages import SortedNames, encode_table, page_of
 from roquet.broker.components import BrokerComponents
 from roquet.broker.request_body import ADMIN_BODY_BYTES_MAX, read_body
@@ -47,6 +48,7 @@ class GroupAdmin:
     """
 
     def __init__(self, components: BrokerComponents) -> None:
+        self._broker = components
         self._groups = components.groups
         self._offsets = components.offsets
         self._flow = components.flow
@@ -76,6 +78,7 @@ class GroupAdmin:
     async def _update(
         self, groups: Iterable[SubscriptionGroupConfig], context: RequestContext
     ) -> None:
+        check_is_master(self._broker)
         checked = list(groups)
         for group in checked:
             fault = group_fault(group.group_name or "")
@@ -100,6 +103,7 @@ class GroupAdmin:
         self, context: RequestContext, header: headers.DeleteSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
         """Delete a group, and its offsets if requested."""
+        check_is_master(self._broker)
         self._groups.stage_delete(header.group_name)
         await self._groups.committed()
         self._stats.group_deleted(header.group_name)

@@ -15,6 +15,7 @@ from functools import partial
 
 import msgspec
 
+from roquet.broker.admin.master_only import check_is_master
 from roquet.broker.admin.pages import SortedNames, encode_table, page_of
 from roquet.broker.components import BrokerComponents
 from roquet.broker.manager.topic_texts import TopicTexts
@@ -128,6 +129,7 @@ class TopicAdmin:
         self, context: RequestContext, header: headers.CreateTopicRequestHeader
     ) -> RemotingCommand:
         """Make a topic static, or change its queue mapping, which is the body."""
+        check_is_master(self._broker)
         self._check_name(header.topic)
         detail = read_body(
             context, TopicQueueMappingDetail, max_bytes=ADMIN_BODY_BYTES_MAX, has_bare_keys=True
@@ -151,6 +153,7 @@ class TopicAdmin:
         return context.response(ResponseCode.SUCCESS, remark=UNSET_REMARK)
 
     async def _update(self, topics: Iterable[TopicConfig], context: RequestContext) -> None:
+        check_is_master(self._broker)
         table = self._broker.topics.table
         altered = [each for each in topics if table.get(each.topic_name or "") != each]
         if not altered:
@@ -213,6 +216,7 @@ class TopicAdmin:
         self, context: RequestContext, header: headers.DeleteTopicRequestHeader
     ) -> RemotingCommand:
         """Delete a topic with its queues, its offsets and the retry topics that POP made for it."""
+        check_is_master(self._broker)
         topic = header.topic
         fault = "The specified topic is blank." if not topic.strip() else None
         if fault is None:

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from roquet.errors import ConfigError
@@ -242,6 +243,12 @@ class ConfigManager(ABC, Generic[T]):
                 self._file.save_pieces(self._pieces(snapshot.table))
                 self._written_snapshot = snapshot.number
                 self._written_edits = snapshot.edits
+
+    def _adopt_version(self, version: DataVersion | None) -> None:
+        """Note that the table is now a copy of another broker's, with that broker's version."""
+        if version is not None:
+            self.data_version = msgspec.structs.replace(version)
+        self._edits += 1
 
     def _bump(self) -> None:
         version = self.data_version

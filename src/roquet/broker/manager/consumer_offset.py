@@ -20,13 +20,14 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.config_manager import config_path, decode_table
 from roquet.broker.manager.staged import StagedManager
+from roquet.model.data_version import DataVersion
 from roquet.model.fastjson import WritableJson, dumps
 from roquet.remoting.bodies.offset import ConsumerOffsetSerializeWrapper
 from roquet.runtime.clock import Clock
@@ -41,6 +42,9 @@ UNKNOWN_OFFSET = -1
 
 OFFSETS_MAX = 2_000_000
 """Commits for further queues are dropped."""
+
+KEYS_A_STEP = 200
+"""Keys of a master's table that are copied before other work may run."""
 
 _FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
@@ -196,6 +200,25 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
             for queue_id, queue_offset in queues.items():
                 self._put(self.table, target, queue_id, queue_offset)
             self._edits += 1
+
+    def adopt_in_steps(
+        self, table: Mapping[str, Mapping[int, int]], version: DataVersion | None
+    ) -> Iterator[None]:
+        """Take over a master's offsets; other work may run at each ``yield``.
+
+        Keys that the master does not have stay, as in upstream.
+        """
+        for number, (key, queues) in enumerate(table.items(), 1):
+            known = self.table.get(key)
+            if known is None or known != queues:
+                for queue_id in [each for each in known or () if each not in queues]:
+                    del self.table[key][queue_id]
+                    self._count -= 1
+                for queue_id, queue_offset in queues.items():
+                    self._put(self.table, key, queue_id, queue_offset)
+            if number % KEYS_A_STEP == 0:
+                yield
+        self._adopt_version(version)
 
     def _pairs(self) -> list[tuple[str, str]]:
         # Keys of three parts hold the offsets of single broadcast clients.

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.config_manager import ConfigManager, config_path, decode_table
 from roquet.errors import StoreError
+from roquet.model.data_version import DataVersion
 from roquet.model.fastjson import WritableJson, dumps
 from roquet.remoting.bodies.offset import DelayOffsetSerializeWrapper
 from roquet.runtime.clock import Clock
@@ -95,6 +96,22 @@ class DelayOffsetManager(ConfigManager[DelayOffsetSerializeWrapper]):
         self._edits += 1
         if self._updates // VERSION_STEP > steps:
             self._bump()
+
+    def adopt(
+        self, table: Mapping[int, int], version: DataVersion | None, *, master_offset: int
+    ) -> None:
+        """Become a copy of a master's table.
+
+        Args:
+            table: Its offsets.
+            version: Its version.
+            master_offset: Where the master's log ended at that time or later; the file is written
+                once the log here is on disk up to that offset.
+        """
+        self.table.clear()
+        self.table.update(table)
+        self._delivered_offset = max(self._delivered_offset, master_offset)
+        self._adopt_version(version)
 
     def begin_persist(self) -> Callable[[], None] | None:
         """Take a snapshot of the table; the result flushes the log, then writes the snapshot."""

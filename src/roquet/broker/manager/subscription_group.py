@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,7 @@ from roquet.broker.manager.config_manager import (
     pretty,
 )
 from roquet.broker.manager.staged import StagedManager
+from roquet.model.data_version import DataVersion
 from roquet.model.fastjson import WritableJson, dumps
 from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic import group_fault
@@ -224,6 +225,34 @@ class SubscriptionGroupManager(StagedManager[SubscriptionGroupWrapper]):
         if new:
             topics[topic] = new
         self._staged_forbidden.stage(self._new_change(), group, topics or None)
+
+    def adopt(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, dict[str, int]],
+        version: DataVersion,
+    ) -> None:
+        """Become a copy of a master's table; the groups that every broker has stay."""
+        kept = {name: each for name, each in table.items() if self._is_adoptable(name)}
+        for name in [name for name in self.table if name not in kept]:
+            if name not in SYSTEM_GROUPS:
+                del self.table[name]
+                self.changes.note(name)
+        for name, each in kept.items():
+            group = msgspec.structs.replace(each, group_name=name)
+            if self.table.get(name) != group:
+                self.table[name] = group
+                self.changes.note(name)
+        self.forbidden.clear()
+        self.forbidden.update(forbidden)
+        self._adopt_version(version)
+        self.tell_changed()
+
+    def _is_adoptable(self, name: str) -> bool:
+        fault = group_fault(name)
+        if fault is not None and (more := self._log_limiter.allow("not adopted")) is not None:
+            log.warning("Group %.300r of the master was ignored: %.300s%s", name, fault, more)
+        return fault is None
 
     def _may_create(self, group: str) -> bool:
         config = self._config

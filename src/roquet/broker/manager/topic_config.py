@@ -48,6 +48,7 @@ from roquet.broker.manager.config_manager import (
 from roquet.broker.manager.staged import StagedManager
 from roquet.broker.manager.text_blocks import TextBlocks
 from roquet.broker.manager.topic_texts import TopicTexts
+from roquet.model.data_version import DataVersion
 from roquet.model.topic import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
@@ -68,6 +69,7 @@ from roquet.runtime.clock import Clock
 from roquet.runtime.config_file import ConfigFile
 from roquet.runtime.files import Files
 from roquet.runtime.log_budget import LogBudget
+from roquet.runtime.settings import INT_MAX
 
 __all__ = ["TOPICS_MAX", "TopicConfigManager"]
 
@@ -292,6 +294,36 @@ class TopicConfigManager(StagedManager[TopicConfigSerializeWrapper]):
     def stage_delete(self, topics: Iterable[str]) -> None:
         """Delete topics, those that exist, once committed."""
         self._stage({name: None for name in topics if self._staged_topics.get(name) is not None})
+
+    def adopt(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
+        """Become a copy of a master's table; return the names of the topics that are gone.
+
+        This broker's own system topics stay. Entries with names or queue numbers that are invalid
+        are ignored.
+        """
+        kept = {name: each for name, each in table.items() if self._is_adoptable(name, each)}
+        gone = [name for name in self.table if name not in kept and name not in self.system_topics]
+        for name in gone:
+            del self.table[name]
+            self.changes.note(name)
+        for name, each in kept.items():
+            topic = msgspec.structs.replace(each, topic_name=name)
+            if self.table.get(name) != topic:
+                self.table[name] = topic
+                self.changes.note(name)
+        self._adopt_version(version)
+        self.tell_changed()
+        return gone
+
+    def _is_adoptable(self, name: str, topic: TopicConfig) -> bool:
+        fault = topic_fault(name)
+        if fault is None and not (
+            0 <= topic.read_queue_nums <= INT_MAX and 0 <= topic.write_queue_nums <= INT_MAX
+        ):
+            fault = f"{topic.read_queue_nums} and {topic.write_queue_nums} queues"
+        if fault is not None and (more := self._log_limiter.allow("not adopted")) is not None:
+            log.warning("Topic %.300r of the master was ignored: %.300s%s", name, fault, more)
+        return fault is None
 
     def stage_order_config(self, ordered: Mapping[str, str]) -> None:
         """Mark topics as ordered if the name server lists queues for them, once committed.

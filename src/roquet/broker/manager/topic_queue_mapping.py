@@ -26,6 +26,7 @@ from roquet.broker.manager.config_manager import (
 )
 from roquet.broker.manager.staged import StagedManager
 from roquet.errors import ConfigError
+from roquet.model.data_version import DataVersion
 from roquet.model.fastjson import dumps
 from roquet.model.topic_queue_mapping import (
     LogicQueueMappingItem,
@@ -231,6 +232,17 @@ class TopicQueueMappingManager(StagedManager[TopicQueueMappingSerializeWrapper])
         for topic in topics:
             if self._staged_mappings.get(topic) is not None:
                 self._staged_mappings.stage(self._new_change(), topic, None)
+
+    def adopt(self, table: Mapping[str, TopicQueueMappingDetail], version: DataVersion) -> None:
+        """Become a copy of a master's table; mappings of another broker name are ignored."""
+        self.table.clear()
+        self.table.update(
+            (topic, msgspec.structs.replace(detail, topic=topic))
+            for topic, detail in table.items()
+            if detail.broker_name == self.broker_name
+        )
+        self._adopt_version(version)
+        self.tell_changed()
 
     def _take(self, loaded: TopicQueueMappingSerializeWrapper) -> bool:
         self.data_version = loaded.data_version

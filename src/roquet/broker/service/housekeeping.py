@@ -155,8 +155,9 @@ def schedule_housekeeping(tasks: PeriodicTasks, components: BrokerComponents) ->
     hold = components.hold
     tasks.every(hold.sweep_interval_ms, "sweep of held pulls", hold.check_hold_requests)
     tasks.every(SAMPLE_INTERVAL_MS, "sampling of statistics", in_turns(components.stats.sampling))
-    mappings = TopicQueueMappingCleanService(components)
-    tasks.every(CLEAN_INTERVAL_MS, "cleaning of mappings", mappings.run_once)
+    if not components.ha.is_slave:  # which copies its master's mappings
+        mappings = TopicQueueMappingCleanService(components)
+        tasks.every(CLEAN_INTERVAL_MS, "cleaning of mappings", mappings.run_once)
 
     async def save() -> None:
         await persist_tables(components.tables)

@@ -262,6 +262,11 @@ class PullRequestHoldService:
         if waiting is not None:
             self._wake_some(_Scan(key, waiting, lambda _: True, None))
 
+    def notify_master_online(self) -> None:
+        """Wake all pulls of a slave whose master is back, so that they are sent there."""
+        for key, waiting in list(self._queues.items()):
+            self._wake_some(_Scan(key, waiting, lambda _: True, None))
+
     def check_hold_requests(self) -> None:
         """Wake pulls that timed out, and those whose queue has grown.
 

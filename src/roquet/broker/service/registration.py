@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -32,6 +31,7 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.manager.topic_config import TopicConfigManager
 from roquet.broker.manager.topic_queue_mapping import TopicQueueMappingManager
 from roquet.broker.service.advertised_addresses import AdvertisedAddresses
+from roquet.broker.service.master_address import MasterAddress
 from roquet.broker.service.namesrv_address import NamesrvAddresses
 from roquet.broker.service.outer_api import BrokerOuterApi, RegisterResult
 from roquet.errors import ProtocolError, RoquetError
@@ -108,7 +108,7 @@ class NamesrvRegistration:
         mappings: The queue mappings of static topics.
         advertised: The broker's addresses.
         clock: The time.
-        master_found: Called with the master's HA address and address, if the broker is a slave.
+        master: Gets the master's addresses, if the broker is a slave.
 
     Raises:
         ConfigError: The settings for the name servers are missing or invalid.
@@ -123,7 +123,7 @@ class NamesrvRegistration:
         mappings: TopicQueueMappingManager,
         advertised: AdvertisedAddresses,
         clock: Clock,
-        master_found: Callable[[str, str], None] | None = None,
+        master: MasterAddress | None = None,
     ) -> None:
         self._config = config
         self._client = client
@@ -132,7 +132,7 @@ class NamesrvRegistration:
         self._api = BrokerOuterApi(
             config, client=client, topics=topics, mappings=mappings, advertised=advertised
         )
-        self._master_found = master_found
+        self._master = None if config.is_master else master
         self._addresses = NamesrvAddresses(config, clock=clock)
         self._log_limiter = LogLimiter(clock, interval_ms=_LOG_INTERVAL_MS)
         self._period_ms = min(max(config.register_namesrv_period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
@@ -215,6 +215,8 @@ class NamesrvRegistration:
     def _use(self, addresses: list[str]) -> None:
         for address in [known for known in self._namesrvs if known not in addresses]:
             self._namesrvs.pop(address).forget()
+            if self._master is not None:
+                self._master.forget(address)
         for address in addresses:
             if address not in self._namesrvs:
                 namesrv = self._namesrvs[address] = _Namesrv(address)
@@ -312,8 +314,10 @@ class NamesrvRegistration:
         return True
 
     async def _take(self, namesrv: _Namesrv, result: RegisterResult) -> None:
-        if self._master_found is not None and result.ha_server_address and result.master_address:
-            self._master_found(result.ha_server_address, result.master_address)
+        if self._master is not None:
+            self._master.said(
+                namesrv.address, result.master_address or "", result.ha_server_address or ""
+            )
         try:
             self._topics.stage_order_config(result.ordered)
             await self._topics.committed()

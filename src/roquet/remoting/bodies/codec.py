@@ -60,7 +60,13 @@ _T = TypeVar("_T")
 Body: TypeAlias = Struct | Sequence[object] | Mapping[str, object]
 
 
-def decode_body(body_type: type[_T], data: bytes, *, dialect_bytes_max: int | None = None) -> _T:
+def decode_body(
+    body_type: type[_T],
+    data: bytes,
+    *,
+    dialect_bytes_max: int | None = None,
+    number_keys_bytes_max: int | None = None,
+) -> _T:
     """Decode a body.
 
     Args:
@@ -68,6 +74,8 @@ def decode_body(body_type: type[_T], data: bytes, *, dialect_bytes_max: int | No
         data: The body.
         dialect_bytes_max: The limit for fastjson's dialect, by default 4 MiB; JSON with unquoted
             numbers as keys may have 1 MiB in any case.
+        number_keys_bytes_max: The limit for JSON with unquoted numbers as keys; a caller that sets
+            it decodes in a thread.
 
     Raises:
         ProtocolError: The body is missing, is not JSON, or does not match the type.
@@ -82,7 +90,10 @@ def decode_body(body_type: type[_T], data: bytes, *, dialect_bytes_max: int | No
         return msgspec.json.decode(data, type=body_type)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         most = DIALECT_BODY_BYTES_MAX if dialect_bytes_max is None else dialect_bytes_max
-        if most < len(data) <= NUMBER_KEYS_BYTES_MAX:
+        quoted_from, quoted_to = most + 1, NUMBER_KEYS_BYTES_MAX
+        if number_keys_bytes_max is not None:
+            quoted_from, quoted_to = 1, number_keys_bytes_max
+        if quoted_from <= len(data) <= quoted_to:
             with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
                 return msgspec.json.decode(_with_quoted_keys(data), type=body_type)
         if len(data) > most or not data:

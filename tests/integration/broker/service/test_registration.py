@@ -13,6 +13,7 @@ import pytest
 from roquet.broker.config import BrokerConfig
 from roquet.broker.service import register_body, registration
 from roquet.broker.service.advertised_addresses import AdvertisedAddresses
+from roquet.broker.service.master_address import MasterAddress
 from roquet.broker.service.registration import NamesrvRegistration
 from roquet.model.fastjson import dumps
 from roquet.model.topic_config import TopicConfig
@@ -476,7 +477,7 @@ async def test_heartbeats_where_slaves_act_as_masters(
 
 
 async def test_a_slave_learns_of_its_master(tmp_path: Path) -> None:
-    found: list[tuple[str, str]] = []
+    master = MasterAddress()
     async with odd_namesrv() as namesrv, RemotingClient(config=PATIENT) as client:
         namesrv.answer = lambda context: context.response(
             ResponseCode.SUCCESS,
@@ -490,9 +491,14 @@ async def test_a_slave_learns_of_its_master(tmp_path: Path) -> None:
             mappings=mapping_manager(tmp_path, config),
             advertised=AdvertisedAddresses(config, BROKER_PORT),
             clock=SystemClock(),
-            master_found=lambda *addresses: found.append(addresses),
+            master=master,
         )
         await at.start()
         await at.wait_registered(timeout_ms=TIMEOUT_MS)
+        assert (master.ha_address, master.address, master.is_listed) == ("h:2", "h:1", True)
+        namesrv.answer = lambda context: context.response(
+            ResponseCode.SUCCESS, headers.RegisterBrokerResponseHeader()
+        )
+        await register_now(at)
         await at.stop()
-    assert found == [("h:2", "h:1")]
+    assert (master.ha_address, master.address, master.is_listed) == ("h:2", "h:1", False)

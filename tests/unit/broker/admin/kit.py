@@ -28,10 +28,11 @@ from roquet.remoting.processor import (
 )
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
+from roquet.store.config import MessageStoreConfig
 from roquet.store.default_message_store import DefaultMessageStore
 from tests.table_changes import put_topics
 from tests.unit.broker.components_kit import components_of
-from tests.unit.store.kit import NOW_MS, message, open_store, put
+from tests.unit.store.kit import CONFIG, NOW_MS, message, open_store, put
 
 T = TypeVar("T")
 
@@ -168,6 +169,7 @@ def desk(
     tmp_path: Path,
     *,
     files: Files | None = None,
+    store_config: MessageStoreConfig = CONFIG,
     **settings: object,
 ) -> Iterator[Desk]:
     """A desk on an empty store."""
@@ -175,7 +177,7 @@ def desk(
     config = replace(
         BrokerConfig(broker_name="broker-a", store_root=str(tmp_path / "store")), **settings
     )
-    store = open_store(tmp_path / "store", clock=clock)
+    store = open_store(tmp_path / "store", clock=clock, config=store_config)
     try:
         yield Desk(config, store, clock, files=files)
     finally:

@@ -23,6 +23,9 @@ async def test_empty_headers_are_refused(at: Desk) -> None:
     needing = CODES - {
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
