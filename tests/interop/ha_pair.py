@@ -45,9 +45,13 @@ class HaPair:
         folder: Where everything of it lies.
         sides: Whose master and whose slave.
         settings: Of both, beyond the usual ones.
+
+    Attributes:
+        master: Which of them starts as the master.
     """
 
     def __init__(self, folder: Path, sides: tuple[str, str], settings: Settings) -> None:
+        self.master = 0
         self._folder = folder
         self._sides = sides
         self._settings = settings
@@ -69,19 +73,19 @@ class HaPair:
         return self._folder / f"store-{number}"
 
     def start(self, number: int) -> None:
-        """Start the master or the slave, again on its port and store."""
+        """Start one of them, again on its port and store."""
         port = self._ports[number]
         role: dict[str, str | int] = {
             "haListenPort": port + 1,
-            "brokerId": number,
+            "brokerId": 0 if number == self.master else 1,
             "brokerRole": "ASYNC_MASTER",
             **self._settings,
         }
         is_roquet = self._sides[number] == ROQUET
-        if number:
+        if number != self.master:
             role["brokerRole"] = "SLAVE"
             if is_roquet:  # Java's slave forgets it while it starts, and asks the name server
-                role["haMasterAddress"] = f"127.0.0.1:{self._ports[0] + 1}"
+                role["haMasterAddress"] = f"127.0.0.1:{self._ports[self.master] + 1}"
         settings = {**SETTINGS, **role}
         folder = self._folder / f"broker-{number}"
         store = self.store(number)
