@@ -10,6 +10,7 @@ import pytest
 
 from roquet.admin import Admin
 from roquet.broker.broker import Broker
+from roquet.cli.broker_state import broker_states, print_states
 from roquet.client import ClientOptions, ConsumeFromWhere, Message, Producer, PushConsumer
 from roquet.model.topic_config import TopicConfig
 from roquet.remoting.client import RemotingClient
@@ -139,7 +140,9 @@ async def test_a_slave_that_is_made_the_master_goes_on(at: Pair) -> None:
         assert list(bodies(found)) == [b"0", b"1", b"2", b"3", b"4", b"late", b"new"]
 
 
-async def test_administrators_see_how_far_a_slave_is(at: Pair) -> None:
+async def test_administrators_see_how_far_a_slave_is(
+    at: Pair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with RemotingClient(config=PATIENT) as client:
         await send(client, at.master, b"1")
     await until(at.is_caught_up)
@@ -157,3 +160,11 @@ async def test_administrators_see_how_far_a_slave_is(at: Pair) -> None:
         lag = (await admin.clusters.replica_lag()).answers[at.slave.address]
         assert lag.behind_bytes == at.master.store.max_physical_offset - end
         assert lag.behind_ms is not None
+        states = await broker_states(admin, await admin.clusters.brokers())
+    assert [each.behind_bytes for each in states] == [None, lag.behind_bytes]
+    assert states[1].behind_seconds is not None
+    monkeypatch.setenv("COLUMNS", "250")
+    print_states("2 brokers", states)
+    said = " ".join(capsys.readouterr().out.split())
+    assert " behind " in said
+    assert f" {lag.behind_bytes} B, " in said
