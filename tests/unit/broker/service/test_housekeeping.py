@@ -111,8 +111,9 @@ async def test_tables_are_written_off_the_loop(caplog: pytest.LogCaptureFixture)
 async def test_the_brokers_housekeeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SCAN_INTERVAL_MS", "LOCK_SCAN_INTERVAL_MS", "DEFERRED_NOTIFY_INTERVAL_MS"):
         monkeypatch.setattr(housekeeping, name, 1)
-    settings = {"real_time_notify_consumer_change": False, "flush_consumer_offset_interval_ms": 1}
-    with desk(tmp_path, files=None, **settings) as at:
+    with desk(
+        tmp_path, real_time_notify_consumer_change=False, flush_consumer_offset_interval_ms=1
+    ) as at:
         tasks = PeriodicTasks()
         schedule_housekeeping(tasks, at.parts)
         at.producers.register("P", channel())

@@ -79,7 +79,7 @@ class Watched:
         )
         self.pulls = PullResponse(config, self.store.config, self.parts.clock)
         self.watch = MasterWatch(self.parts, self.pulls)
-        self.parts.registration._namesrvs = dict.fromkeys(("ns-1", "ns-2"))  # type: ignore[arg-type]
+        self.parts.registration._namesrvs = dict.fromkeys(("ns-1", "ns-2"))  # type: ignore[assignment]
         self.watch._has_fixed_address = bool(fixed)
         self.parts.master.changed.append(self.watch._changed)
 
