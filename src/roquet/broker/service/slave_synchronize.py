@@ -16,9 +16,9 @@ Invariants:
   and groups would skip messages that get these offsets next. Upstream copies offsets at once.
 * Only a table with another version than the copy is applied; a change that was made here, such as
   a group that a heartbeat created, has another version too and is replaced.
-* The queues of a topic that the master deleted are deleted here, unless the master's table may
-  have been lost: its counter must have grown. Without that, a topic that is created again would
-  get no messages here, because its queues restart at 0.
+* The queues of a topic that the master deleted are deleted here, once no more of its messages can
+  come, unless the master's table may have been lost: its counter must have grown. Without that, a
+  topic that is created again would get no messages here, because its queues restart at 0.
 * A master that cannot be reached is logged once, when it fails and when it works again.
 """
 
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import NamedTuple
 
 import msgspec
@@ -65,6 +66,13 @@ class _Pending(NamedTuple):
     log_end: int
 
 
+class _Gone(NamedTuple):
+    """Topics that the master deleted before its log ended at an offset."""
+
+    topics: list[str]
+    log_end: int
+
+
 class SlaveSynchronize:
     """Keeps the tables of a slave like those of its master.
 
@@ -78,6 +86,7 @@ class SlaveSynchronize:
         self._tables = MasterTables(components.client)
         self._pending: _Pending | None = None
         self._topics_version: DataVersion | None = None
+        self._gone: deque[_Gone] = deque()
         self._fault = ""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -165,32 +174,40 @@ class SlaveSynchronize:
         topics, mappings = self._broker.topics, self._broker.mappings
         found = await self._tables.topics(master, topics.data_version, mappings.data_version)
         if found is None:
+            self._drop_queues()
             return
         if found.version != topics.data_version:
-            await self._adopt_topics(found)
+            self._adopt_topics(found, await self._tables.log_end(master))
         if found.mapping_version != mappings.data_version:
             mappings.adopt(found.mappings, found.mapping_version)
         await persist_tables((topics, mappings, self._broker.offsets))
 
-    async def _adopt_topics(self, found: TopicTables) -> None:
+    def _adopt_topics(self, found: TopicTables, log_end: int) -> None:
         before = self._topics_version or msgspec.structs.replace(self._broker.topics.data_version)
         gone = self._broker.topics.adopt(found.topics, found.version)
         self._topics_version = msgspec.structs.replace(found.version)
-        if not gone:
-            return
-        log.info("The master has deleted %d topics: %s", len(gone), ", ".join(gone[:10]))
-        is_later = (
-            found.version.state_version == before.state_version
-            and found.version.counter > before.counter
-        )
-        if not is_later:
-            log.warning("The queues of these topics stay: the master's table may have been lost.")
-            return
-        for topic in gone:
-            self._broker.offsets.remove_topic(topic)
-            self._broker.stats.topic_deleted(topic)
-        self._broker.transaction_metrics.forget(gone)
-        self._broker.store.delete_topics(gone)
+        if gone:
+            log.info("The master has deleted %d topics: %s", len(gone), ", ".join(gone[:10]))
+            is_later = (
+                found.version.state_version == before.state_version
+                and found.version.counter > before.counter
+            )
+            if is_later:
+                self._gone.append(_Gone(gone, log_end))
+            else:
+                log.warning("Their queues stay: the master's table of topics may have been lost.")
+        self._drop_queues()
+
+    def _drop_queues(self) -> None:
+        """Delete the queues of deleted topics, once no more of their messages can come."""
+        store, topics = self._broker.store, self._broker.topics
+        while self._gone and self._gone[0].log_end <= store.max_physical_offset:
+            dropped = [each for each in self._gone.popleft().topics if topics.select(each) is None]
+            for topic in dropped:
+                self._broker.offsets.remove_topic(topic)
+                self._broker.stats.topic_deleted(topic)
+            self._broker.transaction_metrics.forget(dropped)
+            store.delete_topics(dropped)
 
     async def _sync_groups(self, master: str) -> None:
         groups = self._broker.groups

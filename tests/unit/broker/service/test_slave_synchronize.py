@@ -178,7 +178,12 @@ async def test_queues_of_a_deleted_topic_are_deleted(pair: Pair) -> None:
     pair.replicate()
     await pair.sync.sync_all()
     assert pair.store.max_offset_in_queue("A", 0) == 3
+    pair.master.put("A", 0, 2)
     drop_topics(pair.master.topics, "A")
+    await pair.sync.sync_all()
+    assert "A" not in pair.slave.topics.table
+    assert pair.store.max_offset_in_queue("A", 0) == 3
+    pair.replicate()
     await pair.sync.sync_all()
     assert pair.store.max_offset_in_queue("A", 0) == 0
 
