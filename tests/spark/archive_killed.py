@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from roquet.cli.main import main as run_command
 from roquet.spark.jobs import archive, follow
 from roquet.spark.jobs.archive_plan import ArchiveTask
 from roquet.spark.jobs.lake import Lake, RangeManifest
+from roquet.spark.report import Report
 from tests.spark.stages import Stages
 
 BEFORE_FILES, BEFORE_MANIFEST = "before files", "before manifest"
@@ -46,8 +49,13 @@ class HeldWorker(archive.ArchiveWorker):
 def main() -> None:
     os.environ[_STAGES] = sys.argv.pop(1)
     setattr(archive, "ArchiveWorker", HeldWorker)  # noqa: B010 - mypy would not have it
-    setattr(follow, "RANGE_BYTES", RANGE_BYTES)  # noqa: B010 - nor this
+    setattr(follow, "follow", partial(with_small_ranges, follow.follow))  # noqa: B010 - nor this
     run_command()
+
+
+def with_small_ranges(job: Callable[..., Report], *given: object, **more: object) -> Report:
+    """``follow`` with ranges smaller than its command allows."""
+    return job(*given, **{**more, "range_bytes": RANGE_BYTES})
 
 
 if __name__ == "__main__":
