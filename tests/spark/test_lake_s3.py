@@ -45,6 +45,7 @@ from tests.unit.store.kit import message
 pytestmark = pytest.mark.interop
 
 RANGE_BYTES = 8 << 10
+PATHS = os.pathsep.join([str(SOURCE), str(SOURCE.parent)])
 COUNT = 100
 ROUNDS = int(os.environ.get("ROQUET_TEST_LAKE_ROUNDS", "1"))
 """How many lakes have writers that are killed; a long campaign has 20."""
@@ -215,7 +216,8 @@ def test_executor_errors_have_no_stack(
 # ------------------------------------------------------------------------------ kills, and cuts
 
 
-def test_a_killed_driver(gateway: Gateway, tmp_path: Path) -> None:
+def test_a_killed_driver(gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", PATHS)
     store, messages = tmp_path / "store", mixed_messages(160)
     write_store(store, messages[:120], step_ms=60_000)
     (tmp_path / "stages").mkdir()
@@ -243,8 +245,7 @@ def test_a_killed_driver(gateway: Gateway, tmp_path: Path) -> None:
 
 def test_killed_writers(gateway: Gateway, tmp_path: Path) -> None:
     """Each at another step; the log grows meanwhile."""
-    paths = os.pathsep.join([str(SOURCE), str(SOURCE.parent)])
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**os.environ, "PYTHONPATH": PATHS}
     stores = [tmp_path / str(count) for count in (60, 90, 120)]
     for store in stores:
         write_store(store, mixed_messages(int(store.name)), step_ms=600_000)
