@@ -49,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("log") / "store"
-    write_store(folder, mixed_messages(150), step_ms=600_000)
+    write_store(folder, mixed_messages(60), step_ms=600_000)
     return folder
 
 
@@ -59,14 +59,14 @@ def test_all_jobs_and_reads(
     lake = f"{cluster.lakes}/lakes/orders"
     with pytest.raises(SparkError, match="holds nothing of"):
         verify(HERE, str(store), lake, broker_name=BROKER)
-    write_store(tmp_path / "young", mixed_messages(90), step_ms=600_000)
+    write_store(tmp_path / "young", mixed_messages(40), step_ms=600_000)
     for log in (tmp_path / "young", store):  # the newest range is replaced
         archive(HERE, str(log), lake, broker_name=BROKER, range_bytes=RANGE_BYTES)
         assert not verify(HERE, str(log), lake, broker_name=BROKER, check_bodies=True).findings
     columns = [name for name in COLUMNS if name != "properties"]
     rows = read_log(spark, str(store), brokerName=BROKER).orderBy("physicalOffset")
     expected = rows.select("properties", *columns).collect()
-    assert len(expected) == 150
+    assert len(expected) == 60
     ours = spark.read.format("rocketmq-lake").load(lake)
     both = tiered(spark, str(store), lake, broker_name=BROKER)
     for frame in (read_lake(spark, lake), ours, both):
@@ -112,7 +112,7 @@ def test_a_job_on_yarn(cluster: Hadoop, store: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:] + containers_told(cluster)
-    assert json.loads(done.stdout)["numbers"]["messages"] == 150
+    assert json.loads(done.stdout)["numbers"]["messages"] == 60
     assert not verify(HERE, str(store), lake, broker_name=BROKER, check_bodies=True).findings
     # Executors imported the copy that YARN unpacked for them.
     assert (

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.interop
 
 RANGE_BYTES = 8 << 10
 PATHS = os.pathsep.join([str(SOURCE), str(SOURCE.parent)])
-COUNT = 100
+COUNT = 60
 ROUNDS = int(os.environ.get("ROQUET_TEST_LAKE_ROUNDS", "1"))
 """How many lakes have writers that are killed; a long campaign has 20."""
 
