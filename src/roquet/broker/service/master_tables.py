@@ -6,6 +6,9 @@ request what. Masters may be Roquet or Java brokers since 4.9. Every method rais
 :class:`~roquet.errors.RoquetError` if the master is unreachable, refuses, or sends an invalid
 response.
 
+A table that has changed is read twice, and gets the version of the first time: a Java master takes
+the entries first and the version then, so that a change in between is in the version only.
+
 Long bodies are decoded in a thread. Java brokers write numbers as keys without quotes.
 """
 
@@ -105,6 +108,16 @@ class MasterTables:
         self, master: str, known: DataVersion, known_mappings: DataVersion
     ) -> TopicTables | None:
         """Return the topics, or ``None`` if their versions are the known ones."""
+        first = await self._topics(master, known, known_mappings)
+        if first is None:
+            return None
+        whole = await self._topics(master, None, None)
+        assert whole is not None, "no version is known"
+        return whole._replace(version=first.version, mapping_version=first.mapping_version)
+
+    async def _topics(
+        self, master: str, known: DataVersion | None, known_mappings: DataVersion | None
+    ) -> TopicTables | None:
         found: TopicTables | None = None
 
         async def page(first: int, version: str) -> _Page:
@@ -129,6 +142,14 @@ class MasterTables:
 
     async def groups(self, master: str, known: DataVersion) -> GroupTables | None:
         """Return the groups, or ``None`` if their version is the known one."""
+        first = await self._groups(master, known)
+        if first is None:
+            return None
+        whole = await self._groups(master, None)
+        assert whole is not None, "no version is known"
+        return whole._replace(version=first.version)
+
+    async def _groups(self, master: str, known: DataVersion | None) -> GroupTables | None:
         found: GroupTables | None = None
 
         async def page(first: int, version: str) -> _Page:

@@ -19,6 +19,7 @@ from roquet.model.subscription import SubscriptionGroupConfig
 from roquet.model.topic_config import TopicConfig
 from roquet.model.topic_queue_mapping import LogicQueueMappingItem, TopicQueueMappingDetail
 from roquet.remoting.bodies.client import MessageRequestMode, SetMessageRequestModeRequestBody
+from roquet.remoting.bodies.codec import encode_body
 from roquet.remoting.client import RemotingClient
 from roquet.remoting.codes import RequestCode, ResponseCode
 from roquet.remoting.command import RemotingCommand, create_request, create_response
@@ -139,7 +140,7 @@ async def test_what_has_not_changed_is_not_read_again(
     monkeypatch.setattr(master_tables, "PAGE_ENTRIES", 4)
     pages = -(-len(pair.master.topics.table) // 4)
     await pair.sync.sync_all()
-    assert pair.client.codes.count(RequestCode.GET_ALL_TOPIC_CONFIG) == pages
+    assert pair.client.codes.count(RequestCode.GET_ALL_TOPIC_CONFIG) == 2 * pages
     pair.client.codes.clear()
     await pair.sync.sync_all()
     assert pair.client.codes.count(RequestCode.GET_ALL_TOPIC_CONFIG) == 1
@@ -163,6 +164,27 @@ async def test_a_table_that_changes_between_pages_is_read_from_the_start(
     monkeypatch.setattr(pair.master, "handle", change_after_the_second)
     await pair.sync.sync_all()
     assert pair.slave.topics.table == pair.master.topics.table
+
+
+async def test_a_change_that_is_only_in_the_version_is_found(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, topics = pair.master.handle, pair.master.topics
+
+    async def change_while_answering(
+        request: RemotingCommand, connection: object
+    ) -> RemotingCommand:
+        answer = await handle(request, connection)
+        if "A" not in topics.table and request.code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            before = encode_body(topics.data_version)
+            put_topics(topics, TopicConfig(topic_name="A"))
+            assert before in answer.body
+            answer.body = answer.body.replace(before, encode_body(topics.data_version), 1)
+        return answer
+
+    monkeypatch.setattr(pair.master, "handle", change_while_answering)
+    await pair.sync.sync_all()
+    assert "A" in pair.slave.topics.table
 
 
 async def test_a_change_on_the_slave_is_replaced(pair: Pair) -> None:
