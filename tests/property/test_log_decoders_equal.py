@@ -14,6 +14,7 @@ from roquet.format.commit_log import decode_record, encode_record, end_of_segmen
 from roquet.format.segment_files import Segment
 from roquet.model import sys_flag as flags
 from roquet.spark.log import decoder, reading, row_decoder
+from roquet.spark.log.conditions import NumberCondition, TextCondition
 from roquet.spark.log.corrupt import message_row
 from roquet.spark.log.reading import LogReader, ReadRules
 from roquet.spark.log.selection import Selection
@@ -157,6 +158,28 @@ def test_both_decoders_read_the_same(
     assert covered <= len(data)
 
 
+NUMBERS = st.sampled_from(
+    [
+        {},
+        {"queueId": NumberCondition().one_of([0, 3])},
+        {"queueOffset": NumberCondition().above(0), "queueId": NumberCondition().none_of([7])},
+        {"physicalOffset": NumberCondition().above(BASE).below(BASE + 700, or_equal=True)},
+    ]
+)
+TEXTS = st.sampled_from(
+    [
+        {},
+        {"topic": TextCondition().starting_with("主".encode())},
+        {"tags": TextCondition().one_of([b"v", b"TagA"])},
+        {"tags": TextCondition(), "keys": TextCondition().one_of([b"key-1 key-2"])},
+        {"keys": TextCondition().above(b"a").none_of([b"v"])},
+        {"keys": TextCondition().one_of(["\ufffd\ufffd".encode(), b""])},
+        {"msgId": TextCondition().one_of([b"v", f"{'FE' * 8}{BASE:016X}".encode()])},
+        {"msgId": TextCondition().starting_with(b"FEFE")},
+    ]
+)
+
+
 @settings(max_examples=examples(60))
 @given(
     parts=records(),
@@ -168,6 +191,8 @@ def test_both_decoders_read_the_same(
         keys=st.sampled_from([frozenset(), frozenset({"key-2"}), frozenset({"TagA", "v"})]),
         store_from_ms=st.sampled_from([-(2**63), 0, 5]),
         store_to_ms=st.sampled_from([2**63 - 1, 1_700_000_000_000]),
+        numbers=NUMBERS,
+        texts=TEXTS,
     ),
 )
 def test_a_selection_takes_the_rows_that_it_describes(
@@ -179,6 +204,8 @@ def test_a_selection_takes_the_rows_that_it_describes(
     some = both(path, ALL, ReadRules(selection=selection, decompress=False), len(data))
     wanted = []
     for row in whole:
+        if not selection.takes_values(row.get):
+            continue
         if row["topic"] is None:
             wanted.append(row)
             continue

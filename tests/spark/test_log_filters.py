@@ -8,15 +8,18 @@ from typing import NamedTuple
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from roquet.errors import SparkOptionError, SparkSchemaError
 from roquet.model.message import StoredMessage
 from roquet.model.properties import encode_properties
+from roquet.spark import read_log, schema
 from tests.spark.log_side import load
 from tests.unit.spark.log.kit import mixed_messages, stored_messages, write_store
 from tests.unit.store.kit import message
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
-COLUMNS = "topic,queueId,queueOffset,keys,storeTimestamp,physicalOffset,_corrupt"
+COLUMNS = "topic,queueId,queueOffset,tags,keys,msgId,storeTimestamp,physicalOffset,_corrupt"
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 
 
@@ -73,24 +76,27 @@ def conditions(store: Damaged) -> list[str]:
         f"topic <> '{topics[0]}'",
         f"topic LIKE '{topics[0][:2]}%'",
         "queueId = 1",
-        "queueId IN (0, 1) AND queueId = 1",
         "queueId = 0 AND queueId = 1",
-        f"storeTimestamp >= {middle}",
         f"storeTimestamp > {middle}",
         f"storeTimestamp < {middle}",
-        f"storeTimestamp <= {middle}",
         f"storeTimestamp = {middle}",
-        f"storeTimestamp > {middle} AND storeTimestamp < {middle}",
         f"storeTimestamp >= {middle} - INTERVAL 1 MICROSECOND",
         f"storeTimestamp < {middle} + INTERVAL 1 MICROSECOND",
         "keys = 'alone'",
         "keys = 'alone all'",
-        "keys IN ('alone', 'none')",
         "keys = 'alone' AND topic IS NOT NULL AND queueId >= 0",
         f"topic = '{topics[0]}' OR queueId = 1",
         "keys = 'alone' AND keys = 'another'",
         "_corrupt IS NOT NULL",
-        "physicalOffset > 1000",
+        f"physicalOffset BETWEEN {messages[19].physical_offset} AND {messages[22].physical_offset}",
+        "queueOffset >= 3 AND queueOffset <> 4",
+        "tags IS NOT NULL",
+        "tags IN ('Tag1', 'Tag3', NULL)",
+        "tags NOT IN ('Tag1', 'Tag3')",
+        "tags LIKE 'Tag%' AND tags < 'Tag3'",
+        f"msgId IN ('{1:032X}', '{messages[2].offset_message_id}')",
+        "msgId > 'A' OR tags = 'Tag1'",
+        f"storeTimestamp IN ({middle}, {middle} + INTERVAL 7 MILLISECONDS)",
     ]
 
 
@@ -137,12 +143,35 @@ def test_explain_shows_what_was_taken(
     narrowing: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = load(narrowing, GOLDEN / "store-json-clean").where(
-        "topic = 'TopicTest' AND tags = 'TagA'"
+        "topic = 'TopicTest' AND tags = 'TagA' AND storeSize > 7"
     )
     frame.explain(mode="formatted")
     (pushed,) = [each for each in capsys.readouterr().out.splitlines() if "PushedFilters" in each]
     assert "topic" in pushed
-    assert "tags" not in pushed
+    assert "tags" in pushed
+    assert "storeSize" not in pushed
+
+
+def test_read_log_hands_filters_over_in_any_session(
+    spark: SparkSession, damaged: Damaged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = spark.newSession()
+    assert session.conf.get(SWITCH) == "false"
+    path = str(damaged.root)
+    for where in ("topic = 'T1' AND tags IS NOT NULL", F.col("topic") == "T1"):
+        found = read_log(session, path, columns=["keys", "queueOffset"], where=where)
+        assert found.columns == ["keys", "queueOffset"]
+        plain = load(spark, damaged.root, columns="topic,keys,queueOffset,tags").where(where)
+        assert rows(found) == rows(plain.select("keys", "queueOffset"))
+        found.explain(mode="formatted")
+        shown = capsys.readouterr().out
+        assert "topic" in next(each for each in shown.splitlines() if "PushedFilters" in each)
+    assert read_log(session, path).columns == list(schema.COLUMNS)
+    assert read_log(session, path, where="_corrupt IS NOT NULL", mode="PERMISSIVE").count() == 1
+    with pytest.raises(SparkSchemaError, match="no column 'boddy'"):
+        read_log(session, path, columns=["boddy"])
+    with pytest.raises(SparkOptionError, match="given twice"):
+        read_log(session, path, Columns="body")
 
 
 def test_without_the_switch_no_filter_is_taken(spark: SparkSession) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.inputs import Wanted
     from roquet.spark.jobs.lag import lag
     from roquet.spark.jobs.lake import read_lake
+    from roquet.spark.jobs.reads import read_log, read_topics
     from roquet.spark.jobs.rebuild import rebuild
     from roquet.spark.jobs.replay import replay
     from roquet.spark.jobs.stats import stats
@@ -56,7 +57,9 @@ __all__ = [
     "lag",
     "list_letters",
     "read_lake",
+    "read_log",
     "read_table",
+    "read_topics",
     "rebuild",
     "register",
     "replay",
@@ -91,7 +94,9 @@ PIPELINES: dict[str, str] = {
     "lag": "lag",
     "list_letters": "dlq",
     "read_lake": "lake",
+    "read_log": "reads",
     "read_table": "table_archive",
+    "read_topics": "reads",
     "rebuild": "rebuild",
     "replay": "replay",
     "replay_letters": "dlq",

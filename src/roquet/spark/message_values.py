@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from roquet.client.message import ReceivedMessage
 from roquet.model import properties as prop
 from roquet.model.message import StoredMessage
 from roquet.spark.schema import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 
+if TYPE_CHECKING:
+    from roquet.client.message import ReceivedMessage  # it takes half a second to import
+
 __all__ = ["VALUES"]
 
-_Message = StoredMessage | ReceivedMessage
+_Message: TypeAlias = "StoredMessage | ReceivedMessage"
 
 
 def _microseconds(time_ms: int) -> int | None:

@@ -20,6 +20,7 @@ from roquet.model._bytes cimport roquet_get32, roquet_get64
 from roquet.model._constants cimport *
 from roquet.model._text cimport Text, roquet_is_utf8
 from roquet.spark.log._columns cimport *
+from roquet.spark.log._conditions cimport PAIRS_MAX, Conditions, Pair, is_name, put_hex, split_pairs
 
 from roquet.model.host import Host
 from roquet.model.properties import decode_properties
@@ -31,12 +32,7 @@ cdef extern from "<string.h>":
 
 
 cdef enum:
-    PAIRS_MAX = 64
     HOST_TEXT_MAX = 64
-
-cdef struct Pair:
-    Text name
-    Text value
 
 
 cdef struct HostText:
@@ -50,49 +46,6 @@ cdef bint has_crc_property(const Text *properties) noexcept nogil:
     if properties.size < CRC_PROPERTY_BYTES:
         return False
     return memcmp(properties.at + properties.size - CRC_PROPERTY_BYTES, b"__CRC32#\x01", 9) == 0
-
-
-cdef inline bint is_name(const Text *name, const char *word, Py_ssize_t size) noexcept nogil:
-    return name.size == size and memcmp(name.at, word, size) == 0
-
-
-cdef int split_pairs(const Text *properties, Pair *pairs) noexcept nogil:
-    """Return the number of pairs in a property string, or -1 if they need the reference path."""
-    cdef const unsigned char *at = properties.at
-    cdef const unsigned char *end = at + properties.size
-    cdef const unsigned char *stop
-    cdef const unsigned char *middle
-    cdef int count = 0
-    cdef int i
-    if not roquet_is_utf8(at, properties.size):
-        return -1
-    while at < end:
-        stop = <const unsigned char *>memchr(at, 2, end - at)
-        if stop == NULL:
-            stop = end
-        middle = <const unsigned char *>memchr(at, 1, stop - at)
-        if middle != NULL and middle > at and middle + 1 < stop:
-            if count == PAIRS_MAX:
-                return -1
-            pairs[count].name.at = at
-            pairs[count].name.size = middle - at
-            pairs[count].value.at = middle + 1
-            pairs[count].value.size = stop - middle - 1
-            for i in range(count):
-                if is_name(&pairs[i].name, <const char *>at, middle - at):
-                    return -1
-            count += 1
-        at = stop + 1
-    return count
-
-
-cdef Py_ssize_t put_hex(const unsigned char *at, int size, unsigned char *out) noexcept nogil:
-    cdef const char *digits = b"0123456789ABCDEF"
-    cdef int i
-    for i in range(size):
-        out[2 * i] = digits[at[i] >> 4]
-        out[2 * i + 1] = digits[at[i] & 15]
-    return 2 * size
 
 
 def host_text(bytes packed):
@@ -125,6 +78,7 @@ cdef class Decoder:
     cdef object _takes_keys
     cdef int64_t _from_ms
     cdef int64_t _to_ms
+    cdef Conditions _conditions
     cdef list _free
     cdef bint _wants_properties
     cdef HostText _born
@@ -150,6 +104,7 @@ cdef class Decoder:
         self._takes_keys = selection.takes_keys
         self._from_ms = selection.store_from_ms
         self._to_ms = selection.store_to_ms
+        self._conditions = Conditions(selection) if selection.numbers or selection.texts else None
         self._free = []
         self._wants_properties = not self._columns.isdisjoint(("tags", "keys", "msgId", "properties"))
         self._born.host_bytes = self._store.host_bytes = 0
@@ -238,6 +193,8 @@ cdef class Decoder:
         cdef int32_t queue_id
         if not self._from_ms <= record.store_ms < self._to_ms:
             return False
+        if self._conditions is not None and not self._conditions.takes_numbers(at):
+            return False
         if self._queue_count:
             queue_id = <int32_t>roquet_get32(at + RECORD_QUEUE_ID_AT)
             for i in range(self._queue_count):
@@ -253,8 +210,9 @@ cdef class Decoder:
             text = PyBytes_FromStringAndSize(
                 <const char *>record.properties.at, record.properties.size
             )
-            return self._takes_keys(decode_properties(text))
-        return True
+            if not self._takes_keys(decode_properties(text)):
+                return False
+        return self._conditions is None or self._conditions.takes_texts(at, record)
 
     cdef bint _may_have_key(self, const Text *properties) except -1:
         """Whether a property string contains one of the words."""

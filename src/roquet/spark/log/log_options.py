@@ -28,6 +28,7 @@ OPTIONS = (
     "queueIds",
     "keys",
     "useQueues",
+    "useIndex",
     "startingTimestamp",
     "endingTimestamp",
     "startingOffsets",
@@ -55,7 +56,8 @@ class LogOptions:
         rules: How rows are made.
         start_offset: Physical offset to start at, or EARLIEST or LATEST.
         end_offset: Physical offset to end at, or LATEST; for a batch.
-        use_queues: Whether to find messages through their ConsumeQueues.
+        use_queues: Whether to find messages through their ConsumeQueues; ``None`` if it pays.
+        use_index: Whether to find keys and ids through the index; ``None`` if it pays.
         split_bytes: About how much a task reads.
         tasks_min: The minimum number of tasks.
         rows_per_trigger: The maximum number of messages in a micro-batch.
@@ -67,7 +69,8 @@ class LogOptions:
     rules: ReadRules
     start_offset: int
     end_offset: int
-    use_queues: bool
+    use_queues: bool | None
+    use_index: bool | None
     split_bytes: int
     tasks_min: int
     rows_per_trigger: int | None
@@ -94,7 +97,7 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
             hint="Omit endingOffsets and endingTimestamp, or use spark.read.",
         )
     pattern = options.pattern("subscribePattern")
-    use_queues = options.boolean("useQueues", default=False)
+    use_queues = _auto(options, "useQueues", is_stream=is_stream)
     if use_queues and pattern is None and not options.names("topics"):
         raise SparkOptionError(
             f"The option 'useQueues' of {FORMAT} needs topics.",
@@ -124,11 +127,20 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
         start_offset=_offset(options, "startingOffsets", EARLIEST),
         end_offset=_offset(options, "endingOffsets", LATEST),
         use_queues=use_queues,
+        use_index=_auto(options, "useIndex", is_stream=is_stream),
         split_bytes=options.size_bytes("maxSplitBytes", minimum=1 << 10) or SPLIT_BYTES,
         tasks_min=options.integer("minPartitions", minimum=1, maximum=1 << 20) or 1,
         rows_per_trigger=options.integer("maxOffsetsPerTrigger", minimum=1),
         bytes_per_trigger=options.size_bytes("maxBytesPerTrigger"),
     )
+
+
+def _auto(options: Options, name: str, *, is_stream: bool) -> bool | None:
+    """Read an option that is ``auto`` by default, which a stream does not have."""
+    word = options.choice(name, ["auto", "true", "false"], "auto")
+    if word == "auto":
+        return False if is_stream else None
+    return word == "true"
 
 
 def _paths(options: Options) -> tuple[str, ...]:

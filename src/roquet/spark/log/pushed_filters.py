@@ -1,21 +1,25 @@
 """What becomes of the filters of a query, which Spark hands to ``rocketmq-log``.
 
 Owns the translation of filters into a :class:`~roquet.spark.log.selection.Selection`, which is
-checked before rows are made. There are three kinds:
+checked before rows are made:
 
-======== ================================================ ====================================
-kind     filters                                          what happens
-======== ================================================ ====================================
-taken    ``topic``, ``queueId``: ``=``, ``IN``;           the reader returns exactly their rows,
-         ``storeTimestamp``: ``=`` and ranges;            and Spark does not check them again
-         any of these: ``IS NOT NULL``
-narrowed ``keys``: ``=``, ``IN``, of single words         fewer rows are made, and Spark checks
-                                                          the filter
-left     all others                                       Spark checks the filter
-======== ================================================ ====================================
+================ ======================================== ====================================
+columns          filters                                  what happens
+================ ======================================== ====================================
+``topic``        ``=``, ``<>``, ``IN``, ``NOT IN``,       the reader returns exactly their rows,
+``tags``         ranges, ``LIKE 'prefix%'``,              and Spark does not check them again
+``keys``         ``IS NOT NULL``
+``msgId``
+``queueId``      the same, without prefixes               the same
+``queueOffset``
+``physicalOffset``
+``storeTimestamp`` ``=``, ranges, ``IS NOT NULL``         the same
+``storeTimestamp`` ``IN``                                 its range is read; Spark checks it
+all              all others                               Spark checks the filter
+================ ======================================== ====================================
 
-A query returns the same rows with and without this. Damaged bytes of an unknown message have no
-topic, queue or time, so no filter on these selects them.
+A query returns the same rows with and without this. Damaged bytes of an unknown message have a
+physical offset only, so no filter on another column selects them.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
@@ -34,15 +39,22 @@ from pyspark.sql.datasource import (
     IsNotNull,
     LessThan,
     LessThanOrEqual,
+    Not,
+    StringStartsWith,
 )
 
+from roquet.spark.log.conditions import NumberCondition, TextCondition
 from roquet.spark.log.log_options import LogOptions
 from roquet.spark.log.selection import Selection
 from roquet.spark.schema import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 
-__all__ = ["PushedFilters"]
+__all__ = ["NUMBER_COLUMNS", "TEXT_COLUMNS", "PushedFilters"]
+
+NUMBER_COLUMNS = ("queueId", "queueOffset", "physicalOffset")
+TEXT_COLUMNS = ("topic", "tags", "keys", "msgId")
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", NumberCondition, TextCondition)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -56,112 +68,149 @@ class PushedFilters:
 
     Attributes:
         left: The filters that Spark has to check.
-        is_empty: Whether no row can match.
     """
 
     def __init__(self, options: LogOptions, filters: Sequence[Filter]) -> None:
         self._options = options
         self._selection: Selection = options.rules.selection
+        self._numbers: dict[str, NumberCondition] = {}
+        self._texts: dict[str, TextCondition] = {}
         self._drops_unknown = False
-        self.is_empty = False
         self.left = [each for each in filters if not self._takes(each)]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row can match."""
+        if any(each.is_empty for each in self._numbers.values()):
+            return True
+        if any(each.is_empty for each in self._texts.values()):
+            return True
+        return self._selection.store_from_ms >= self._selection.store_to_ms
 
     @property
     def options(self) -> LogOptions:
         """The narrowed options."""
+        selection = replace(self._selection, numbers=self._numbers, texts=self._texts)
         rules = replace(
-            self._options.rules,
-            selection=self._selection,
-            drops_unknown_damage=self._drops_unknown,
+            self._options.rules, selection=selection, drops_unknown_damage=self._drops_unknown
         )
         return replace(self._options, rules=rules)
 
     def _takes(self, pushed: Filter) -> bool:
         """Narrow the selection; whether Spark need not check the filter."""
-        attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
+        inner = pushed.child if isinstance(pushed, Not) else pushed
+        attribute: tuple[str, ...] = getattr(inner, "attribute", ())
         column = attribute[0] if len(attribute) == 1 else ""
-        if column == "topic":
-            is_taken = self._takes_topic(pushed)
-        elif column == "queueId":
-            is_taken = self._takes_queue(pushed)
-        elif column == "storeTimestamp":
-            is_taken = self._takes_time(pushed)
-        else:
-            if column == "keys":
-                self._narrow_keys(pushed)
+        if column in TEXT_COLUMNS:
+            text = _narrowed_text(self._texts.get(column, TextCondition()), pushed)
+            if text is None:
+                return False
+            self._texts[column] = text
+        elif column in NUMBER_COLUMNS:
+            number = _narrowed_number(self._numbers.get(column, NumberCondition()), pushed)
+            if number is None:
+                return False
+            self._numbers[column] = number
+        elif column != "storeTimestamp" or not self._takes_time(pushed):
             return False
-        self._drops_unknown |= is_taken
-        return is_taken
-
-    def _takes_topic(self, pushed: Filter) -> bool:
-        if isinstance(pushed, IsNotNull):
-            return True
-        values = _values(pushed, str)
-        if values is None:
-            return False
-        known = self._selection.topic_test()
-        topics = frozenset(each for each in values if known is None or known(each))
-        self._select(topics=topics, topic_pattern=None)
-        self.is_empty |= not topics
-        return True
-
-    def _takes_queue(self, pushed: Filter) -> bool:
-        if isinstance(pushed, IsNotNull):
-            return True
-        values = _values(pushed, int)
-        if values is None:
-            return False
-        known = self._selection.queue_ids
-        queue_ids = frozenset(values) & known if known else frozenset(values)
-        self._select(queue_ids=queue_ids)
-        self.is_empty |= not queue_ids
+        self._drops_unknown |= column != "physicalOffset"
         return True
 
     def _takes_time(self, pushed: Filter) -> bool:
         """Narrow the store times; one that Spark cannot represent is null, which never matches."""
+        if isinstance(pushed, IsNotNull):
+            return self._is_stored_between(TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS + 1)
+        if isinstance(pushed, In):
+            times = _values(pushed, datetime) or ()
+            if times and all(each.tzinfo is not None for each in times):
+                self._is_stored_between(_ms_from(min(times)), _ms_after(max(times)))
+            return False
+        value = getattr(pushed, "value", None)
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            return False
         low_ms, high_ms = TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS + 1
-        if not isinstance(pushed, IsNotNull):
-            value = getattr(pushed, "value", None)
-            if not isinstance(value, datetime) or value.tzinfo is None:
-                return False
-            # The first millisecond at or after the time, and the first one after it.
-            time_us = (value - _EPOCH) // _MICROSECOND
-            at_ms, after_ms = -(-time_us // 1000), time_us // 1000 + 1
-            if isinstance(pushed, EqualTo):
-                low_ms, high_ms = at_ms, after_ms
-            elif isinstance(pushed, GreaterThanOrEqual):
-                low_ms = at_ms
-            elif isinstance(pushed, GreaterThan):
-                low_ms = after_ms
-            elif isinstance(pushed, LessThan):
-                high_ms = at_ms
-            elif isinstance(pushed, LessThanOrEqual):
-                high_ms = after_ms
-            else:
-                return False
+        if isinstance(pushed, EqualTo | EqualNullSafe):
+            low_ms, high_ms = _ms_from(value), _ms_after(value)
+        elif isinstance(pushed, GreaterThanOrEqual):
+            low_ms = _ms_from(value)
+        elif isinstance(pushed, GreaterThan):
+            low_ms = _ms_after(value)
+        elif isinstance(pushed, LessThan):
+            high_ms = _ms_from(value)
+        elif isinstance(pushed, LessThanOrEqual):
+            high_ms = _ms_after(value)
+        else:
+            return False
+        return self._is_stored_between(low_ms, high_ms)
+
+    def _is_stored_between(self, low_ms: int, high_ms: int) -> bool:
         known = self._selection
         low_ms, high_ms = max(low_ms, known.store_from_ms), min(high_ms, known.store_to_ms)
-        self._select(store_from_ms=low_ms, store_to_ms=high_ms)
-        self.is_empty |= low_ms >= high_ms
+        self._selection = replace(known, store_from_ms=low_ms, store_to_ms=high_ms)
         return True
 
-    def _narrow_keys(self, pushed: Filter) -> None:
-        """Look for a word of KEYS; keys that were given as an option are looked for instead."""
-        words = _values(pushed, str)
-        if words and not self._selection.keys and all(each.split() == [each] for each in words):
-            self._select(keys=frozenset(words))
 
-    def _select(self, **changes: object) -> None:
-        self._selection = replace(self._selection, **changes)  # type: ignore[arg-type]
+def _ms_from(time: datetime) -> int:
+    """The first millisecond at or after a time."""
+    return -(-((time - _EPOCH) // _MICROSECOND) // 1000)
+
+
+def _ms_after(time: datetime) -> int:
+    """The first millisecond after a time."""
+    return (time - _EPOCH) // _MICROSECOND // 1000 + 1
+
+
+def _narrowed_text(known: TextCondition, pushed: Filter) -> TextCondition | None:
+    if isinstance(pushed, StringStartsWith):
+        prefix = _values(EqualTo(pushed.attribute, pushed.value), str)
+        return None if prefix is None else known.starting_with(prefix[0].encode())
+    inner = pushed.child if isinstance(pushed, Not) else pushed
+    values = _values(inner, str)
+    return _narrowed(known, pushed, None if values is None else [each.encode() for each in values])
+
+
+def _narrowed_number(known: NumberCondition, pushed: Filter) -> NumberCondition | None:
+    inner = pushed.child if isinstance(pushed, Not) else pushed
+    return _narrowed(known, pushed, _values(inner, int))
+
+
+def _narrowed(
+    known: _C, pushed: Filter, values: Sequence[int] | Sequence[bytes] | None
+) -> _C | None:
+    """Return a condition narrowed by a filter on its column; ``None`` if Spark has to check it."""
+    if isinstance(pushed, IsNotNull):
+        return known
+    if values is None:
+        return None
+    wanted: Sequence[object] = values
+    condition: _C | None = None
+    if isinstance(pushed, Not):
+        if isinstance(pushed.child, EqualTo | In):
+            condition = known.none_of(wanted)  # type: ignore[arg-type]
+    elif isinstance(pushed, EqualTo | EqualNullSafe | In):
+        condition = known.one_of(wanted)  # type: ignore[arg-type]
+    elif isinstance(pushed, GreaterThan | GreaterThanOrEqual):
+        or_equal = isinstance(pushed, GreaterThanOrEqual)
+        condition = known.above(wanted[0], or_equal=or_equal)  # type: ignore[arg-type]
+    elif isinstance(pushed, LessThan | LessThanOrEqual):
+        or_equal = isinstance(pushed, LessThanOrEqual)
+        condition = known.below(wanted[0], or_equal=or_equal)  # type: ignore[arg-type]
+    return condition
 
 
 def _values(pushed: Filter, kind: type[_T]) -> Sequence[_T] | None:
-    """The values that a column must have one of; ``None`` if the filter is of another kind."""
-    if isinstance(pushed, EqualTo):
-        values: Sequence[object] = (pushed.value,)
-    elif isinstance(pushed, In):
+    """The values that a filter compares with; ``None`` if any is of another kind, or null.
+
+    A text that is not valid UTF-16 cannot be compared by its UTF-8, so it does not count.
+    """
+    values: Sequence[object] = (getattr(pushed, "value", None),)
+    if isinstance(pushed, In):
         values = pushed.value
-    else:
-        return None
-    found = [each for each in values if isinstance(each, kind) and not isinstance(each, bool)]
-    return found if len(found) == len(values) else None
+    found: list[_T] = []
+    for each in values:
+        if not isinstance(each, kind) or isinstance(each, bool):
+            return None
+        if isinstance(each, str) and any(0xD800 <= ord(letter) <= 0xDFFF for letter in each):
+            return None
+        found.append(each)
+    return found

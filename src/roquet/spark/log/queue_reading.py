@@ -17,7 +17,7 @@ from typing import NamedTuple
 from roquet.errors import DataLost
 from roquet.format.commit_log import DispatchRequest, RecordFault, check_record
 from roquet.format.consume_queue import UNIT_BYTES, CqUnit, unpack_unit
-from roquet.format.record_layout import PHYSICAL_OFFSET_AT
+from roquet.format.record_layout import PHYSICAL_OFFSET_AT, RECORD_BYTES_MIN
 from roquet.format.segment_files import Segment
 from roquet.runtime.files import Files
 from roquet.spark.log.selection import Selection
@@ -27,7 +27,13 @@ from roquet.storefiles.queues import QueueView
 from roquet.storefiles.window import Window
 
 GATHER_BYTES = 4 << 20
-AHEAD_BYTES = 64 << 10
+GAP_BYTES = 16 << 10
+"""Records no further apart than this are read together, with what is between them."""
+
+RUN_BYTES_MAX = 1 << 20
+"""The maximum number of bytes to read together."""
+
+PEEK_BYTES = 4 << 10
 _UNITS_AT_ONCE = 8192
 _SAMPLES = 16
 
@@ -41,6 +47,15 @@ class QueueRange(NamedTuple):
     segments: tuple[Segment, ...]
     size_bytes: int
     """The approximate size of their records."""
+
+
+class PlacesRange(NamedTuple):
+    """Records of one segment, by physical offset."""
+
+    segment: Segment
+    offsets: tuple[int, ...]
+    end: int
+    """Where the segment, or its confirmed part, ends."""
 
 
 class Gathered(NamedTuple):
@@ -66,14 +81,7 @@ def plan_queues(
         split_bytes: About how much a task reads.
         tasks_min: The minimum number of tasks.
     """
-    takes_topic = selection.topic_test()
-    wanted = [
-        queue
-        for key, queue in log.queues.items()
-        if (takes_topic is None or takes_topic(key.topic))
-        and (not selection.queue_ids or key.queue_id in selection.queue_ids)
-    ]
-    parts = [part for queue in wanted for part in _queue_parts(log, queue, start, stop)]
+    parts = list(selected_ranges(log, selection, start, stop))
     total = sum(part.size_bytes for part in parts)
     target = max(min(split_bytes, -(-total // tasks_min)), 1)
     tasks: list[list[QueueRange]] = [[]]
@@ -86,6 +94,16 @@ def plan_queues(
             tasks[-1].append(part)
             task_bytes += part.size_bytes
     return tasks if tasks[-1] else []
+
+
+def selected_ranges(
+    log: LogFiles, selection: Selection, start: int, stop: int
+) -> Iterator[QueueRange]:
+    """Yield the entries of the selected queues for a range of the log."""
+    takes_topic = selection.topic_test()
+    for key, queue in log.queues.items():
+        if (takes_topic is None or takes_topic(key.topic)) and selection.takes_queue(key.queue_id):
+            yield from _queue_parts(log, queue, start, stop)
 
 
 def _queue_parts(log: LogFiles, queue: QueueView, start: int, stop: int) -> Iterator[QueueRange]:
@@ -159,9 +177,9 @@ def _gather_segment(window: Window, units: Sequence[CqUnit]) -> Iterator[Gathere
     buffer = bytearray()
     starts: list[int] = []
     held: list[CqUnit] = []
-    for unit in units:
+    for unit, run_end in _with_runs(units):
         offset, size = unit.physical_offset, unit.size_bytes
-        window.limit = offset + AHEAD_BYTES
+        window.limit = run_end
         record = window.need(offset, min(size, window.segment.end - offset))
         is_right = (
             int.from_bytes(record[:4], "big") == size == len(record)
@@ -178,6 +196,37 @@ def _gather_segment(window: Window, units: Sequence[CqUnit]) -> Iterator[Gathere
             yield entry_damage(record, unit, check_crc=False)
     if starts:
         yield Gathered(memoryview(buffer), starts, held, window.segment)
+
+
+def _with_runs(units: Sequence[CqUnit]) -> Iterator[tuple[CqUnit, int]]:
+    """Yield each entry with the end of the bytes to read together with its record."""
+    following, run_end = 0, 0
+    for number, unit in enumerate(units):
+        if number >= following:
+            following, run_end = number + 1, unit.end_offset
+            run_max = unit.physical_offset + RUN_BYTES_MAX
+            while following < len(units):
+                after = units[following]
+                gap = after.physical_offset - run_end
+                if not 0 <= gap <= GAP_BYTES or after.end_offset > run_max:
+                    break
+                run_end = after.end_offset
+                following += 1
+        yield unit, run_end
+
+
+def gather_places(
+    files: Files, segment: Segment, offsets: Sequence[int], end: int
+) -> Iterator[Gathered | DamagedRange]:
+    """Yield the records at some offsets of a segment, as :func:`gather` does."""
+    with Window(files, segment, limit=segment.start) as window:
+        units = []
+        for offset in offsets:
+            window.limit = offset + PEEK_BYTES
+            stated = int.from_bytes(window.need(offset, min(4, end - offset)), "big")
+            size = stated if RECORD_BYTES_MIN <= stated <= end - offset else RECORD_BYTES_MIN
+            units.append(CqUnit(offset, min(size, end - offset), 0))
+        yield from _gather_segment(window, units)
 
 
 def entry_damage(record: memoryview, unit: CqUnit, *, check_crc: bool) -> DamagedRange:

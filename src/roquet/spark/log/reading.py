@@ -7,12 +7,11 @@ Owns the loop of a reading task: windows of a segment go through a decoder, dama
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from roquet.client.compression import decompress
 from roquet.errors import BadBody, CorruptRecord, DataLost
 from roquet.format.segment_files import Segment
 from roquet.runtime.files import Files
@@ -24,7 +23,14 @@ from roquet.spark.log.corrupt import (
     damage_row,
 )
 from roquet.spark.log.decoder import BLANK, ENDED, FULL, MORE, DecodedRows, make_decoder
-from roquet.spark.log.queue_reading import Gathered, QueueRange, entry_damage, gather
+from roquet.spark.log.queue_reading import (
+    Gathered,
+    PlacesRange,
+    QueueRange,
+    entry_damage,
+    gather,
+    gather_places,
+)
 from roquet.spark.log.selection import Selection
 from roquet.spark.schema import BODY_BYTES_MAX, CORRUPT_COLUMN
 from roquet.storefiles.damage import DamagedRange, damage_at
@@ -72,11 +78,13 @@ class LogReader:
         in_record = [name for name in schema.names if name not in {_BROKER_NAME, CORRUPT_COLUMN}]
         self._decoder = make_decoder(in_record, rules.selection, check_crc=rules.check_crc)
 
-    def batches(self, ranges: Sequence[LogRange | QueueRange]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, ranges: Sequence[LogRange | QueueRange | PlacesRange]
+    ) -> Iterator[pa.RecordBatch]:
         """Yield all selected rows of some ranges, in order."""
         for part in ranges:
-            if isinstance(part, QueueRange):
-                yield from self._queue(part)
+            if not isinstance(part, LogRange):
+                yield from self._apart(part)
                 continue
             try:
                 window = Window(self._files, part.segment, limit=part.stop)
@@ -114,13 +122,19 @@ class LogReader:
             yield from self._damage_batches(damage, window.segment)
             offset = damage.end
 
-    def _queue(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
-        """Yield the records that entries of a queue point to."""
+    def _apart(self, part: QueueRange | PlacesRange) -> Iterator[pa.RecordBatch]:
+        """Yield records that entries of a queue or of the index point to."""
         skips_lost = not self._rules.fail_on_data_loss
         try:
-            for found in gather(self._files, part, skips_lost=skips_lost):
+            if isinstance(part, PlacesRange):
+                segment = part.segment
+                gathered = gather_places(self._files, segment, part.offsets, part.end)
+            else:
+                segment = part.segments[0]
+                gathered = gather(self._files, part, skips_lost=skips_lost)
+            for found in gathered:
                 if isinstance(found, DamagedRange):
-                    yield from self._damage_batches(found, part.segments[0])
+                    yield from self._damage_batches(found, segment)
                 else:
                     yield from self._gathered(found)
         except DataLost:
@@ -165,6 +179,9 @@ class LogReader:
 
     def _body(self, data: bytes, sys_flag: int) -> tuple[bytes | None, str | None]:
         """Return the decompressed body, or what is wrong with it."""
+        # The client takes half a second to import, which every process of Spark would spend.
+        from roquet.client.compression import decompress  # noqa: PLC0415
+
         try:
             return decompress(data, sys_flag, max_bytes=BODY_BYTES_MAX), None
         except BadBody as error:
@@ -198,9 +215,9 @@ class LogReader:
     def _damage_batches(self, damage: DamagedRange, segment: Segment) -> Iterator[pa.RecordBatch]:
         if self._rules.mode == FAILFAST:
             raise damage_error(damage, segment)
-        if self._rules.mode == DROPMALFORMED or not self._is_wanted(damage):
-            return
         row = damage_row(damage, is_told=self._is_told)
+        if self._rules.mode == DROPMALFORMED or not self._is_wanted(damage, row):
+            return
         arrays = {
             each.name: _one(row.get(each.name), each.type)
             for each in self._schema
@@ -208,14 +225,17 @@ class LogReader:
         }
         yield self._batch(arrays, 1)
 
-    def _is_wanted(self, damage: DamagedRange) -> bool:
+    def _is_wanted(self, damage: DamagedRange, row: Mapping[str, object]) -> bool:
         """Whether damage may affect selected rows; mostly it is unknown which record it was."""
-        message = damage.message
+        message, selection = damage.message, self._rules.selection
         if message is None:
-            return not self._rules.drops_unknown_damage
-        return self._rules.selection.takes(
+            if self._rules.drops_unknown_damage:
+                return False
+        elif not selection.takes(
             message.topic, message.queue_id, message.store_timestamp_ms, message.properties
-        )
+        ):
+            return False
+        return selection.takes_values(row.get)
 
     def _batch(self, arrays: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
         columns = []

@@ -121,8 +121,11 @@ class RowDecoder:
         return DecodedRows(len(messages), arrays, compressed, position, why)
 
     def _takes(self, message: StoredMessage) -> bool:
-        return self._selection == Selection() or self._selection.takes(
-            message.topic, message.queue_id, message.store_timestamp_ms, message.properties
+        return self._selection == Selection() or (
+            self._selection.takes(
+                message.topic, message.queue_id, message.store_timestamp_ms, message.properties
+            )
+            and self._selection.takes_values(lambda column: VALUES[column](message))
         )
 
     def _arrays(self, messages: list[StoredMessage]) -> dict[str, pa.Array]:

@@ -27,6 +27,10 @@ ASKED_QUEUES_MAX = 32
 SLACK_BYTES = 8 << 20
 """How far after its aim a cut may be before the log is walked for a better one."""
 
+SAMPLED_QUEUES = 4
+QUEUE_SAMPLES = 128
+"""How many entries of how many queues show whether store times are in order."""
+
 STRIDE_BYTES = 1 << 20
 """How much of the log is walked at a time when searching for a store time."""
 
@@ -160,6 +164,49 @@ class RecordStartFinder:
         """Return the nearest start of a record that a queue entry names."""
         entries = (queue.entry(queue.first_behind(aim)) for queue in self._queues)
         return min((entry.physical_offset for entry in entries if entry is not None), default=None)
+
+    def is_in_order(self, start: int, stop: int) -> bool:
+        """Whether the store times of some records of a range do not decrease.
+
+        These are the first records of segments, and some of the longest queues, evenly spaced.
+        """
+        ranges = list(segment_ranges(self._log, start, stop))
+        places = {each.start for each in ranges}
+        for queue in self._queues[:SAMPLED_QUEUES]:
+            first, end = queue.first_behind(start), queue.first_behind(stop)
+            step = max((end - first) // QUEUE_SAMPLES, 1)
+            entries = (queue.entry(number) for number in range(first, end, step))
+            places.update(each.physical_offset for each in entries if each is not None)
+        newest_ms = 0
+        for whole in ranges:
+            with Window(self._log.files, whole.segment, limit=0) as window:
+                for place in sorted(each for each in places if whole.start <= each < whole.stop):
+                    time_ms = store_time_ms(window, place)
+                    if time_ms is not None and time_ms < newest_ms:
+                        return False
+                    newest_ms = newest_ms if time_ms is None else time_ms
+        return True
+
+    def record_before(self, offset: int, start: int, stop: int) -> int:
+        """Return the start of a record at or shortly before an offset of a range."""
+        whole = self._range_at(offset, start, stop)
+        aim = offset - SLACK_BYTES
+        if aim <= whole.start:
+            return whole.start
+        with Window(self._log.files, whole.segment, limit=whole.start) as window:
+            found = self._record_from(window, whole.start, aim, whole)
+        return found if found <= offset else whole.start
+
+    def record_after(self, offset: int, start: int, stop: int) -> int:
+        """Return the start of a record after an offset of a range, or the end of its segment."""
+        whole = self._range_at(offset, start, stop)
+        known = self.record_before(offset, start, stop)
+        with Window(self._log.files, whole.segment, limit=whole.start) as window:
+            return self._record_from(window, known, offset + 1, whole)
+
+    def _range_at(self, offset: int, start: int, stop: int) -> LogRange:
+        ranges = list(segment_ranges(self._log, start, stop))
+        return next((each for each in reversed(ranges) if each.start <= offset), ranges[0])
 
     def time_from(self, time_ms: int, start: int, stop: int) -> int:
         """Return where the first record stored at or after a time starts, or the range's end."""

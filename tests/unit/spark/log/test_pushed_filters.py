@@ -31,25 +31,32 @@ def test_topics_and_queues_are_taken() -> None:
     pushed = push(IsNotNull(TOPIC), EqualTo(TOPIC, "A"), In(QUEUE, (1, 2)))
     assert pushed.left == []
     assert not pushed.is_empty
-    assert selection(pushed) == Selection(topics=frozenset("A"), queue_ids=frozenset({1, 2}))
+    taken = selection(pushed)
+    assert [taken.topic_test()(each) for each in "AB"] == [True, False]  # type: ignore[misc]
+    assert [taken.takes_queue(each) for each in range(4)] == [False, True, True, False]
     assert pushed.options.rules.drops_unknown_damage
 
 
 def test_options_and_filters_narrow_each_other() -> None:
     pushed = push(
-        In(TOPIC, ("Ab", "Ac", "B")), EqualTo(TOPIC, "Ac"), EqualTo(QUEUE, 3),
+        In(TOPIC, ("Ab", "Ac", "B")), spark.Not(EqualTo(TOPIC, "Ab")), spark.LessThan(QUEUE, 4),
         subscribePattern="A.*", queueIds="3,4",
     )  # fmt: skip
-    assert selection(pushed) == Selection(topics=frozenset({"Ac"}), queue_ids=frozenset({3}))
+    taken = selection(pushed)
+    topics = ("Ab", "Ac", "Ad", "B")
+    assert [each for each in topics if taken.topic_test()(each)] == ["Ac"]  # type: ignore[misc]
+    assert [each for each in range(6) if taken.takes_queue(each)] == [3]
 
 
 @pytest.mark.parametrize(
     "pushed",
     [
         push(EqualTo(TOPIC, "A"), EqualTo(TOPIC, "B")),
-        push(EqualTo(TOPIC, "A"), topics="B"),
-        push(EqualTo(TOPIC, "A"), subscribePattern="B.*"),
-        push(EqualTo(QUEUE, 1), queueIds="2"),
+        push(EqualTo(TOPIC, "A"), spark.Not(EqualTo(TOPIC, "A"))),
+        push(EqualTo(TOPIC, "A"), spark.StringStartsWith(TOPIC, "B")),
+        push(EqualTo(QUEUE, 1), spark.GreaterThan(QUEUE, 1)),
+        push(EqualTo(QUEUE, 1), spark.Not(In(QUEUE, (1, 2)))),
+        push(spark.GreaterThan(QUEUE, 2**63 - 1)),
         push(spark.GreaterThan(STORED, TIME), spark.LessThan(STORED, TIME)),
         push(EqualTo(STORED, TIME + MICROSECOND)),
         push(In(TOPIC, ())),
@@ -84,36 +91,54 @@ def test_times_are_whole_milliseconds(
     assert pushed.left == []
 
 
-def test_keys_narrow_and_are_checked_by_spark() -> None:
-    filters = [IsNotNull(KEYS), In(KEYS, ("a", "b"))]
-    pushed = push(*filters)
-    assert pushed.left == filters
-    assert selection(pushed).keys == {"a", "b"}
+@pytest.mark.parametrize(
+    "taken",
+    [
+        EqualTo(KEYS, "a b"),
+        In(("tags",), ("A", "B")),
+        spark.EqualNullSafe(("msgId",), "A"),
+        spark.Not(EqualTo(TOPIC, "A")),
+        spark.GreaterThan(TOPIC, "A"),
+        spark.StringStartsWith(TOPIC, "A"),
+        spark.LessThanOrEqual(("queueOffset",), 7),
+        IsNotNull(("tags",)),
+    ],
+)
+def test_many_are_taken(taken: Filter) -> None:
+    pushed = push(taken)
+    assert pushed.left == []
+    assert pushed.options.rules.drops_unknown_damage
+
+
+def test_a_physical_offset_is_also_that_of_damage() -> None:
+    pushed = push(spark.GreaterThan(("physicalOffset",), 7))
+    assert pushed.left == []
     assert not pushed.options.rules.drops_unknown_damage
 
 
-@pytest.mark.parametrize("value", ["a b", "", " ", "a\tb", "a\x1fb"])
-def test_keys_of_other_than_one_word_do_not_narrow(value: str) -> None:
-    assert selection(push(EqualTo(KEYS, value))).keys == frozenset()
-
-
-def test_keys_of_an_option_stay() -> None:
-    assert selection(push(EqualTo(KEYS, "a"), keys="b")).keys == {"b"}
+def test_some_times_are_read_and_checked_by_spark() -> None:
+    times = In(STORED, (TIME, TIME + 5 * MICROSECOND))
+    pushed = push(times)
+    assert pushed.left == [times]
+    assert (selection(pushed).store_from_ms, selection(pushed).store_to_ms) == (
+        TIME_MS,
+        TIME_MS + 1,
+    )
 
 
 @pytest.mark.parametrize(
     "left",
     [
-        EqualTo(("tags",), "A"),
         EqualTo(("properties", "topic"), "A"),
+        EqualTo(("storeSize",), 7),
         EqualTo(TOPIC, None),
         EqualTo(QUEUE, value=True),
         In(TOPIC, ("A", None)),
-        In(STORED, (TIME,)),
+        EqualTo(TOPIC, "\ud800"),
         spark.IsNull(TOPIC),
-        spark.Not(EqualTo(TOPIC, "A")),
-        spark.GreaterThan(TOPIC, "A"),
-        spark.StringStartsWith(TOPIC, "A"),
+        spark.Not(spark.IsNull(TOPIC)),
+        spark.Not(spark.StringStartsWith(TOPIC, "A")),
+        spark.StringContains(TOPIC, "A"),
         EqualTo(STORED, TIME.replace(tzinfo=None)),
     ],
 )

@@ -56,7 +56,7 @@ def test_small_buffers_and_windows_change_nothing(
 ) -> None:
     wanted = rows(store, topics="T1", useQueues="true")
     monkeypatch.setattr(queue_reading, "GATHER_BYTES", 300)
-    monkeypatch.setattr(queue_reading, "AHEAD_BYTES", 1)
+    monkeypatch.setattr(queue_reading, "RUN_BYTES_MAX", 500)
     monkeypatch.setattr(queue_reading, "_UNITS_AT_ONCE", 2)
     assert rows(store, topics="T1", useQueues="true") == wanted
 
