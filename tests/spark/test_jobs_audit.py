@@ -65,6 +65,8 @@ def test_as_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
 
     code, text = run("audit", str(store), "--replica", str(GOLDEN / "store-json-crash"), "--json")
     assert (code, json.loads(text)["findings"]) == (0, [])
+    code, text = run("audit", str(store), "--sample", "0.5", "--json")
+    assert (code, json.loads(text)["findings"]) == (0, [])
     code, _ = run("rebuild", str(store), "--out", str(tmp_path / "new"))
     assert (code, queues(tmp_path / "new")) == (0, queues(store))
     with (store / "commitlog" / f"{0:020d}").open("r+b") as file:

@@ -22,9 +22,22 @@ from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
     type=click.IntRange(min=1),
     help="Slots of an index file, if the file does not say.",
 )
+@click.option(
+    "--sample",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    metavar="PART",
+    help="Check only this part of the log, such as 0.05, in evenly spaced ranges.",
+)
 @job_options
 def audit(
-    *, store: str, replica: str | None, delay_levels: str, index_slots: int | None, run: JobRun
+    *,
+    store: str,
+    replica: str | None,
+    delay_levels: str,
+    index_slots: int | None,
+    sample: float,
+    run: JobRun,
 ) -> None:
     """Check every record, and compare all other files with the log."""
     from roquet.spark.jobs import audit as job
@@ -39,6 +52,7 @@ def audit(
             replica=replica,
             delay_levels=delay_levels,
             index_slots=index_slots,
+            sample=sample,
             is_dry_run=run.is_dry_run,
         ),
         is_short=False,

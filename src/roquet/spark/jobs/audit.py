@@ -12,13 +12,14 @@ behind, is not a finding. The rules are those of ``roquet store verify``.
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from roquet.errors import StoreDamaged
+from roquet.errors import SparkOptionError, StoreDamaged
 from roquet.format.derived import QueueKey
 from roquet.model.delay_level import DEFAULT_DELAY_LEVELS
 from roquet.runtime.clock import Clock, SystemClock
@@ -79,6 +80,7 @@ class _Plan:
     rules: AuditRules
     ranges: list[list[LogRange]]
     is_whole: bool
+    sample: float = 1.0
 
 
 def audit(
@@ -90,6 +92,7 @@ def audit(
     delay_levels: str = DEFAULT_DELAY_LEVELS,
     index_slots: int | None = None,
     split_bytes: int = SPLIT_BYTES,
+    sample: float = 1.0,
     is_dry_run: bool = False,
     clock: Clock | None = None,
 ) -> Report:
@@ -103,6 +106,7 @@ def audit(
         delay_levels: The broker's ``messageDelayLevel``, which decides when messages are due.
         index_slots: The slots of an index file, if the files do not show it.
         split_bytes: About how much of the log a task reads.
+        sample: How much of the log is checked, in evenly spaced parts: more than 0, 1 for all.
         is_dry_run: Only report what would be read.
         clock: Decides which store times are in the future.
 
@@ -117,6 +121,7 @@ def audit(
         wanted,
         delay_levels=delay_levels,
         split_bytes=split_bytes,
+        sample=sample,
         now_ms=(clock or SystemClock()).now_ms(),
     )
     log = plan.log
@@ -144,18 +149,24 @@ def _audit(
     findings = Findings()
     check_state(plan.view, findings, now_ms=plan.rules.now_ms)
     spans, bounds = _look_at_index(spark, plan, index_slots, findings)
-    scans = run_tasks(spark, plan.ranges, ScanWorker(plan.rules, tuple(spans), bounds))
-    log_end = _judge_log(plan, scans, findings)
-    damages = tuple(damage for scan in scans for damage in scan.damages)
-    left = _look_at_queues(spark, plan, scans, log_end, damages, findings)
-    findings.merge(_follow_chains(spark, plan, spans, scans, log_end))
+    scans: list[ScanTaskResult] = []
+    log_end, left, size_bytes = plan.rules.start, 0, 0
+    for part in _parts(plan):
+        seen = run_tasks(spark, part.ranges, ScanWorker(part.rules, tuple(spans), bounds))
+        log_end = _judge_log(part, seen, findings)
+        damages = tuple(damage for scan in seen for damage in scan.damages)
+        left += _look_at_queues(spark, part, seen, log_end, damages, findings)
+        size_bytes += log_end - part.rules.start
+        scans += seen
+    followed = [span for at, span in enumerate(spans) if _is_sampled(at, plan.sample)]
+    findings.merge(_follow_chains(spark, plan, followed, scans, log_end))
     if plan.is_whole:
         _judge_vanished(plan, scans, log_end, findings)
     if replica is not None:
         _compare_replica(spark, plan, replica, log_end, split_bytes, report, findings)
     report.numbers |= {
         "records": sum(scan.records for scan in scans),
-        "bytes": log_end - plan.rules.start,
+        "bytes": size_bytes,
         "entries": left
         + sum(
             run.count for scan in scans for part in scan.queues.values() for run in part.compared
@@ -180,14 +191,20 @@ def _plan(
     *,
     delay_levels: str,
     split_bytes: int,
+    sample: float,
     now_ms: int,
 ) -> _Plan:
+    if not 0 < sample <= 1:
+        raise SparkOptionError(
+            f"A sample of {sample} is not a part of the log.", hint="Use more than 0, up to 1."
+        )
     files = Files()
     log = open_log(files, [store])
     view = StoreView(files, log.root if log.root is not None else Path(store))
     start, stop = log.start_offset, log.end_offset
-    is_whole = wanted.from_ms is None and wanted.to_ms is None
-    if not is_whole:
+    has_times = wanted.from_ms is not None or wanted.to_ms is not None
+    is_whole = not has_times and sample == 1
+    if has_times:
         start, stop = time_bounds(log, start, stop, wanted.from_ms, wanted.to_ms)
     rules = AuditRules(
         root=str(view.root),
@@ -204,7 +221,32 @@ def _plan(
         split_bytes=split_bytes,
         tasks_min=parallelism(spark),
     )
-    return _Plan(log, view, rules, ranges, is_whole)
+    ranges = [each for at, each in enumerate(ranges) if _is_sampled(at, sample)]
+    return _Plan(log, view, rules, ranges, is_whole, sample)
+
+
+def _is_sampled(number: int, sample: float) -> bool:
+    """Whether one of many parts belongs to a sample of them; the first does."""
+    return math.ceil((number + 1) * sample) > math.ceil(number * sample)
+
+
+def _parts(plan: _Plan) -> Iterator[_Plan]:
+    """Yield the plan, or one for each run of adjoining ranges of a sample."""
+    if plan.sample == 1:
+        yield plan
+        return
+    held: list[list[LogRange]] = []
+    for ranges in plan.ranges:
+        if held and held[-1][-1].stop != ranges[0].start:
+            yield _part(plan, held)
+            held = []
+        held.append(ranges)
+    yield _part(plan, held)
+
+
+def _part(plan: _Plan, ranges: list[list[LogRange]]) -> _Plan:
+    start = ranges[0][0].start if ranges else plan.rules.start
+    return replace(plan, rules=replace(plan.rules, start=start), ranges=ranges)
 
 
 # -- index -------------------------------------------------------------------------------------
@@ -256,7 +298,8 @@ def _follow_chains(
     wild = {span.place.path: array("i") for span in spans}
     for scan in scans:
         for path, numbers in scan.wild.items():
-            wild[path].extend(numbers)
+            if path in wild:  # of a sample, not all files are checked
+                wild[path].extend(numbers)
     tasks = [
         ChainTask(
             span, is_growing=plan.view.is_running and span is spans[-1], wild=wild[span.place.path]
@@ -418,10 +461,11 @@ def _compare_replica(  # noqa: PLR0917 - the two logs
     start = max(plan.rules.start, other.start_offset)
     other_end = other.end_offset
     stripes = plan_stripes(start, min(log_end, other_end), stripe_bytes)
+    stripes = [each for at, each in enumerate(stripes) if _is_sampled(at, plan.sample)]
     seen = run_tasks(spark, stripes, ReplicaWorker(plan.rules.root, replica))
     findings.merge(each.findings for each in seen)
     report.numbers |= {
-        "replicaBytes": max(min(log_end, other_end) - start, 0),
+        "replicaBytes": sum(stripe.stop - stripe.start for stripe in stripes),
         "replicaBehindBytes": log_end - other_end if plan.is_whole else 0,
     }
     report.add_table(

@@ -16,8 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.format.index_file import SECONDS_MAX, entry_position
+from roquet.runtime import compiled
 from roquet.runtime.files import Files
 from roquet.storefiles.index_files import open_index_files
+
+if compiled.is_built("roquet.storefiles._index_links"):
+    from roquet.storefiles import _index_links
 
 ENTRY_TYPE = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
@@ -55,6 +59,8 @@ class ExpectedChains:
 
     def add_sound(self, first: int, entries: Array) -> bool:
         """Add the next entries if each names its previous one; otherwise change nothing."""
+        if compiled.is_used("roquet.storefiles._index_links"):
+            return _index_links.add_sound(self.newest, first, entries.view(np.uint8))
         if not len(entries) or int(entries["key_hash"].min()) < 0:
             return not len(entries)
         expected, slots, numbers = self._link(first, entries["key_hash"])

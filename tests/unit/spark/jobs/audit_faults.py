@@ -41,13 +41,20 @@ def filled(root: Path, count: int = RECORDS) -> SyntheticStore:
     return store
 
 
-def check(store: Path, *, split_bytes: int = SPLIT_BYTES, replica: Path | None = None) -> Report:
+def check(
+    store: Path,
+    *,
+    split_bytes: int = SPLIT_BYTES,
+    replica: Path | None = None,
+    sample: float = 1.0,
+) -> Report:
     """Audit a store in this process."""
     return audit(
         HERE,
         str(store),
         replica=None if replica is None else str(replica),
         split_bytes=split_bytes,
+        sample=sample,
         clock=ManualClock(NOW_MS),
     )
 

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from roquet.errors import SparkOptionError
 from roquet.format.consume_queue import UNIT_BYTES
 from roquet.runtime.clock import ManualClock
 from roquet.runtime.files import Files
@@ -63,6 +64,25 @@ def test_a_sound_store(store: SyntheticStore, split_bytes: int) -> None:
     assert (report.numbers["records"], report.numbers["entries"]) == (RECORDS, RECORDS)
     assert report.numbers["indexEntries"] == 3 * RECORDS
     assert report.numbers["bytes"] == store.log_end
+
+
+@pytest.mark.parametrize("sample", [0.01, 0.3, 0.5, 0.9])
+def test_a_sample_of_a_sound_store(store: SyntheticStore, sample: float) -> None:
+    report = check(store.root, split_bytes=700, sample=sample)
+    assert report.findings == []
+    size_bytes = int(str(report.numbers["bytes"]))
+    assert 0 < size_bytes < store.log_end
+    assert size_bytes == pytest.approx(store.log_end * sample, abs=1500)
+
+
+def test_a_sample_finds_what_is_in_it(store: SyntheticStore) -> None:
+    planter = Planter(store)
+    planter.log(90, b"\xff")
+    seen = check(store.root, split_bytes=700, sample=0.5), check(store.root, split_bytes=1 << 27)
+    assert len(seen[0].findings) <= len(seen[1].findings) == 1
+    assert [kinds_of(check(store.root, split_bytes=700, sample=0.99))] == [{"bad-crc"}]
+    with pytest.raises(SparkOptionError, match="not a part of the log"):
+        check(store.root, sample=0)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -1,0 +1,3 @@
+from roquet.runtime.files import Buffer
+
+def add_sound(newest: Buffer, first: int, entries: Buffer) -> bool: ...
