@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from roquet.client import Message, Producer, ReceivedMessage
 from roquet.model import properties as prop
+from roquet.spark import read_topics
 from roquet.spark.schema import COLUMNS
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.spark.broker_side import load
@@ -128,6 +129,22 @@ def test_brokers_filter_by_tags_and_sql(spark: SparkSession, broker: BackgroundB
         spark, broker, TOPIC, subExpression="n BETWEEN 100 AND 104", subExpressionType="SQL92"
     )
     assert sorted(row.flag for row in chosen.select("flag").collect()) == [100, 101, 102, 103, 104]
+
+
+def test_read_topics_hands_filters_over_in_any_session(
+    spark: SparkSession, broker: BackgroundBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = f"topic = '{TOPIC}' AND queueId > 0 AND queueOffset IN (3, 4, 400) AND flag > 5"
+    found = read_topics(
+        spark.newSession(), broker.namesrv, [TOPIC, "Empty"], columns=["flag"], where=where
+    )
+    assert found.columns == ["flag"]
+    wanted = load(spark, broker, TOPIC).where(where).select("flag").collect()
+    assert 0 < len(wanted) < 5
+    assert sorted(found.collect()) == sorted(wanted)
+    found.explain(mode="formatted")
+    shown = capsys.readouterr().out.splitlines()
+    assert "topic" in next(each for each in shown if "PushedFilters" in each)
 
 
 def test_ranges_and_parts(spark: SparkSession, broker: BackgroundBroker) -> None:

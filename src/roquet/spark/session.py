@@ -28,6 +28,7 @@ from roquet.spark.class_archive import QUICK_FLAGS, archive_flags
 from roquet.spark.extra import check_extra
 from roquet.spark.java import find_java
 from roquet.spark.packaging import executor_conf, pack
+from roquet.spark.push_down import PUSH_DOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,7 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
+    PUSH_DOWN: "true",
 }
 
 

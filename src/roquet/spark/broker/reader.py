@@ -7,11 +7,11 @@ offsets when it plans the query; a task reads exactly its range.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from roquet.runtime.event_loop import loop_factory
@@ -19,12 +19,19 @@ from roquet.spark.broker.cluster import Cluster
 from roquet.spark.broker.fetch import Fetch
 from roquet.spark.broker.planning import QueueRange, split_ranges
 from roquet.spark.broker.positions import QueueBounds, batch_ranges
+from roquet.spark.broker.pushed_filters import PushedFilters
 from roquet.spark.broker.read_options import ReadOptions
 from roquet.spark.broker.rows import RowMaker
 from roquet.spark.plain_errors import plain_errors
 from roquet.spark.schema import COLUMNS, arrow_schema, asked_columns
 
-__all__ = ["BrokerReader", "RangePartition", "partitions_of", "read_range"]
+__all__ = [
+    "BrokerReader",
+    "FilteringBrokerReader",
+    "RangePartition",
+    "partitions_of",
+    "read_range",
+]
 
 
 @dataclass
@@ -57,8 +64,12 @@ class BrokerReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks; runs once, on the driver."""
         with plain_errors():
-            ranges = asyncio.run(self._ranges())
+            ranges = self._wanted(asyncio.run(self._ranges()))
             return partitions_of(ranges, self._options)
+
+    def _wanted(self, ranges: list[QueueRange]) -> list[QueueRange]:
+        """Return the ranges that the query needs."""
+        return ranges
 
     async def _ranges(self) -> list[QueueRange]:
         options = self._options
@@ -74,6 +85,20 @@ class BrokerReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of a task; runs in a worker."""
         return read_range(self._options, self._schema, partition)
+
+
+class FilteringBrokerReader(BrokerReader):
+    """A reader that is handed the filters of a query before it plans."""
+
+    _pushed: PushedFilters | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the queues; return what Spark has to check."""
+        self._pushed = PushedFilters(filters)
+        return self._pushed.left
+
+    def _wanted(self, ranges: list[QueueRange]) -> list[QueueRange]:
+        return ranges if self._pushed is None else self._pushed.narrowed(ranges)
 
 
 def partitions_of(ranges: Sequence[QueueRange], options: ReadOptions) -> list[InputPartition]:

@@ -16,11 +16,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from roquet.spark.broker.read_options import SOURCE, read_options
-from roquet.spark.broker.reader import BrokerReader
+from roquet.spark.broker.reader import BrokerReader, FilteringBrokerReader
 from roquet.spark.broker.sink import BrokerStreamWriter, BrokerWriter, check_topic_is_there
 from roquet.spark.broker.stream import BrokerStreamReader
 from roquet.spark.broker.write_options import write_options
 from roquet.spark.plain_errors import plain_errors
+from roquet.spark.push_down import hands_filters
 from roquet.spark.refused_stream import stream_reader
 from roquet.spark.schema import COLUMNS, choose_columns, ddl
 
@@ -55,8 +56,9 @@ class RocketMQSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
+        kind = FilteringBrokerReader if hands_filters() else BrokerReader
         with plain_errors():
-            return BrokerReader(read_options(self.options), schema)
+            return kind(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a stream reader."""

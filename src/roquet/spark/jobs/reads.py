@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 from roquet.errors import SparkOptionError
 from roquet.spark import register
+from roquet.spark.push_down import PUSH_DOWN
 from roquet.spark.schema import COLUMNS, CORRUPT_COLUMNS, choose_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
-__all__ = ["PUSH_DOWN", "read_log", "read_topics"]
-
-PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-"""The setting of Spark that makes it hand filters to Python sources."""
+__all__ = ["read_log", "read_topics"]
 
 _WORD = re.compile(r"\w+")
 

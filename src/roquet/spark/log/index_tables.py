@@ -60,7 +60,7 @@ class ExpectedChains:
     def add_sound(self, first: int, entries: Array) -> bool:
         """Add the next entries if each names its previous one; otherwise change nothing."""
         if compiled.is_used("roquet.storefiles._index_links"):
-            return _index_links.add_sound(self.newest, first, entries.view(np.uint8))
+            return _index_links.add_sound(self.newest.data, first, entries.view(np.uint8).data)
         if not len(entries) or int(entries["key_hash"].min()) < 0:
             return not len(entries)
         expected, slots, numbers = self._link(first, entries["key_hash"])

@@ -48,7 +48,14 @@ from roquet.spark.log.log_options import LogOptions
 from roquet.spark.log.selection import Selection
 from roquet.spark.schema import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 
-__all__ = ["NUMBER_COLUMNS", "TEXT_COLUMNS", "PushedFilters"]
+__all__ = [
+    "NUMBER_COLUMNS",
+    "TEXT_COLUMNS",
+    "PushedFilters",
+    "column_of",
+    "narrowed_number",
+    "narrowed_text",
+]
 
 NUMBER_COLUMNS = ("queueId", "queueOffset", "physicalOffset")
 TEXT_COLUMNS = ("topic", "tags", "keys", "msgId")
@@ -98,16 +105,14 @@ class PushedFilters:
 
     def _takes(self, pushed: Filter) -> bool:
         """Narrow the selection; whether Spark need not check the filter."""
-        inner = pushed.child if isinstance(pushed, Not) else pushed
-        attribute: tuple[str, ...] = getattr(inner, "attribute", ())
-        column = attribute[0] if len(attribute) == 1 else ""
+        column = column_of(pushed)
         if column in TEXT_COLUMNS:
-            text = _narrowed_text(self._texts.get(column, TextCondition()), pushed)
+            text = narrowed_text(self._texts.get(column, TextCondition()), pushed)
             if text is None:
                 return False
             self._texts[column] = text
         elif column in NUMBER_COLUMNS:
-            number = _narrowed_number(self._numbers.get(column, NumberCondition()), pushed)
+            number = narrowed_number(self._numbers.get(column, NumberCondition()), pushed)
             if number is None:
                 return False
             self._numbers[column] = number
@@ -150,6 +155,13 @@ class PushedFilters:
         return True
 
 
+def column_of(pushed: Filter) -> str:
+    """Return the column that a filter is about; an empty text if it is not just one column."""
+    inner = pushed.child if isinstance(pushed, Not) else pushed
+    attribute: tuple[str, ...] = getattr(inner, "attribute", ())
+    return attribute[0] if len(attribute) == 1 else ""
+
+
 def _ms_from(time: datetime) -> int:
     """The first millisecond at or after a time."""
     return -(-((time - _EPOCH) // _MICROSECOND) // 1000)
@@ -160,7 +172,8 @@ def _ms_after(time: datetime) -> int:
     return (time - _EPOCH) // _MICROSECOND // 1000 + 1
 
 
-def _narrowed_text(known: TextCondition, pushed: Filter) -> TextCondition | None:
+def narrowed_text(known: TextCondition, pushed: Filter) -> TextCondition | None:
+    """Return a condition narrowed by a filter on its column; ``None`` if Spark has to check it."""
     if isinstance(pushed, StringStartsWith):
         prefix = _values(EqualTo(pushed.attribute, pushed.value), str)
         return None if prefix is None else known.starting_with(prefix[0].encode())
@@ -169,7 +182,8 @@ def _narrowed_text(known: TextCondition, pushed: Filter) -> TextCondition | None
     return _narrowed(known, pushed, None if values is None else [each.encode() for each in values])
 
 
-def _narrowed_number(known: NumberCondition, pushed: Filter) -> NumberCondition | None:
+def narrowed_number(known: NumberCondition, pushed: Filter) -> NumberCondition | None:
+    """Return a condition narrowed by a filter on its column; ``None`` if Spark has to check it."""
     inner = pushed.child if isinstance(pushed, Not) else pushed
     return _narrowed(known, pushed, _values(inner, int))
 
@@ -177,7 +191,6 @@ def _narrowed_number(known: NumberCondition, pushed: Filter) -> NumberCondition 
 def _narrowed(
     known: _C, pushed: Filter, values: Sequence[int] | Sequence[bytes] | None
 ) -> _C | None:
-    """Return a condition narrowed by a filter on its column; ``None`` if Spark has to check it."""
     if isinstance(pushed, IsNotNull):
         return known
     if values is None:

@@ -57,6 +57,11 @@ class PlacesRange(NamedTuple):
     end: int
     """Where the segment, or its confirmed part, ends."""
 
+    @property
+    def size_bytes(self) -> int:
+        """The approximate size of their records."""
+        return len(self.offsets) * PEEK_BYTES
+
 
 class Gathered(NamedTuple):
     """Concatenated records."""

@@ -5,7 +5,6 @@ The entry point for Spark. Readers hold plain values only and are sent to the ex
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -26,10 +25,17 @@ from roquet.spark.log.pushed_filters import PushedFilters
 from roquet.spark.log.reading import LogReader
 from roquet.spark.log.stream import RocketMQLogStreamReader
 from roquet.spark.plain_errors import plain_errors
+from roquet.spark.push_down import hands_filters
 from roquet.spark.refused_stream import stream_reader
 from roquet.spark.schema import arrow_schema, asked_columns, struct_type
 
-__all__ = ["FilteringLogReader", "LogTask", "RocketMQLogReader", "RocketMQLogSource"]
+__all__ = [
+    "FilteringLogReader",
+    "LogTask",
+    "RocketMQLogReader",
+    "RocketMQLogSource",
+    "hands_filters",
+]
 
 
 @dataclass
@@ -111,15 +117,6 @@ class FilteringLogReader(RocketMQLogReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks; none if no row can match."""
         return [LogTask([])] if self._is_empty else super().partitions()
-
-
-def hands_filters() -> bool:
-    """Whether Spark hands over filters, as it does with spark.sql.python.filterPushdown.enabled.
-
-    Spark refuses a reader that takes filters if that is off. It asks for the reader in a process
-    that exists for this purpose only if it is on.
-    """
-    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
 
 def _checked(schema: StructType) -> pa.Schema:

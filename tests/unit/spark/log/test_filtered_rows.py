@@ -98,9 +98,9 @@ ORDER: dict[type[Filter], Callable[[object, object], bool]] = {
 def is_true(condition: Filter, row: Row) -> bool:
     """What Spark says of a filter and a row; null is not true."""
     if isinstance(condition, Not):
-        (column,) = condition.child.attribute  # type: ignore[attr-defined]
+        (column,) = condition.child.attribute
         return row[column] is not None and not is_true(condition.child, row)
-    (column,) = condition.attribute  # type: ignore[attr-defined]
+    (column,) = condition.attribute
     value = row[column]
     if value is None:
         return False
@@ -108,7 +108,7 @@ def is_true(condition: Filter, row: Row) -> bool:
         return True
     if isinstance(condition, In):
         return value in condition.value
-    given = condition.value  # type: ignore[attr-defined]
+    given = condition.value
     if isinstance(given, datetime):
         given = (given - EPOCH) // timedelta(microseconds=1)
     if isinstance(condition, spark.StringStartsWith):
@@ -125,7 +125,7 @@ def a_filter(rng: random.Random, found: Sequence[Row]) -> Filter:
     attribute = (column,)
     if column == "storeTimestamp":
         time = EPOCH + timedelta(microseconds=values[0] + rng.choice([-1, 0, 0, 1]))
-        return rng.choice([*ORDER])(attribute, time)  # type: ignore[call-arg]
+        return rng.choice([*ORDER])(attribute, time)
     if column in TEXT_COLUMNS:
         values.append(rng.choice(["", "nobody", "\ufffd", values[0][:-1], values[0] + "x"]))
         start = spark.StringStartsWith(attribute, values[0][: rng.randrange(4)])
@@ -135,7 +135,7 @@ def a_filter(rng: random.Random, found: Sequence[Row]) -> Filter:
     rng.shuffle(values)
     return rng.choice(
         [
-            rng.choice([*ORDER])(attribute, values[0]),  # type: ignore[call-arg]
+            rng.choice([*ORDER])(attribute, values[0]),
             EqualTo(attribute, values[0]),
             In(attribute, tuple(values)),
             Not(EqualTo(attribute, values[0])),
