@@ -63,6 +63,13 @@ if ! command -v java >/dev/null && [ ! -x "${JAVA_HOME:-/none}/bin/java" ]; then
             "(Debian: openjdk-17-jre-headless or default-jre-headless)"
 fi
 
+# Report pages are tested in a browser.
+if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null &&
+    ! command -v google-chrome >/dev/null; then
+    apt_install chromium fonts-dejavu-core ||
+        say "Chromium is missing: the tests that open report pages in it will be skipped"
+fi
+
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import pip' 2>/dev/null ||
     "$python" -m venv --clear "$venv"
 

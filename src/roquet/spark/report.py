@@ -1,6 +1,7 @@
 """The report of a pipeline.
 
-Owns one form for all pipelines: tables for people, JSON for programs.
+Owns one form for all pipelines: tables for people, JSON for programs, and in a notebook, or by
+:meth:`Report.to_html`, a page with charts.
 
 Example:
     >>> report = Report(job="stats", source="store")
@@ -18,9 +19,12 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-__all__ = ["Cell", "Finding", "Report", "Table", "iso_time"]
+__all__ = ["OTHERS", "Cell", "Finding", "Report", "Table", "iso_time"]
 
 Cell: TypeAlias = str | int | float | bool | None
+
+OTHERS = "other topics"
+"""Names the row of all topics that have none of their own; no topic's name has a space."""
 
 
 class Finding(Struct, frozen=True):
@@ -57,6 +61,7 @@ class Report(Struct, kw_only=True, rename="camel"):
         findings: Problems; a command with findings exits with code 2.
         outputs: Files, folders and topics that were written.
         seconds: How long it took.
+        finished_at: When it ended, as far as that is known.
     """
 
     job: str
@@ -67,6 +72,7 @@ class Report(Struct, kw_only=True, rename="camel"):
     findings: list[Finding] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    finished_at: str | None = None
 
     @property
     def has_findings(self) -> bool:
@@ -93,6 +99,18 @@ class Report(Struct, kw_only=True, rename="camel"):
             if table.title == title:
                 return table
         raise KeyError(title)
+
+    def to_html(self) -> str:
+        """Return a page with charts, which needs nothing but itself."""
+        from roquet.spark.report_page import page  # noqa: PLC0415 - it draws what this owns
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from roquet.spark.report_page import part  # noqa: PLC0415 - as above
+
+        return part(self)
 
 
 def iso_time(time_ms: int | None) -> str | None:

@@ -92,6 +92,26 @@ def test_a_report_is_printed_as_text_and_as_json() -> None:
     assert json.loads(printed)["tables"][0]["rows"] == [["A\x1b", 0.5, None]]
 
 
+def test_a_report_is_a_page_if_its_file_says_so(tmp_path: Path) -> None:
+    made.numbers["<b>"] = "<script>"
+    page, plain = tmp_path / "report.HTML", tmp_path / "report.json"
+    code, _ = call("store", "--report", str(page), "--report", str(plain))
+    assert code == 0
+    text = page.read_text("utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert "<script" not in text
+    decoded = json.loads(plain.read_text())
+    assert decoded["numbers"] == {"<b>": "<script>"}
+    assert f"at {decoded['finishedAt']}" in text
+
+
+def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    code, printed = call("store", "--report", str(tmp_path / "none" / "report.html"))
+    assert code == 2
+    assert "report.html' cannot be written" in printed
+    assert seen == []
+
+
 def test_findings_give_exit_code_two() -> None:
     made.add_finding("gap", "queue 0", "3 are missing")
     code, printed = call("store")
@@ -121,19 +141,29 @@ def test_a_signal_ends_a_job_cleanly(name: str, expected: int) -> None:
     assert signal.getsignal(signal.Signals[name]) is before
 
 
-def test_a_signal_waits_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[bool] = []
+def test_a_signal_ends_the_start_of_spark_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    started: list[subprocess.Popen[bytes]] = []
 
     @contextmanager
     def opened(**_: object) -> Iterator[object]:
-        os.kill(os.getpid(), signal.SIGTERM)
-        started.append(True)
-        yield object()
+        started.append(subprocess.Popen(["sh", "-c", "sleep 60; sleep 60"]))
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield object()
+        finally:
+            # pyspark stops what it made so far, and its JVM is gone.
+            raise Py4JNetworkError("Answer from Java side is empty")
 
     monkeypatch.setattr(session, "open_session", opened)
-    code, printed = call("store")
-    assert (code, printed) == (143, "Ended by SIGTERM before it was done.\n")
-    assert started
+    try:
+        code, printed = call("store")
+        assert (code, printed) == (143, "Ended by SIGTERM before it was done.\n")
+        assert started[0].wait(30) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_malformed_spark_settings_are_refused() -> None:

@@ -13,6 +13,7 @@ and :func:`run_job`, which does the rest::
 from __future__ import annotations
 
 import functools
+import os
 import re
 import signal
 import sys
@@ -34,6 +35,7 @@ from roquet.cli.output import (
     print_table,
     printable,
 )
+from roquet.runtime.children import descendants, kill_descendants
 from roquet.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ T = TypeVar("T")
 
 FINDINGS_EXIT_CODE = 2
 
+_PAGE_SUFFIXES = {".html", ".htm"}
+
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """The values of the flags that all pipelines share.
@@ -69,7 +73,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
         from_ms: Store time of the first message.
         to_ms: Store time of the end, which is excluded.
         is_dry_run: Only report what would be done.
-        report: A file for the report.
+        report: Files for the report.
         as_json: Print the report as JSON.
     """
 
@@ -79,7 +83,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     from_ms: int | None
     to_ms: int | None
     is_dry_run: bool
-    report: Path | None
+    report: tuple[Path, ...]
     as_json: bool
 
     @property
@@ -133,34 +137,42 @@ def parse_size(_context: click.Context, _parameter: click.Parameter, value: str)
     return size_bytes
 
 
+def _report_files(
+    _context: click.Context, _parameter: click.Parameter, value: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    """Check before a long job that its report can be written."""
+    for path in value:
+        place = path if path.exists() else path.parent
+        if not (path.parent.is_dir() and os.access(place, os.W_OK)):
+            raise click.BadParameter(f"{str(path)!r} cannot be written.")
+    return value
+
+
 class _Ended(BaseException):
     """A signal ended the command."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
 
 class _Signals:
-    """Handles signals that end the command; they are deferred while Spark starts.
+    """Handles signals that end the command.
 
-    An interrupted start would leave Spark's process behind.
+    While Spark starts there is nothing to stop yet, so its process is killed; later, Spark is
+    stopped on the way out, unless a second signal kills it.
     """
 
     def __init__(self) -> None:
         self._has_begun = False
-        self._waiting: int | None = None
+        self._others = frozenset(descendants())
+        self.came: int | None = None
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
-        if self._has_begun:
-            raise _Ended(number)
-        self._waiting = number
+        if self.came is not None or not self._has_begun:
+            kill_descendants(self._others)
+        self.came = self.came or number
+        raise _Ended
 
     def begin(self) -> None:
         """Spark has started."""
         self._has_begun = True
-        if self._waiting is not None:
-            raise _Ended(self._waiting)
 
 
 @contextmanager
@@ -177,10 +189,12 @@ def _ended_by_signals() -> Iterator[_Signals]:
         signal.signal(number, signals.hear)
     try:
         yield signals
-    except (_Ended, KeyboardInterrupt) as end:
-        came = end.number if isinstance(end, _Ended) else signal.SIGINT
-        click.echo(f"Ended by {signal.Signals(came).name} before it was done.", err=True)
-        raise click.exceptions.Exit(128 + came) from None
+    except (_Ended, Exception):
+        # What fails after a signal fails because of it: Spark is gone.
+        if signals.came is None:
+            raise
+        click.echo(f"Ended by {signal.Signals(signals.came).name} before it was done.", err=True)
+        raise click.exceptions.Exit(128 + signals.came) from None
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
@@ -226,8 +240,10 @@ _FLAGS = (
     click.option("--dry-run", "is_dry_run", is_flag=True, help="Only show what would be done."),
     click.option(
         "--report",
+        multiple=True,
+        callback=_report_files,
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Write the report to this file too, as JSON.",
+        help="Write the report to this file too: a page if it is *.html, otherwise JSON.",
     ),
     json_option,
 )
@@ -266,6 +282,7 @@ def run_job(
         is_short: Whether it takes only seconds, so that the startup time matters.
     """
     from roquet.spark.progress import watched
+    from roquet.spark.report import iso_time
     from roquet.spark.session import open_session, spoken_failures
 
     clock = SystemClock()
@@ -281,14 +298,21 @@ def run_job(
         report = work(session)
     report.seconds = round((clock.monotonic_ns() - began_ns) / 1e9, 3)
     report.is_dry_run = run.is_dry_run
-    if run.report is not None:
-        run.report.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    report.finished_at = iso_time(clock.now_ms())
+    for path in run.report:
+        path.write_bytes(_written(report, path))
     if run.as_json:
         print_json(report)
     else:
         print_report(report)
     if report.has_findings:
         raise click.exceptions.Exit(FINDINGS_EXIT_CODE)
+
+
+def _written(report: Report, path: Path) -> bytes:
+    if path.suffix.lower() in _PAGE_SUFFIXES:
+        return report.to_html().encode()
+    return msgspec.json.format(msgspec.json.encode(report))
 
 
 @contextmanager
