@@ -90,7 +90,7 @@ def test_a_running_broker_is_asked(
         name = broker.name
         archive(spark, str(store), str(lake), broker_name=name, range_bytes=300_000)
         words = ["spark", "tier", str(store), "--lake", str(lake), "--broker-name", name, "--json"]
-        words += ["--keep", "0s", "--namesrv", broker.namesrv, "--drop"]
+        words += ["--keep", "0", "--namesrv", broker.namesrv, "--drop"]
         done = CliRunner().invoke(command, words)
         assert done.exit_code == 0, done.output
         report = json.loads(done.output)

@@ -233,6 +233,10 @@ def parse_span_ms(text: str) -> int | None:
     Example:
         >>> parse_span_ms("90s"), parse_span_ms("2h"), parse_span_ms("250ms"), parse_span_ms("7")
         (90000, 7200000, 250, None)
+        >>> parse_span_ms("0")
+        0
     """
+    if text == "0":
+        return 0  # the only number that means the same in every unit
     match = _SPAN.fullmatch(text)
     return None if match is None else int(match[1]) * _UNIT_MS[match[2]]

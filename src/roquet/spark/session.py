@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -85,6 +86,8 @@ def open_session(
 ) -> Iterator[SparkSession]:
     """Start Spark, register both sources, and stop Spark at the end of the block.
 
+    What Spark logs goes to a file, which is kept if the block raises an error of Spark.
+
     Args:
         app_name: The job's name in Spark's UI, after ``roquet``.
         master: Where it runs: ``local[N]``, ``spark://host:port``, ``yarn``, ``k8s://…``.
@@ -115,13 +118,16 @@ def open_session(
             choose_python(conf or {})
         settings |= conf or {}
         builder = SparkSession.builder.master(master).appName(f"roquet {app_name}")
-        with _logging_to(Path(scratch) / "spark.log"), warnings.catch_warnings():
+        log = Path(scratch) / "spark.log"
+        with _logging_to(log), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             session = builder.config(map=dict(settings)).getOrCreate()
         try:
             register(session)
             _hush(session)
             yield session
+        except SparkError as error:
+            raise _with_log(error, log) from error.__cause__
         finally:
             with suppress(*_gone()):  # it may have ended before us
                 session.stop()
@@ -167,6 +173,25 @@ def _logging_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _with_log(error: SparkError, log: Path) -> SparkError:
+    """Keep the log of a session that failed, and name it in the error's hint.
+
+    Refused options and the like say all there is to know, and keep their class.
+    """
+    if type(error) is not SparkError or not log.is_file() or not log.stat().st_size:
+        return error
+    handle, name = tempfile.mkstemp(prefix="roquet-spark-", suffix=".log")
+    os.close(handle)
+    shutil.copyfile(log, name)
+    hint = f"Spark's log is in {name}."
+    return SparkError(
+        error.message,
+        code=error.code,
+        detail=error.detail,
+        hint=hint if error.hint is None else f"{error.hint} {hint}",
+    )
 
 
 def _said(lines: Sequence[str]) -> list[str]:

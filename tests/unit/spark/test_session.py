@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.errors import SparkError
-from roquet.spark.session import _logging_to, choose_python
+from roquet.errors import SparkError, SparkOptionError
+from roquet.spark.session import _logging_to, _with_log, choose_python
 
 OURS = str(Path(sys.executable).parent)
 
@@ -50,3 +50,20 @@ def test_why_spark_did_not_start(tmp_path: Path) -> None:
     with pytest.raises(SparkError, match="did not start") as caught:
         start()
     assert caught.value.detail == "[JAVA_GATEWAY_EXITED] It exited.; SparkException: X must be set"
+
+
+def test_the_log_of_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    log = tmp_path / "spark.log"
+    error = SparkError("Spark failed.", detail="[X] y", hint="Try z.")
+    assert _with_log(error, log) is error
+    log.write_text("")
+    assert _with_log(error, log) is error
+    log.write_text("ERROR Executor: a stack")
+    refused = SparkOptionError("There is no such option.")
+    assert _with_log(refused, log) is refused
+    named = _with_log(error, log)
+    (kept,) = tmp_path.glob("roquet-spark-*.log")
+    assert kept.read_text() == "ERROR Executor: a stack"
+    assert (named.message, named.detail) == ("Spark failed.", "[X] y")
+    assert named.hint == f"Try z. Spark's log is in {kept}."

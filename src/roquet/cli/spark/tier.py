@@ -26,7 +26,7 @@ _HOUR_MS = 3_600_000
 @click.argument("store", type=click.Path())
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
 @click.option(
-    "--broker-name", default="log", show_default=True, help="The broker that the log belongs to."
+    "--broker-name", help="The broker that the log belongs to.  [default: the lake's only one]"
 )
 @click.option(
     "--keep",
@@ -45,7 +45,7 @@ def tier(
     *,
     store: str,
     lake: str,
-    broker_name: str,
+    broker_name: str | None,
     keep_ms: int,
     unconsumed: bool,
     drop: bool,
@@ -59,9 +59,11 @@ def tier(
     store that nobody runs they are deleted here.
     """
     from roquet.spark.jobs import tier as job
+    from roquet.spark.jobs.lake_broker import only_broker
 
+    name = broker_name or only_broker(lake)
     if drop:
-        _check_broker(store, broker_name, connection)
+        _check_broker(store, name, connection)
     run_job(
         run,
         "tier",
@@ -69,10 +71,10 @@ def tier(
             spark,
             store,
             lake,
-            broker_name=broker_name,
+            broker_name=name,
             keep_ms=keep_ms,
             is_unconsumed_kept=not unconsumed,
-            drop=(lambda cut: _drop(store, cut, broker_name, connection)) if drop else None,
+            drop=(lambda cut: _drop(store, cut, name, connection)) if drop else None,
             is_dry_run=run.is_dry_run,
         ),
         is_short=False,

@@ -15,7 +15,7 @@ from roquet.cli.spark.source_target import format_option
 @click.option("--lake", required=True, metavar="URI", help="A folder, or s3://…, hdfs://…, gs://…")
 @format_option
 @click.option(
-    "--broker-name", default="log", show_default=True, help="The broker that the log belongs to."
+    "--broker-name", help="The broker that the log belongs to.  [default: the lake's only one]"
 )
 @click.option("--bodies", is_flag=True, help="Also compute the checksum of every body.")
 @job_options
@@ -24,7 +24,7 @@ def verify(
     store: str | None,
     lake: str,
     lake_format: str,
-    broker_name: str,
+    broker_name: str | None,
     bodies: bool,
     run: JobRun,
 ) -> None:
@@ -33,12 +33,16 @@ def verify(
     Without STORE the files of the lake are compared with their manifests only; those of a table are
     read.
     """
+    from roquet.spark.jobs.lake_broker import DEFAULT_BROKER, only_broker
     from roquet.spark.jobs.table_verify import verify_table
     from roquet.spark.jobs.verify import verify as verify_lake
 
     compare = verify_lake
+    name = broker_name or DEFAULT_BROKER
     if lake_format != "parquet":
         compare = partial(verify_table, lake_format=lake_format)
+    elif broker_name is None:
+        name = only_broker(lake)
     run_job(
         run,
         "verify",
@@ -46,7 +50,7 @@ def verify(
             spark,
             store,
             lake,
-            broker_name=broker_name,
+            broker_name=name,
             check_bodies=bodies,
             is_dry_run=run.is_dry_run,
         ),

@@ -387,7 +387,9 @@ def crc_sum(rows: pa.RecordBatch | pa.Table) -> int:
 
 def nothing_of(place: Lake, broker_name: str) -> SparkOptionError:
     """Return the error for a lake that has nothing from a broker."""
-    hint = f"It holds messages of: {', '.join(place.broker_names()) or 'nobody'}."
+    hint = "It holds no archive of a log."
+    if names := sorted(place.broker_names()):
+        hint = f"It holds messages of: {', '.join(names)}. Name one of them by --broker-name."
     if place.has(DELTA_LOG):
         hint = (
             "It is a Delta table: verify reads it with --format delta, tier wants a Parquet lake."

@@ -87,9 +87,8 @@ def read_log_options(given: Mapping[str, str], *, is_stream: bool = False) -> Lo
     options = Options(FORMAT, given, known=OPTIONS, aliases=ALIASES)
     if "topics" in options and "subscribePattern" in options:
         raise SparkOptionError(
-            f"{options.given_as('topics')!r} and 'subscribePattern' of {FORMAT} exclude each"
-            " other.",
-            hint="Set only one of them.",
+            f"Set only one of {options.given_as('topics')!r}, 'subscribePattern' of {FORMAT}.",
+            hint="A pattern such as Orders|Refunds matches several topics.",
         )
     if is_stream and ("endingOffsets" in options or "endingTimestamp" in options):
         raise SparkOptionError(

@@ -44,7 +44,7 @@ def test_the_page_lists_every_option() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"topic": "a", "subscribePattern": "b"}, "'topic' and 'subscribePattern'"),
+        ({"topic": "a", "subscribePattern": "b"}, "Set only one of 'topic', 'subscribePattern'"),
         ({"subscribePattern": "("}, "not a regular expression"),
         ({"queueIds": "a"}, "not a list of numbers"),
         ({"mode": "lenient"}, "not one of its values"),
