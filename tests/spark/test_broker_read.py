@@ -188,6 +188,19 @@ def test_a_range_of_time(spark: SparkSession, broker: BackgroundBroker) -> None:
     ]
     assert sorted(row.flag for row in frame.collect()) == sorted(wanted)
 
+    def by_queue(time_ms: int) -> str:
+        return json.dumps({TOPIC: {broker.name: {str(queue): time_ms for queue in range(3)}}})
+
+    frame = load(
+        spark,
+        broker,
+        TOPIC,
+        startingOffsetsByTimestamp=by_queue(begin),
+        endingOffsetsByTimestamp=by_queue(end),
+        columns="storeTimestamp,flag",
+    )
+    assert sorted(row.flag for row in frame.collect()) == sorted(wanted)
+
 
 def test_topics_by_pattern_and_queues_by_assignment(
     spark: SparkSession, broker: BackgroundBroker

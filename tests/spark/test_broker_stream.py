@@ -11,13 +11,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roquet.spark.broker import behind_latest
+from roquet.client import Message
+from roquet.spark.broker import behind_by_queue, behind_latest
 from roquet.testing.background import BackgroundBroker, background_broker
 from tests.spark.broker_side import (
     Collected,
     forget_commit,
     load_stream,
     run_available,
+    send,
     send_numbers,
 )
 
@@ -48,6 +50,23 @@ def test_limits_available_now_and_how_far_behind(
     latest = sources[0]["latestOffset"]
     shown = json.loads(latest) if isinstance(latest, str) else latest
     assert sum(shown["Limited"][broker.name].values()) == 100
+
+
+def test_a_limit_of_bytes_and_the_lag_of_each_queue(
+    spark: SparkSession, broker: BackgroundBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("Sized", 2)
+    send(broker, (Message("Sized", f"{number:01000}".encode()) for number in range(120)))
+    sink = Collected()
+    stream = load_stream(spark, broker, "Sized", maxBytesPerTrigger="60k")
+    query = run_available(stream, sink, tmp_path)
+    sizes = _sizes(query)
+    assert sink.numbers == list(range(120))
+    # Each record has about a hundred bytes more than its body.
+    assert sizes[0] == pytest.approx(54, abs=6)
+    behind = behind_by_queue(query.recentProgress[0]["sources"][0])
+    assert set(behind["Sized"][broker.name]) == {"0", "1"}
+    assert sum(behind["Sized"][broker.name].values()) == 120 - sizes[0]
 
 
 def test_a_batch_that_was_not_committed_is_repeated_exactly(

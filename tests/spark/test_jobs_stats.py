@@ -1,6 +1,7 @@
 """Sums of a log, against the store's own decode."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,14 @@ from pyspark.sql import SparkSession
 
 from roquet.errors import SparkOptionError
 from roquet.spark.jobs.inputs import Wanted
-from roquet.spark.jobs.stats import stats
+from roquet.spark.jobs.stats import TOPICS_MAX, stats
 from tests.unit.spark.log.kit import stored_messages
 
 STORE = Path(__file__).parents[1] / "golden" / "data" / "store-json-clean"
+
+
+def hour_of(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:00}"
 
 
 def test_every_message_is_counted_once(spark: SparkSession) -> None:
@@ -26,6 +31,13 @@ def test_every_message_is_counted_once(spark: SparkSession) -> None:
     assert {row[0]: row[1] for row in report.table("Queues").rows} == {
         topic: len([1 for other, _ in expected if other == topic]) for topic in topics
     }
+    hours = Counter(hour_of(each.store_timestamp_ms) for each in messages)
+    rows = report.table("Hours").rows
+    assert {row[0] for row in rows} == set(hours)
+    assert sum(int(row[2] or 0) for row in rows) == len(messages)
+    assert len({row[1] for row in rows}) == TOPICS_MAX + 1
+    sizes = Counter(1 << (each.store_size - 1).bit_length() for each in messages)
+    assert {row[0]: row[1] for row in report.table("Sizes").rows} == sizes
     keys = Counter(
         (each.topic, key) for each in messages for key in each.properties.get("KEYS", "").split()
     )
@@ -38,7 +50,7 @@ def test_only_what_is_wanted(spark: SparkSession) -> None:
     wanted = Wanted(topics=["GoldenOrder"])
     report = stats(spark, str(STORE), wanted=wanted, by=("topic",), hot_keys=0)
     ((topic, messages, *_),) = report.table("By topic").rows
-    assert (topic, messages, len(report.tables)) == ("GoldenOrder", 12, 2)
+    assert (topic, messages, len(report.tables)) == ("GoldenOrder", 12, 4)
     report = stats(spark, str(STORE), wanted=Wanted(from_ms=2**50), hot_keys=0)
     assert report.numbers["messages"] == 0
 

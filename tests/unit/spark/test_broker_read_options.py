@@ -46,13 +46,13 @@ def test_names_of_rocketmq_spark_are_aliases() -> None:
 
 
 def test_one_way_to_name_topics() -> None:
-    for given in (
-        {"namesrv": "a:1"},
-        {**LEAST, "subscribePattern": "O.*"},
-        {**LEAST, "assign": '{"T": {"a": [0]}}'},
-    ):
-        with pytest.raises(SparkOptionError, match="needs exactly one of the options 'subscribe'"):
-            read_options(given)
+    names = "'subscribe', 'subscribePattern', 'assign'"
+    with pytest.raises(SparkOptionError, match=f"needs one of the options {names}"):
+        read_options({"namesrv": "a:1"})
+    for name, text in (("subscribePattern", "O.*"), ("assign", '{"T": {"a": [0]}}')):
+        with pytest.raises(SparkOptionError, match=f"Set only one of {names}") as caught:
+            read_options({**LEAST, name: text})
+        assert caught.value.detail == f"given: 'subscribe', '{name}'"
     pattern = read_options({"namesrv": "a:1", "subscribePattern": "O.*"}).topic_pattern
     assert isinstance(pattern, re.Pattern)
     assigned = read_options({"namesrv": "a:1", "assign": '{"T": {"a": [1]}}'}).assigned

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
 )
@@ -18,6 +19,7 @@ from roquet.model.message_queue import MessageQueue
 from roquet.runtime.clock import ManualClock
 from roquet.spark.broker import stream
 from roquet.spark.broker.offsets import QueueOffsets, from_json, to_json
+from roquet.spark.broker.planning import Sample
 from roquet.spark.broker.read_options import ReadOptions, read_options
 from roquet.spark.broker.reader import RangePartition
 from roquet.spark.broker.stream import BrokerStreamReader
@@ -57,6 +59,18 @@ class FakeCluster:
 
     async def probe(self, queue: MessageQueue, queue_offset: int) -> None:
         pass
+
+    async def sample(self, places: dict[MessageQueue, int]) -> dict[MessageQueue, Sample]:
+        found = {}
+        for queue, place in places.items():
+            upto = min(place + 4, self.ends[queue][1])
+            size_bytes = sum(self.size_bytes(offset) for offset in range(place, upto))
+            found[queue] = Sample(upto - place, size_bytes)
+        return found
+
+    @staticmethod
+    def size_bytes(offset: int) -> int:
+        return 100 + offset
 
 
 class Driver:
@@ -221,6 +235,35 @@ def test_both_limits_count() -> None:
     at = driver.advance({A: 0, B: 5}, limit)
     assert sum(at.values()) == 10
     assert driver.advance({A: 10, B: 19}, limit) == {A: 10, B: 19}
+
+
+def test_a_batch_has_about_so_many_bytes(cluster: type[FakeCluster]) -> None:
+    cluster.ends = {A: (0, 1000), B: (0, 500), C: (0, 0)}
+    driver = Driver(maxBytesPerTrigger="20k")
+    limit = driver.reader.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(20 << 10)
+    driver.reader.prepareForTriggerAvailableNow()
+    at = {A: 0, B: 0, C: 0}
+    sizes = []
+    while (end := driver.advance(at, limit)) != at:
+        read = [range(at[queue], end[queue]) for queue in at]
+        sizes.append(sum(cluster.size_bytes(offset) for each in read for offset in each))
+        at = end
+    assert at == {A: 1000, B: 500, C: 0}
+    assert all(abs(size - (20 << 10)) < 3 << 10 for size in sizes[:-1]), sizes
+
+
+def test_a_message_larger_than_the_limit_is_a_batch(cluster: type[FakeCluster]) -> None:
+    cluster.ends = {A: (0, 3)}
+    driver = Driver(maxBytesPerTrigger="1", maxOffsetsPerTrigger="2")
+    limit = driver.reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(2)
+    assert driver.advance({A: 0}, limit) == {A: 1}
+    assert driver.advance({A: 3}, limit) == {A: 3}
+    # The smaller of the two limits counts.
+    wide = Driver(maxBytesPerTrigger="1g", maxOffsetsPerTrigger="2")
+    assert wide.advance({A: 0}, limit) == {A: 2}
+    assert wide.advance({A: 0}) == {A: 3}
 
 
 @pytest.mark.usefixtures("cluster")

@@ -3,6 +3,6 @@
 Everything goes through :mod:`roquet.client`, so the cluster may be Roquet's or Apache RocketMQ's.
 """
 
-from roquet.spark.broker.planning import BehindLatest, behind_latest
+from roquet.spark.broker.planning import BehindLatest, behind_by_queue, behind_latest
 
-__all__ = ["BehindLatest", "behind_latest"]
+__all__ = ["BehindLatest", "behind_by_queue", "behind_latest"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from roquet.client.expression import subscription_of
@@ -26,6 +26,7 @@ from roquet.remoting.bodies.codec import decode_body
 from roquet.remoting.bodies.topic import TopicList
 from roquet.remoting.codes import RequestCode
 from roquet.spark.broker.offsets import QueueOffsets, named, queue_text
+from roquet.spark.broker.planning import Sample
 from roquet.spark.broker.read_options import ReadOptions
 
 __all__ = ["Cluster", "topic_names"]
@@ -159,6 +160,32 @@ class Cluster(Lifetime):
             )
 
         await self._retried(pull, is_known=True)
+
+    async def sample(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Sample]:
+        """Pull a few messages of some queues, and return their sizes.
+
+        Args:
+            places: Where to begin in each queue.
+        """
+
+        async def one(queue: MessageQueue) -> Sample:
+            wire = self._on_wire(queue)
+            subscription = subscription_of(wire.topic, self._options.expression, version_ms=0)
+            async with self._room:
+                found = await self._retried(
+                    lambda: self._api.pull_records(
+                        wire,
+                        places[queue],
+                        subscription=subscription,
+                        max_messages=self._options.pull_batch,
+                    ),
+                    is_known=True,
+                )
+            return Sample(max(found.next_offset - places[queue], 0), len(found.data))
+
+        ordered = sorted(places)
+        found = await asyncio.gather(*(one(queue) for queue in ordered))
+        return dict(zip(ordered, found, strict=True))
 
     async def _each(
         self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]

@@ -16,21 +16,31 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from roquet.errors import DataLost
 from roquet.model.message_queue import MessageQueue
-from roquet.spark.broker.offsets import QueueOffsets, from_json, queue_text
+from roquet.spark.broker.offsets import (
+    OffsetsJson,
+    QueueOffsets,
+    from_json,
+    queue_text,
+    to_json,
+)
 
 __all__ = [
     "BehindLatest",
     "Loss",
     "QueueRange",
+    "Sample",
     "behind",
+    "behind_by_queue",
     "behind_latest",
     "limited",
     "losses",
     "lost",
     "must_wait",
+    "offsets_within",
     "pending",
     "split_ranges",
 ]
@@ -122,6 +132,60 @@ def _shares(sizes: Mapping[MessageQueue, int], total: int, limit: int) -> dict[M
     for _ in range(-left):
         shares[max(shares, key=lambda queue: shares[queue])] -= 1
     return {queue: min(share, sizes[queue]) for queue, share in shares.items()}
+
+
+class Sample(NamedTuple):
+    """What some offsets of a queue hold.
+
+    Attributes:
+        offsets: Their number.
+        size_bytes: The bytes of their messages that a filter lets through.
+    """
+
+    offsets: int
+    size_bytes: int
+
+
+def offsets_within(
+    start: Mapping[MessageQueue, int],
+    end: Mapping[MessageQueue, int],
+    samples: Mapping[MessageQueue, Iterable[Sample]],
+    max_bytes: int,
+) -> int | None:
+    """Return how many offsets have about ``max_bytes``, shared in proportion to the backlog.
+
+    A queue without a sample is taken to be like the others.
+
+    Args:
+        start: Where the batch starts.
+        end: How far it could go.
+        samples: By queue.
+        max_bytes: The maximum number of bytes.
+
+    Returns:
+        At least 1; ``None`` if all of them are within the limit.
+
+    Example:
+        >>> a, b = MessageQueue("T", "x", 0), MessageQueue("T", "x", 1)
+        >>> offsets_within({a: 0, b: 0}, {a: 900, b: 100}, {a: [Sample(10, 5_000)]}, 100_000)
+        200
+    """
+    sums = {
+        queue: (sum(each.offsets for each in found), sum(each.size_bytes for each in found))
+        for queue, found in ((queue, list(found)) for queue, found in samples.items())
+    }
+    offsets = sum(count for count, _ in sums.values())
+    if not offsets:
+        return None
+    mean = sum(size for _, size in sums.values()) / offsets
+    means = {queue: size / count for queue, (count, size) in sums.items() if count}
+    expected = sum(
+        max(offset - start.get(queue, offset), 0) * means.get(queue, mean)
+        for queue, offset in end.items()
+    )
+    if expected <= max_bytes:
+        return None
+    return max(int(pending(start, end) * max_bytes / expected), 1)
 
 
 def must_wait(count: int, minimum: int, *, waited_ms: int, max_delay_ms: int) -> bool:
@@ -284,6 +348,28 @@ def behind_latest(progress: Mapping[str, object]) -> BehindLatest | None:
     if at is None or latest is None:
         return None
     return behind(at, latest)
+
+
+def behind_by_queue(progress: Mapping[str, object]) -> OffsetsJson:
+    """How far a stream is behind the end of each queue.
+
+    Args:
+        progress: One of ``sources`` in the progress of a query, as a map.
+
+    Returns:
+        By topic, broker and queue: the number of messages; nothing if it is unknown.
+
+    Example:
+        >>> source = {"endOffset": '{"T": {"a": {"0": 5}}}', "latestOffset": {"T": {"a": {"0": 7}}}}
+        >>> behind_by_queue(source)
+        {'T': {'a': {'0': 2}}}
+    """
+    at, latest = (_decoded(progress.get(name)) for name in ("endOffset", "latestOffset"))
+    if at is None or latest is None:
+        return {}
+    return to_json(
+        {queue: max(offset - at[queue], 0) for queue, offset in latest.items() if queue in at}
+    )
 
 
 def _decoded(value: object) -> QueueOffsets | None:

@@ -49,6 +49,7 @@ READ_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "subExpression",
@@ -103,6 +104,7 @@ class ReadOptions:
         min_partitions: The minimum number of tasks.
         max_records_per_partition: The maximum number of offsets in a task.
         max_offsets_per_trigger: The maximum number of offsets in a micro-batch.
+        max_bytes_per_trigger: About how many bytes of messages are in a micro-batch at most.
         min_offsets_per_trigger: The number of offsets that a micro-batch waits for.
         max_trigger_delay_ms: How long it waits for them.
         expression: The filter that the broker applies.
@@ -127,6 +129,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     expression: Expression
@@ -167,6 +170,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         min_partitions=options.integer("minPartitions", minimum=1),
         max_records_per_partition=options.integer("maxRecordsPerPartition", minimum=1),
         max_offsets_per_trigger=most,
+        max_bytes_per_trigger=options.size_bytes("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_or(options.duration_ms("maxTriggerDelay"), DEFAULT_TRIGGER_DELAY_MS),
         expression=_expression(options),
@@ -201,10 +205,13 @@ def _topics(
 ) -> tuple[tuple[str, ...], re.Pattern[str] | None, tuple[MessageQueue, ...]]:
     given = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name)]
     if len(given) != 1:
-        shown = " and ".join(repr(options.given_as(name)) for name in given) or "none"
+        names = "'subscribe', 'subscribePattern', 'assign'"
+        shown = ", ".join(repr(options.given_as(name)) for name in given)
         raise SparkOptionError(
-            f"{SOURCE} needs exactly one of the options 'subscribe', 'subscribePattern' and"
-            f" 'assign' (given: {shown}).",
+            f"Set only one of {names} of {SOURCE}."
+            if given
+            else f"{SOURCE} needs one of the options {names}.",
+            detail=f"given: {shown}" if given else None,
             hint="Name topics as in subscribe=Orders,Payments.",
         )
     topics = tuple(dict.fromkeys(options.names("subscribe")))

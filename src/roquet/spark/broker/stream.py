@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -49,6 +50,7 @@ from roquet.spark.broker.planning import (
     losses,
     lost,
     must_wait,
+    offsets_within,
     pending,
 )
 from roquet.spark.broker.positions import QueueBounds, start_offsets
@@ -63,6 +65,8 @@ __all__ = ["BrokerStreamReader"]
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+_SAMPLED_QUEUES_MAX = 16
 
 
 class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -94,6 +98,8 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the limit in the options; Spark takes only one, so the maximum wins."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -225,7 +231,7 @@ class _Driver:
                 queue: max(min(offset, self._target.get(queue, 0)), min(start[queue], offset))
                 for queue, offset in end.items()
             }
-        end = self._within_limits(start, end, limit)
+        end = await self._within_limits(cluster, start, end, limit)
         fresh = [queue for queue in queues if queue not in start]
         if fresh and self._target is not None:
             fresh = [queue for queue in fresh if queue in self._target]
@@ -290,8 +296,12 @@ class _Driver:
             log.info("The query reads %s from %d on", queue_text(queue), first[queue])
         return first
 
-    def _within_limits(
-        self, start: Mapping[MessageQueue, int], end: QueueOffsets, limit: ReadLimit
+    async def _within_limits(
+        self,
+        cluster: Cluster,
+        start: Mapping[MessageQueue, int],
+        end: QueueOffsets,
+        limit: ReadLimit,
     ) -> QueueOffsets:
         if isinstance(limit, ReadAllAvailable):
             return end
@@ -309,7 +319,10 @@ class _Driver:
         most = self._options.max_offsets_per_trigger
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
-        return end if most is None else limited(start, end, most)
+        if most is not None:
+            end = limited(start, end, most)
+        most_bytes = self._options.max_bytes_per_trigger
+        return end if most_bytes is None else await _limited_bytes(cluster, start, end, most_bytes)
 
     async def check(self, ranges: Sequence[QueueRange]) -> None:
         """Check that the messages of the ranges still exist, before any task runs.
@@ -322,3 +335,34 @@ class _Driver:
         found = losses(ranges, first, {each.queue: each.end_offset for each in ranges})
         if found:
             raise lost(found)
+
+
+async def _limited_bytes(
+    cluster: Cluster, start: Mapping[MessageQueue, int], end: QueueOffsets, max_bytes: int
+) -> QueueOffsets:
+    """Return the end of a batch of about ``max_bytes``.
+
+    Brokers do not say how large messages are, so some are looked at: at the beginning of the
+    longest queues, and where the batch would end according to those.
+    """
+    backlog = {
+        queue: offset - start[queue]
+        for queue, offset in end.items()
+        if offset > start.get(queue, offset)
+    }
+    longest = sorted(backlog, key=lambda queue: (-backlog[queue], queue))[:_SAMPLED_QUEUES_MAX]
+    first = await cluster.sample({queue: start[queue] for queue in longest})
+    samples = {queue: [sample] for queue, sample in first.items()}
+    most = offsets_within(start, end, samples, max_bytes)
+    if most is None:
+        return end
+    tentative = limited(start, end, most)
+    places = {
+        queue: tentative[queue] - first[queue].offsets
+        for queue in longest
+        if start[queue] + 2 * first[queue].offsets <= tentative[queue]
+    }
+    for queue, sample in (await cluster.sample(places)).items():
+        samples[queue].append(sample)
+    most = offsets_within(start, end, samples, max_bytes)
+    return end if most is None else limited(start, end, most)

@@ -6,14 +6,14 @@ Decodes only the few columns it needs, never bodies. Latency is the time from th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
 from roquet.errors import SparkOptionError
 from roquet.spark.jobs.inputs import ALL, Wanted, read_log
-from roquet.spark.report import Cell, Report, iso_time
+from roquet.spark.report import OTHERS, Cell, Report, iso_time
 from roquet.spark.tasks import task_count
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["GROUPINGS", "stats"]
 
 GROUPINGS = ("topic", "queue", "hour", "day")
+TOPICS_MAX = 7
+"""How many topics the table ``Hours`` tells apart, those with the most bytes."""
+
 _COLUMNS = ("topic", "queueId", "storeSize", "bornTimestamp", "storeTimestamp")
 
 
@@ -45,7 +48,8 @@ def stats(
         is_dry_run: Only report how many tasks would read.
 
     Returns:
-        The tables ``By …``, ``Queues`` (skew) and ``Hot keys``.
+        The tables ``By …``, ``Queues`` (skew), ``Hours`` of the largest topics, ``Sizes`` of
+        records, and ``Hot keys``.
 
     Raises:
         SparkOptionError: ``by`` is invalid.
@@ -62,7 +66,7 @@ def stats(
         report.numbers["tasks"] = task_count(log)
         return report
     _add_groups(report, log, by)
-    _add_queues(report, log)
+    _add_spread(report, log)
     if hot_keys:
         _add_hot_keys(report, read_log(spark, store, wanted, columns=("topic", "keys")), hot_keys)
     return report
@@ -129,13 +133,73 @@ def rate_per_s(messages: int, span_ms: int) -> float | None:
     return round(messages * 1000 / span_ms, 2) if span_ms > 0 else None
 
 
-def _add_queues(report: Report, log: DataFrame) -> None:
-    rows = log.groupBy("topic", "queueId").agg(f.count("*").alias("messages")).collect()
+def _add_spread(report: Report, log: DataFrame) -> None:
+    """Add how messages are spread over queues, hours and sizes, in one pass."""
+    named = log.select(
+        "topic",
+        "queueId",
+        f.date_format("storeTimestamp", "yyyy-MM-dd HH:00").alias("hour"),
+        # Half a byte less, so that rounding cannot lift a power of two into the next class.
+        f.expr("CAST(POW(2, CEIL(LOG2(storeSize - 0.5))) AS BIGINT)").alias("size"),
+        "storeSize",
+    )
+    sets = [
+        [named[name] for name in each]
+        for each in (["topic", "queueId"], ["topic", "hour"], ["size"])
+    ]
+    rows = (
+        named.groupingSets(sets, "topic", "queueId", "hour", "size")
+        .agg(
+            f.grouping_id().alias("kind"),
+            f.count("*").alias("messages"),
+            f.sum("storeSize").alias("bytes"),
+        )
+        .collect()
+    )
     report.add_table(
         "Queues",
         ["topic", "queues", "least messages", "most messages", "most to mean"],
-        skew({(row["topic"], row["queueId"]): row["messages"] for row in rows}),
+        skew({(r["topic"], r["queueId"]): r["messages"] for r in rows if r["kind"] == _BY_QUEUE}),
     )
+    report.add_table(
+        "Hours",
+        ["hour", "topic", "messages", "bytes"],
+        largest_topics(
+            (r["hour"], r["topic"], r["messages"], r["bytes"])
+            for r in rows
+            if r["kind"] == _BY_HOUR and r["hour"] is not None
+        ),
+    )
+    sizes = sorted((r["size"], r["messages"], r["bytes"]) for r in rows if r["kind"] == _BY_SIZE)
+    report.add_table("Sizes", ["up to bytes", "messages", "bytes"], sizes)
+
+
+# What grouping_id() gives for the sets above: a bit is set for a column that is not in the set.
+_BY_QUEUE, _BY_HOUR, _BY_SIZE = 0b0011, 0b0101, 0b1110
+
+
+def largest_topics(
+    rows: Iterable[tuple[str, str, int, int]], topics_max: int = TOPICS_MAX
+) -> list[list[Cell]]:
+    """Return rows of hour, topic, messages and bytes; topics beyond the largest are one.
+
+    Example:
+        >>> rows = [("9:00", "A", 1, 90), ("9:00", "B", 2, 20), ("9:00", "C", 3, 30)]
+        >>> largest_topics(rows, 1)
+        [['9:00', 'A', 1, 90], ['9:00', 'other topics', 5, 50]]
+    """
+    found = [(hour, topic or "", messages, size) for hour, topic, messages, size in rows]
+    total: dict[str, int] = {}
+    for _, topic, _, size in found:
+        total[topic] = total.get(topic, 0) + size
+    largest = set(sorted(total, key=lambda topic: (-total[topic], topic))[:topics_max])
+    sums: dict[tuple[str, bool, str], tuple[int, int]] = {}
+    for hour, topic, messages, size in found:
+        is_other = topic not in largest
+        key = (hour, is_other, OTHERS if is_other else topic)
+        before = sums.get(key, (0, 0))
+        sums[key] = (before[0] + messages, before[1] + size)
+    return [[hour, topic, *sums[hour, kind, topic]] for hour, kind, topic in sorted(sums)]
 
 
 def skew(messages: dict[tuple[str, int], int]) -> list[list[Cell]]:
