@@ -46,6 +46,23 @@ def test_names_as_wide_as_they_get_and_hostile_ones(tmp_path: Path) -> None:
         assert (found["spill"], found["figures"], found["overlaps"]) == (0, 2, [])
 
 
+def test_a_notebook_has_its_own_theme(tmp_path: Path) -> None:
+    """JupyterLab and VS Code say what theme they have; the system may have the other one."""
+    part = REPORTS["lag"]()._repr_html_()
+    themes = {
+        "jupyter": '<body data-jp-theme-light="false">',
+        "code": '<body class="vscode-dark">',
+        "light": '<body data-jp-theme-light="true">',
+    }
+    pages = {name: f"<!DOCTYPE html>{body}{part}" for name, body in themes.items()}
+    for is_dark in (False, True):
+        seen = opened(tmp_path, pages, is_dark=is_dark)
+        for name, found in seen.found.items():
+            light = name.startswith("light")
+            assert found["paper"] == ("rgb(255, 255, 255)" if light else "rgb(20, 24, 29)"), name
+            assert found["contrast"] >= 4.5, name
+
+
 def test_a_script_would_be_noticed(tmp_path: Path) -> None:
     """The policy of the page stops it, and the tests above would see that."""
     page = PAGES["tier"].replace("</body>", "<script>1</script></body>")
