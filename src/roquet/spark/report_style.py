@@ -43,12 +43,12 @@ grid-template-columns:repeat(auto-fill,minmax(min(100%,9.5rem),1fr))}}
 .roquet-report dd{{margin:0;font-size:1.15rem;font-weight:600;overflow-wrap:anywhere}}
 .roquet-report dd.long{{font-size:.9rem}}
 .roquet-report .charts{{display:grid;gap:1rem;margin-top:1.2rem;
-grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr))}}
+grid-template-columns:repeat(auto-fill,minmax(min(100%,23rem),1fr))}}
 .roquet-report figure{{margin:0;background:var(--panel);border-radius:6px;padding:.8rem;
 min-width:0;break-inside:avoid}}
 .roquet-report figcaption{{font-weight:600;margin-bottom:.5rem}}
 .roquet-report figcaption small{{font-weight:400;color:var(--soft)}}
-.roquet-report figure svg{{display:block;width:100%;height:auto}}
+.roquet-report figure svg{{display:block;width:100%;max-width:34rem;height:auto}}
 .roquet-report text{{font-size:13px;fill:var(--ink)}}
 .roquet-report .value{{fill:var(--soft)}}
 .roquet-report .tick{{font-size:11px;fill:var(--soft)}}
@@ -82,6 +82,7 @@ font-variant-numeric:tabular-nums}}
 @media print{{
 .roquet-report{{padding:0;max-width:none;font-size:11px}}
 .roquet-report figure,.roquet-report dl div{{border:1px solid var(--rule)}}
+.roquet-report .charts{{grid-template-columns:1fr 1fr}}
 .roquet-report .scroll{{overflow:visible}}
 .roquet-report tr{{break-inside:avoid}}
 .roquet-report h2{{break-after:avoid}}
