@@ -1,5 +1,6 @@
 """Sums of a log, against the store's own decode."""
 
+import shutil
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +54,22 @@ def test_only_what_is_wanted(spark: SparkSession) -> None:
     assert (topic, messages, len(report.tables)) == ("GoldenOrder", 12, 4)
     report = stats(spark, str(STORE), wanted=Wanted(from_ms=2**50), hot_keys=0)
     assert report.numbers["messages"] == 0
+
+
+def test_damaged_bytes_are_a_row_without_a_topic(spark: SparkSession, tmp_path: Path) -> None:
+    shutil.copytree(STORE, tmp_path / "store")
+    segment = tmp_path / "store" / "commitlog" / "00000000000000000000"
+    data = bytearray(segment.read_bytes())
+    first = next(stored_messages(STORE))
+    data[first.store_size + 4] ^= 0xFF  # in the magic of the second record
+    segment.write_bytes(data)
+    report = stats(spark, str(tmp_path / "store"))
+    assert report.numbers["messages"] == len(list(stored_messages(STORE)))
+    (damaged,) = [row for row in report.table("By topic").rows if row[0] is None]
+    assert damaged[1] == 1
+    assert damaged[4:] == [None] * 4
+    assert report.numbers["firstStoreTimestamp"] == "2026-11-15T07:33:46.087Z"
+    assert report.to_html()
 
 
 def test_a_dry_run_reads_nothing_and_a_wrong_grouping_is_refused(spark: SparkSession) -> None:

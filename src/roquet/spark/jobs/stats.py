@@ -100,12 +100,17 @@ def _add_groups(report: Report, log: DataFrame, by: Sequence[str]) -> None:
     report.numbers |= {
         "messages": sum(row["messages"] for row in rows),
         "bytes": sum(row["bytes"] for row in rows),
-        "firstStoreTimestamp": iso_time(min((row["first_ms"] for row in rows), default=None)),
-        "lastStoreTimestamp": iso_time(max((row["last_ms"] for row in rows), default=None)),
+        "firstStoreTimestamp": iso_time(min(_times(rows, "first_ms"), default=None)),
+        "lastStoreTimestamp": iso_time(max(_times(rows, "last_ms"), default=None)),
     }
     columns = [*by, "messages", "bytes", "mean bytes", "messages/s"]
     columns += ["p50 ms to store", "p99 ms to store", "max ms to store"]
     report.add_table(f"By {', '.join(by)}", columns, [_group_cells(row, by) for row in rows])
+
+
+def _times(rows: Sequence[Row], name: str) -> list[int]:
+    """Return the times of groups; damaged bytes, which are rows without a topic, have none."""
+    return [row[name] for row in rows if row[name] is not None]
 
 
 def _group_cells(row: Row, by: Sequence[str]) -> list[Cell]:
@@ -116,7 +121,7 @@ def _group_cells(row: Row, by: Sequence[str]) -> list[Cell]:
         messages,
         total_bytes,
         round(total_bytes / messages, 1),
-        rate_per_s(messages, row["last_ms"] - row["first_ms"]),
+        rate_per_s(messages, (row["last_ms"] or 0) - (row["first_ms"] or 0)),
         p50,
         p99,
         row["latency_max_ms"],
@@ -159,7 +164,13 @@ def _add_spread(report: Report, log: DataFrame) -> None:
     report.add_table(
         "Queues",
         ["topic", "queues", "least messages", "most messages", "most to mean"],
-        skew({(r["topic"], r["queueId"]): r["messages"] for r in rows if r["kind"] == _BY_QUEUE}),
+        skew(
+            {
+                (r["topic"], r["queueId"]): r["messages"]
+                for r in rows
+                if r["kind"] == _BY_QUEUE and r["topic"] is not None
+            }
+        ),
     )
     report.add_table(
         "Hours",
