@@ -97,7 +97,10 @@ def main(namesrv: str, folder: Path) -> None:
     with Admin(namesrv) as admin:
         admin.topics.create("Orders")
         admin.topics.create("Totals")
-    spark = SparkSession.builder.appName("totals").getOrCreate()
+    # Each partition of a stream with a state has files of its own, and 200 is for large clusters.
+    # The first run fixes the number for good.
+    builder = SparkSession.builder.appName("totals").config("spark.sql.shuffle.partitions", 4)
+    spark = builder.getOrCreate()
     roquet.spark.register(spark)
 
     regions = ("north", "south")

@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from roquet.testing.background import background_broker
 
@@ -21,13 +22,20 @@ after the second run: 6 totals
 """
 
 
-@pytest.mark.usefixtures("spark")
-def test_the_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stream(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
     spec = importlib.util.spec_from_file_location("spark_stream", EXAMPLES / "spark_stream.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with background_broker() as broker:
-        module.main(broker.namesrv, tmp_path)
+    try:
+        with background_broker() as broker:
+            module.main(broker.namesrv, tmp_path)
+        # With Spark's 200 it takes minutes.
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     assert capsys.readouterr().out == PRINTED

@@ -17,7 +17,7 @@ Example:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,11 +126,15 @@ def register(spark: SparkSession) -> None:
     nothing.
 
     Args:
-        spark: The session. Registering twice is harmless.
+        spark: The session. A format that it knows already, by its Python environment or by an
+            earlier call, is left as it is: Spark warns of a second registration.
     """
     if not hasattr(spark, "sparkContext"):
         # Sources that a client registers run in a folder of its session, where executors do not
         # find an archive that the server shipped.
         return
-    for module, name in SOURCES.values():
-        spark.dataSource.register(getattr(import_module(module), name))
+    in_jvm: Any = spark._jsparkSession  # noqa: SLF001 - nothing else says what is registered
+    known = in_jvm.sessionState().dataSourceManager()
+    for format_name, (module, name) in SOURCES.items():
+        if not known.dataSourceExists(format_name):
+            spark.dataSource.register(getattr(import_module(module), name))
