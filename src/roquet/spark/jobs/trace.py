@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 
 from roquet.model.topic import TRACE_TOPIC
 from roquet.spark.jobs.inputs import ALL, Wanted, read_log
 from roquet.spark.jobs.trace_text import Event, parse_trace
 from roquet.spark.report import Cell, Report, Table, iso_time
-from roquet.spark.tasks import driver_context, task_count
+from roquet.spark.tasks import task_count
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["trace"]
 
@@ -27,6 +28,26 @@ _EVENT_SCHEMA = (
     "kind string, msgId string, timeMs bigint, `group` string, topic string, requestId string,"
     " costMs bigint, isSuccess boolean, keys string, times int, returned string"
 )
+_TEXT, _LONG = pa.string(), pa.int64()
+_EVENT_TYPES = pa.schema(
+    [
+        ("kind", _TEXT),
+        ("msgId", _TEXT),
+        ("timeMs", _LONG),
+        ("group", _TEXT),
+        ("topic", _TEXT),
+        ("requestId", _TEXT),
+        ("costMs", _LONG),
+        ("isSuccess", pa.bool_()),
+        ("keys", _TEXT),
+        ("times", pa.int32()),
+        ("returned", _TEXT),
+    ]
+)
+_UNREADABLE = "unreadable"
+"""The kind of a row that only counts what could not be parsed."""
+
+_NO_EVENT = Event(_UNREADABLE, "", *[None] * 8)
 _HOPS = ["messages", "failed", "p50 ms", "p99 ms", "max ms"]
 _EVENTS_MAX = 1_000
 
@@ -65,30 +86,52 @@ def trace(
     if is_dry_run:
         report.numbers["tasks"] = task_count(traces)
         return report
-    unread = driver_context(spark).accumulator(0)
-
-    def events_of(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-        for row in rows:
-            found, bad = parse_trace(bytes(row["body"] or b"").decode("utf-8", "replace"))
-            unread.add(bad)
-            yield from found
-
-    events = spark.createDataFrame(traces.rdd.mapPartitions(events_of), _EVENT_SCHEMA)
+    parsed = traces.mapInArrow(events_of, _EVENT_SCHEMA).cache()
+    events = parsed.where(f.col("kind") != _UNREADABLE)
     if msg_id is not None:
         events = events.where(f.col("msgId") == msg_id)
     if key is not None:
         events = events.where(f.array_contains(f.split("keys", " "), key))
-    events = events.cache()
     try:
         report.numbers["events"] = events.count()
-        report.numbers["unreadable"] = unread.value
+        unread = parsed.where(f.col("kind") == _UNREADABLE).agg(f.sum("times")).first()
+        report.numbers["unreadable"] = (unread[0] if unread is not None else None) or 0
         if msg_id is not None or key is not None:
             _add_events(report, events)
         else:
             _add_hops(report, events, read_log(spark, store, wanted, columns=_MESSAGE_COLUMNS))
     finally:
-        events.unpersist()
+        parsed.unpersist()
     return report
+
+
+def events_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Parse bodies of trace messages; a last row counts what cannot be parsed."""
+    bad = 0
+    for batch in batches:
+        rows: list[Event] = []
+        for body in batch.column("body").to_pylist():
+            found, unread = parse_trace((body or b"").decode("utf-8", "replace"))
+            fit = [each for each in found if _fits(each)]
+            rows += fit
+            bad += unread + len(found) - len(fit)
+        yield _batch(rows)
+    if bad:
+        yield _batch([_NO_EVENT._replace(times=bad)])
+
+
+def _fits(event: Event) -> bool:
+    """Whether the numbers of an event are within their columns."""
+    longs = (event.time_ms or 0, event.cost_ms or 0)
+    return all(abs(each) < 1 << 63 for each in longs) and abs(event.times or 0) < 1 << 31
+
+
+def _batch(rows: Sequence[Event]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [()] * len(_EVENT_TYPES)
+    arrays = [
+        pa.array(column, kind) for column, kind in zip(columns, _EVENT_TYPES.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_EVENT_TYPES)
 
 
 _MESSAGE_COLUMNS = ("topic", "msgId", "storeTimestamp")
