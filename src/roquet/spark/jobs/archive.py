@@ -49,7 +49,7 @@ from roquet.spark.log.selection import Selection
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema, struct_type
-from roquet.spark.tasks import driver_context, run_tasks
+from roquet.spark.tasks import run_tasks
 from roquet.storefiles.records import LogRange
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ def archive(
     }
     if is_dry_run:
         return report
-    driver_context(spark)  # refuses a Spark Connect session before anything is written
     place.write_rules(broker_name, rules)
     run = RunPlan(run_id=uuid.uuid4().hex, ranges=[each.planned for each in plan.tasks])
     plan.tidy(place, broker_name)

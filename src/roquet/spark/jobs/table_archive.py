@@ -41,7 +41,7 @@ from roquet.spark.jobs.tables import LakeTable, TableNote, open_table
 from roquet.spark.log.store_files import open_log
 from roquet.spark.report import Report
 from roquet.spark.schema import COLUMNS
-from roquet.spark.tasks import driver_context, run_tasks
+from roquet.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -213,7 +213,7 @@ def read_table(spark: SparkSession, lake: str, lake_format: str) -> DataFrame:
     table = open_table(lake_format, lake)
     files = table.files()
     if not files:
-        return spark.createDataFrame(driver_context(spark).emptyRDD(), lake_schema())
+        return spark.createDataFrame([], lake_schema())
     if not is_read_by_spark(table.place.address):
         return spark.read.format("rocketmq-lake").option("lakeFormat", lake_format).load(lake)
     if not table.has_partition_columns:
