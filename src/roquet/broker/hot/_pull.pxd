@@ -59,6 +59,10 @@ cdef class Pulls:
     cdef object _read_ahead
     cdef dict _table
     cdef dict _plans
+    cdef bytes _last_key
+    cdef Plan _last_plan
+    cdef dict _resets
+    cdef dict _pulled_offsets
     cdef list _pulled_by
     cdef unsigned char *_key
     cdef unsigned char *_units

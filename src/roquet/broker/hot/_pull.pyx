@@ -7,7 +7,7 @@ the requested messages exist, are in memory and undamaged, however far from the 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from roquet.format._layout cimport (
     FILLER_SIZE, IPV6_EXTRA_BYTES, RECORD_STORE_TIMESTAMP_AT, RECORD_SYS_FLAG_AT, UNIT_BYTES,
@@ -133,6 +133,8 @@ cdef class Pulls:
         self._rules = rules
         self._table = store.queues.table
         self._plans = {}
+        self._resets = rules.resets
+        self._pulled_offsets = rules.pulled_offsets
         self._pulled_by = []
         self._out = out
         self._memory_bytes = memory_bytes
@@ -151,6 +153,7 @@ cdef class Pulls:
     def forget_plans(self):
         """Discard all plans, so that the rules are consulted again."""
         self._plans.clear()
+        self._last_key = self._last_plan = None
 
     def drain(self):
         """Return what was pulled since the last call, by plan: messages, bytes, counts by queue.
@@ -176,6 +179,7 @@ cdef class Pulls:
         cdef unsigned char *at = self._key
         cdef const Text *text
         cdef bytes key
+        cdef Py_ssize_t size_bytes
         cdef int place
         roquet_put32(at, <uint32_t>request.code)
         roquet_put32(at + 4, <uint32_t>sys_flag)
@@ -190,13 +194,20 @@ cdef class Pulls:
                 roquet_put32(at, <uint32_t>text.size)
                 memcpy(at + 4, text.at, text.size)
                 at += 4 + text.size
-        key = (<const char *>self._key)[:at - self._key]
+        size_bytes = at - self._key
+        key = self._last_key
+        if key is not None and PyBytes_GET_SIZE(key) == size_bytes and (
+            memcmp(PyBytes_AS_STRING(key), self._key, size_bytes) == 0
+        ):
+            return self._last_plan
+        key = (<const char *>self._key)[:size_bytes]
         if key not in self._plans:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
             self.effort += PLAN_EFFORT
             self._plans[key] = self._rules.plan((<const char *>frame)[:size], connection)
-        return self._plans.get(key)
+        self._last_key, self._last_plan = key, self._plans.get(key)
+        return self._last_plan
 
     cdef bint take(
         self, const Request *request, Fields *fields, const unsigned char *frame,
@@ -207,7 +218,7 @@ cdef class Pulls:
         cdef int64_t offset, commit_offset, ignored
         cdef Pulled pulled
         cdef Plan plan
-        cdef dict queues
+        cdef dict queues, offsets
         cdef ConsumeQueue queue
         if not (
             read_int(&values[F_QUEUE_ID], &queue_id)
@@ -228,7 +239,7 @@ cdef class Pulls:
             return False
         queues = self._table.get(plan.topic)
         queue = None if queues is None else queues.get(queue_id)
-        if queue is None or not self._rules.may_pull(plan, queue_id):
+        if queue is None or (self._resets and not self._rules.may_pull(plan, queue_id)):
             return False
         pulled.min_offset = queue.min_queue_offset
         pulled.max_offset = queue.max_queue_offset
@@ -243,10 +254,14 @@ cdef class Pulls:
         plan.reserve(self._pulled_by, queue_id)
         if not self._gather(request, plan, queue_id, &pulled):
             return False
-        self._rules.pulled(
-            plan, queue_id, pulled.next_offset,
-            commit_offset if sys_flag & COMMIT_OFFSET_FLAG else None,
-        )
+        offsets = self._pulled_offsets.get(plan.key)
+        if sys_flag & COMMIT_OFFSET_FLAG or offsets is None or queue_id not in offsets:
+            self._rules.pulled(
+                plan, queue_id, pulled.next_offset,
+                commit_offset if sys_flag & COMMIT_OFFSET_FLAG else None,
+            )
+        else:
+            offsets[queue_id] = pulled.next_offset
         self.gets += 1
         self.got_messages += pulled.count
         plan.count(queue_id, pulled.count, pulled.total_bytes)

@@ -8,6 +8,8 @@ cdef class HotRules:
     cdef public object _topics
     cdef public object _groups
     cdef public object _offsets
+    cdef public dict resets
+    cdef public dict pulled_offsets
     cdef public FlowControl _flow
     cdef public object _sends
     cdef public object _static_topics

@@ -43,6 +43,10 @@ class HotRules:
         components: The broker's components.
         sends: The reference path of sends.
         pulls: The reference path of pulls.
+
+    Attributes:
+        resets: As in :class:`ConsumerOffsetManager`; while it is empty, every group may read on.
+        pulled_offsets: The offsets after the last pull of each group, which compiled code updates.
     """
 
     def __init__(
@@ -52,6 +56,8 @@ class HotRules:
         self._topics = components.topics
         self._groups = components.groups
         self._offsets = components.offsets
+        self.resets = components.offsets.resets
+        self.pulled_offsets = components.offsets.pulled
         self._flow = components.flow
         self._sends = sends
         self._static_topics = pulls.static_topics

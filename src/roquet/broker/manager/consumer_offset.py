@@ -72,6 +72,9 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
     Attributes:
         table: Committed offsets by ``topic@group`` and queue id; read only, because
             :meth:`persist` would not know of a change.
+        resets: Offsets that an administrator set and the group has not fetched yet; read only.
+        pulled: Offsets after the last pull. An offset that is there may be changed directly; a
+            new one has to be counted, by :meth:`commit_pull_at`.
         reset_assigned: Called with topic, queue id and group when an offset is reset.
     """
 
@@ -82,8 +85,8 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
         self._config = config
         self.table: OffsetTable = {}
         self.reset_assigned: list[Callable[[str, int, str], None]] = []
-        self._reset: OffsetTable = {}
-        self._pull: OffsetTable = {}
+        self.resets: OffsetTable = {}
+        self.pulled: OffsetTable = {}
         self._commits = 0
         self._count = 0
 
@@ -111,8 +114,8 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return where a group continues in a queue, considering resets; -1 if unknown."""
         key = offset_key(topic, group)
-        if self._reset and self._config.use_server_side_reset_offset:
-            reset = self._reset.get(key, {}).get(queue_id)
+        if self.resets and self._config.use_server_side_reset_offset:
+            reset = self.resets.get(key, {}).get(queue_id)
             if reset is not None:
                 return reset
         queues = self.table.get(key)
@@ -131,11 +134,11 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
 
     def commit_pull_at(self, key: str, queue_id: int, queue_offset: int) -> None:
         """As :meth:`commit_pull`, with the :func:`offset_key` of topic and group."""
-        self._put(self._pull, key, queue_id, queue_offset)
+        self._put(self.pulled, key, queue_id, queue_offset)
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last pull, else where the group continues; -1 if unknown."""
-        pulled = self._pull.get(offset_key(topic, group), {}).get(queue_id)
+        pulled = self.pulled.get(offset_key(topic, group), {}).get(queue_id)
         return self.query(group, topic, queue_id) if pulled is None else pulled
 
     # ------------------------------------------------------------------------------ reset
@@ -148,7 +151,7 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
             )
             return
         key = offset_key(topic, group)
-        self._put(self._reset, key, queue_id, queue_offset)
+        self._put(self.resets, key, queue_id, queue_offset)
         self._put(self.table, key, queue_id, queue_offset)
         self._edits += 1
         for listener in self.reset_assigned:
@@ -156,21 +159,21 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
         """Whether a group's offset was reset and the group has not fetched it yet."""
-        return bool(self._reset) and queue_id in self._reset.get(offset_key(topic, group), {})
+        return bool(self.resets) and queue_id in self.resets.get(offset_key(topic, group), {})
 
     def query_then_erase_reset_offset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Return the reset offset of a group and erase it, as the group now knows it."""
-        if not self._reset:
+        if not self.resets:
             return None
         key = offset_key(topic, group)
-        queues = self._reset.get(key)
+        queues = self.resets.get(key)
         if queues is None:
             return None
         queue_offset = queues.pop(queue_id, None)
         if queue_offset is not None:
             self._count -= 1
         if not queues:
-            del self._reset[key]
+            del self.resets[key]
         return queue_offset
 
     # ----------------------------------------------------------------- by group and by topic
@@ -226,7 +229,7 @@ class ConsumerOffsetManager(StagedManager[ConsumerOffsetSerializeWrapper]):
         return [(parts[0], parts[1]) for parts in keys if len(parts) == 2]
 
     def _remove(self, matches: Callable[[list[str]], bool]) -> None:
-        for table in (self.table, self._reset, self._pull):
+        for table in (self.table, self.resets, self.pulled):
             for key in [key for key in table if matches(key.split(_SEPARATOR))]:
                 self._count -= len(table.pop(key))
                 self._edits += 1

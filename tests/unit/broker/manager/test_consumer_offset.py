@@ -142,7 +142,7 @@ def test_a_reset_wins_until_it_is_delivered(manager: ConsumerOffsetManager) -> N
     assert manager.query_then_erase_reset_offset("T", "g", 0) is None
     assert not manager.has_offset_reset("T", "g", 0)
     assert manager.query("g", "T", 0) == 60
-    assert manager._reset == {}
+    assert manager.resets == {}
 
 
 def test_listeners_are_notified_of_a_reset(manager: ConsumerOffsetManager) -> None:
