@@ -163,7 +163,7 @@ class Broker:
         )
         server.add_burst_listener(components.store.finish_burst)
         server.add_burst_listener(components.flow.end_burst)
-        server.add_burst_listener(Linger(components.clock).burst_ended)
+        server.add_response_listener(Linger(components.clock).answered)
         leaving = ClosedConnectionCleaner(
             (components.producers.connection_closed, components.consumers.connection_closed),
             self._loop.call_soon,

@@ -22,6 +22,7 @@ cdef class Endpoint:
     cdef public TurnScheduler turns
     cdef public object connections
     cdef public list burst_listeners
+    cdef public list response_listeners
     cdef public object hot_path
     cdef public list close_listeners
     cdef public bint stopping
@@ -38,3 +39,4 @@ cdef class Endpoint:
     cdef public object _watch
 
     cpdef burst_ended(self)
+    cpdef responded(self, int64_t gap_ns)

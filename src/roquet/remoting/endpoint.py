@@ -229,6 +229,7 @@ class Endpoint:
         )
         self.connections: set[Connection] = set()
         self.burst_listeners: list[Callable[[], None]] = []
+        self.response_listeners: list[Callable[[int], None]] = []
         self.hot_path: HotPath | None = None
         self.close_listeners: list[Callable[[Connection], None]] = []
         self.stopping = False
@@ -285,6 +286,11 @@ class Endpoint:
         """Call the burst listeners, before the responses of the burst are written."""
         for listener in self.burst_listeners:
             listener()
+
+    def responded(self, gap_ns: int) -> None:
+        """Call the response listeners, after the responses of a burst are written."""
+        for listener in self.response_listeners:
+            listener(gap_ns)
 
     # ------------------------------------------------------------------ requests in flight
 

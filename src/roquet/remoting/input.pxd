@@ -19,6 +19,7 @@ cdef class Input:
     cdef public bint _is_tls
     cdef public object hot_reader
     cdef public int64_t activity_ns
+    cdef public int64_t _gap_ns
     cdef public bint is_counted
     cdef public bint _waits_for_turn
     cdef public bint _waits_to_read
@@ -36,4 +37,5 @@ cdef class Input:
     cpdef bint _take_burst(self, read)
     cpdef int64_t _take_plain(self, data, int64_t position) except -1
     cpdef bint _must_wait(self)
+    cpdef _respond(self)
     cpdef _handle_read(self)

@@ -95,6 +95,7 @@ class Input:
         self._is_tls = False
         self.hot_reader: HotReader | None = None
         self.activity_ns = 0
+        self._gap_ns = 0
         self.is_counted = False
         self._waits_for_turn = False
         self._waits_to_read = False
@@ -165,7 +166,9 @@ class Input:
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: a read brought bytes."""
         endpoint, decoder = self._endpoint, self._decoder
-        began_ns = self.activity_ns = endpoint.now_ns()
+        began_ns = endpoint.now_ns()
+        self._gap_ns = began_ns - self.activity_ns
+        self.activity_ns = began_ns
         if self._transport is None or self._transport.is_closing():
             return
         self._last_read_bytes = nbytes
@@ -217,10 +220,16 @@ class Input:
             return False
         self._hot_has_more = False
         endpoint.burst_ended()
-        output.flush()
+        self._respond()
         if output.blocked is not None or self._reading_paused:
             self._steer_reading(starved=True, ring=None)
         return True
+
+    def _respond(self) -> None:
+        """Write the responses of a burst, and report them unless they are long."""
+        self._output.flush()
+        if not self._pulls_much:
+            self._endpoint.responded(self._gap_ns)
 
     def _handle_read(self) -> None:
         """Take frames from the decoder, and keep the leftover bytes."""
@@ -337,7 +346,7 @@ class Input:
             self._end_stream(fault)
             # The traceback refers to this frame, and the cycle would outlive the call.
             fault = None
-        output.flush()
+        self._respond()
         self._steer_reading(starved=starved, ring=ring)
 
     def _take_plain(self, data: Received, position: int) -> int:

@@ -130,6 +130,13 @@ class RemotingServer:
         """Add a callback after the requests of one read, before their responses are written."""
         self._endpoint.burst_listeners.append(listener)
 
+    def add_response_listener(self, listener: Callable[[int], None]) -> None:
+        """Add a callback after the responses to a read are written, unless they are long.
+
+        It gets the nanoseconds between this read and the one before on the same connection.
+        """
+        self._endpoint.response_listeners.append(listener)
+
     def add_close_listener(self, listener: Callable[[Connection], None]) -> None:
         """Add a callback for every connection that is closed."""
         self._endpoint.close_listeners.append(listener)

@@ -6,6 +6,7 @@ from roquet.remoting.connection import Connection
 from roquet.remoting.frame import Received
 from roquet.remoting.hooks import RpcCall, RpcHook
 from roquet.remoting.hot_reader import Taken
+from roquet.runtime.clock import ManualClock
 from tests.unit.remoting.net_kit import ECHO, peer_of, serving, until
 
 
@@ -91,3 +92,16 @@ async def test_frames_for_a_closed_connection_are_dropped() -> None:
             await connection.wait_closed()
             connection.write_frames(peer.frame(ECHO, body=b"too late"))
             assert await peer.reader.read() == b""
+
+
+async def test_short_responses_are_reported_with_the_time_between_reads() -> None:
+    clock = ManualClock()
+    gaps: list[int] = []
+    async with serving(clock=clock) as up:
+        up.server.set_hot_path(TakesSome())
+        up.server.add_response_listener(gaps.append)
+        async with peer_of(up) as peer:
+            for gap_ms, body in ((5, b"hot"), (7, b"not plain"), (9, bytes(1 << 15) + b"hot")):
+                clock.advance(gap_ms)
+                assert (await peer.ask(ECHO, body=body)).body == body
+    assert gaps == [5_000_000, 7_000_000]

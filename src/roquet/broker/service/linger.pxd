@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t
 cdef class Linger:
     cdef public object _monotonic_ns
     cdef public int64_t _window_ns
-    cdef public int64_t _last_burst_ns
     cdef public int64_t _awake_until_ns
     cdef public int64_t _turns_left
     cdef public int64_t _polls_since_ns

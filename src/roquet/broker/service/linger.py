@@ -2,17 +2,18 @@
 
 Owns the moment after a burst. A client with one request at a time sends the next one as soon as it
 has the response. If the loop sleeps meanwhile, both sides pay for waking a processor that has gone
-idle, which takes longer than all the work for the request. So while bursts follow each other that
-closely, the loop keeps polling the kernel for events instead of sleeping.
+idle, which takes longer than all the work for the request. So while a connection's bursts follow
+each other that closely, the loop keeps polling the kernel for events instead of sleeping.
 
-Polling costs processor time, so it has to pay: a loop that on average polls for longer than
-``WAKE_UP_NS`` before the next burst sleeps through the next ``REST_BURSTS``, then tries again. This
-tells a client that waits for each response from one that sends at its own rate.
+Polling costs processor time, so it has to pay. Many connections that each send at their own rate
+keep nobody awake, however close their bursts are together: none of them waits for its response.
+And a loop that on average polls for longer than ``WAKE_UP_NS`` before the next burst sleeps through
+the next ``REST_BURSTS``, then tries again.
 
-Invariants: no longer than ``window_ns`` after a burst, and only if the burst before it was as
-close. Requests that are further apart cost no more than before; a busy loop never idles anyway.
-Other threads and other events of the loop run as usual. On a single processor it does nothing: the
-peer could not run.
+Invariants: no longer than ``window_ns`` after a burst, and only if the connection's burst before it
+was as close. Requests that are further apart cost no more than before; a busy loop never idles
+anyway. Other threads and other events of the loop run as usual. On a single processor it does
+nothing: the peer could not run.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ class Linger:
             window_ns = WINDOW_NS if usable_processors() > 1 else 0
         self._monotonic_ns = clock.monotonic_ns
         self._window_ns = window_ns
-        self._last_burst_ns = -window_ns
         self._awake_until_ns = 0
         self._turns_left = 0
         self._polls_since_ns = 0
@@ -66,17 +66,18 @@ class Linger:
         self._rest = 0
         self.is_awake = False
 
-    def burst_ended(self) -> None:
-        """Record the end of a burst; call it on the loop."""
+    def answered(self, gap_ns: int) -> None:
+        """Record the end of a burst; call it on the loop.
+
+        Args:
+            gap_ns: Between this burst and the one before it on the same connection.
+        """
         if self._rest:
             self._rest -= 1
             return
-        now_ns = self._monotonic_ns()
-        is_near = now_ns - self._last_burst_ns < self._window_ns
-        self._last_burst_ns = now_ns
-        if not is_near:
+        if gap_ns >= self._window_ns:
             return
-        self._awake_until_ns = now_ns + self._window_ns
+        self._awake_until_ns = self._monotonic_ns() + self._window_ns
         self._turns_left = TURNS_MAX
         self._polls_since_ns = 0
         self._judge()
