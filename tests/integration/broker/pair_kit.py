@@ -71,6 +71,10 @@ class Pair:
         acks = [each.ack_offset for each in self.master.components.ha.status().slaves]
         return self.slave.store.max_physical_offset == end and end in acks
 
+    def is_in_sync(self) -> bool:
+        """Whether the master counts the slave, so that sends succeed."""
+        return self.master.components.ha.status().in_sync_slaves == 1
+
     def ids(self) -> list[int]:
         """The registered broker ids."""
         return list(self.namesrv.routes.member_group("DefaultCluster", "broker-a").broker_addrs)

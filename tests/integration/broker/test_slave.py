@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(name="at")
 async def _at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     async with pair(tmp_path, monkeypatch) as made:
-        await until(lambda: made.ids() == [0, 1])
+        await until(lambda: made.ids() == [0, 1] and made.is_in_sync())
         yield made
 
 
@@ -53,7 +53,7 @@ async def test_a_slave_has_the_master_s_messages_topics_and_offsets(at: Pair) ->
         await client.invoke(at.master.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
         await until(lambda: at.slave.offsets.query(GROUP, TOPIC, 0) == 12)
         await until(lambda: {"Ordered", TOPIC} <= set(at.slave.topics.table))
-        assert at.is_caught_up()
+        await until(at.is_caught_up)
         found = await pull(client, at.slave, 12)
         assert found.code == ResponseCode.SUCCESS, found.remark
         assert list(bodies(found)) == [b"%d" % number for number in range(12, 20)]
@@ -75,7 +75,7 @@ async def test_the_end_of_a_slave_s_queue_sends_consumers_to_the_master(at: Pair
     async with RemotingClient(config=PATIENT) as client:
         await send(client, at.master, b"1")
         await until(lambda: at.slave.store.max_offset_in_queue(TOPIC, 0) == 1)
-        at.slave.topics.table[TOPIC] = at.master.topics.table[TOPIC]
+        await until(lambda: TOPIC in at.slave.topics.table)
         assert (await pull(client, at.slave, 1)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
         await at.master.stop()
         await until(lambda: not at.slave.components.master.is_listed)
@@ -112,7 +112,7 @@ async def test_consumers_go_to_the_slave_and_come_back(at: Pair) -> None:
     async with consumer:
         await seen.wait(10)
         await at.start_master()
-        await until(lambda: at.ids() == [0, 1])
+        await until(lambda: at.ids() == [0, 1] and at.is_in_sync())
         async with Producer(
             at.namesrv_address, group="shop", send_timeout_ms=TIMEOUT_MS
         ) as producer:
@@ -134,10 +134,20 @@ async def test_a_slave_that_is_made_the_master_goes_on(at: Pair) -> None:
         await at.slave.stop()
         promoted = await at.start(0, BrokerRole.ASYNC_MASTER, store="1")
         await until(lambda: at.ids() == [0])
-        await until(lambda: promoted.store.max_offset_in_queue(TOPIC, 0) == 6)
+        await until(lambda: promoted.store.max_offset_in_queue(TOPIC, 0) >= 6)
         assert (await send(client, promoted, b"new")).code == ResponseCode.SUCCESS
         found = await pull(client, promoted, 0)
-        assert list(bodies(found)) == [b"0", b"1", b"2", b"3", b"4", b"late", b"new"]
+        stored = list(bodies(found))
+        # The master may have delivered it too, just before it stopped.
+        assert [each for each in stored if each != b"late"] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+            b"new",
+        ]
+        assert b"late" in stored
 
 
 async def test_administrators_see_how_far_a_slave_is(
