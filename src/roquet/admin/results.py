@@ -59,12 +59,12 @@ class ServerResults(Struct, Generic[T], frozen=True, kw_only=True):
 
         Example:
             >>> from roquet.errors import ConnectFailed
-            >>> found = ServerResults(answers={"a": 3}, failures={"b": ConnectFailed("b is unreachable")})
+            >>> found = ServerResults(answers={"a": 3}, failures={"b": ConnectFailed("b is down")})
             >>> try:
             ...     found.complete("Counting")
             ... except BrokersFailed as error:
             ...     print(error.message, error.detail, error.succeeded)
-            Counting failed on 1 of 2 servers b: b is unreachable ('a',)
+            Counting failed on 1 of 2 servers b: b is down ('a',)
         """
         if not self.failures:
             return self.answers
@@ -92,7 +92,7 @@ class ServerResults(Struct, Generic[T], frozen=True, kw_only=True):
 
         Example:
             >>> from roquet.errors import ConnectFailed
-            >>> found = ServerResults(answers={"a": 3}, failures={"b": ConnectFailed("b is unreachable")})
+            >>> found = ServerResults(answers={"a": 3}, failures={"b": ConnectFailed("b is down")})
             >>> found.partial("Counting")
             {'a': 3}
         """
