@@ -142,6 +142,11 @@ class ReplicaLag(Struct, frozen=True, kw_only=True):
         behind_bytes: How much of the master's log it does not have.
         behind_ms: The age of the oldest message that it does not have; 0 if it has all, ``None``
             if the master could not tell.
+
+    Example:
+        >>> slave = BrokerInfo(cluster="c", name="broker-a", broker_id=1, address="h:1")
+        >>> ReplicaLag(broker=slave, behind_bytes=4096, behind_ms=20).behind_bytes
+        4096
     """
 
     broker: BrokerInfo

@@ -38,6 +38,7 @@ class Clusters(BlockingProxy[aio.Clusters]):
     members = blocking(aio.Clusters.members)
     runtime = blocking(aio.Clusters.runtime)
     replication = blocking(aio.Clusters.replication)
+    replica_lag = blocking(aio.Clusters.replica_lag)
     epochs = blocking(aio.Clusters.epochs)
     forbid_writes = blocking(aio.Clusters.forbid_writes)
     allow_writes = blocking(aio.Clusters.allow_writes)

@@ -366,9 +366,10 @@ class TestReplicatedData:
             return b"".join(master.bulk_commit_log_data(0, master.max_physical_offset))
 
     def test_a_log_may_begin_only_where_a_segment_does(self, store: DefaultMessageStore) -> None:
-        assert not store.commit_log.append_data(100, b"x")
-        assert not store.commit_log.append_data(-SEGMENT_BYTES, b"x")
+        assert not store.commit_log.begin_at(100)
+        assert not store.commit_log.begin_at(-SEGMENT_BYTES)
         assert store.commit_log.queue.segments == []
+        assert store.commit_log.begin_at(5 * SEGMENT_BYTES)
         assert store.commit_log.append_data(5 * SEGMENT_BYTES, b"x")
         assert store.commit_log.min_offset == 5 * SEGMENT_BYTES
 
@@ -379,12 +380,14 @@ class TestReplicatedData:
         data = self.filled(tmp_path / "master")
         if step == 1:
             data = data[:3000]
+        assert store.commit_log.begin_at(0)
         for offset in range(0, len(data), step):
             assert store.commit_log.append_data(offset, data[offset : offset + step])
         assert store.commit_log.wrote_offset == len(data)
         assert b"".join(store.bulk_commit_log_data(0, len(data))) == data
 
     def test_only_at_the_end(self, store: DefaultMessageStore) -> None:
+        assert store.commit_log.begin_at(0)
         assert store.commit_log.append_data(0, b"12345")
         for offset in (0, 4, 6, SEGMENT_BYTES):
             assert not store.commit_log.append_data(offset, b"x")
