@@ -129,6 +129,7 @@ class PushedFilters:
             times = _values(pushed, datetime) or ()
             if times and all(each.tzinfo is not None for each in times):
                 self._is_stored_between(_ms_from(min(times)), _ms_after(max(times)))
+                self._drops_unknown = True  # without it, the clock would not be looked at either
             return False
         value = getattr(pushed, "value", None)
         if not isinstance(value, datetime) or value.tzinfo is None:
