@@ -95,7 +95,7 @@ class Plan:
             return
         place.sweep(self.stale_run)
         for left, until in self.remains:
-            files = list(_salvage(place, broker_name, left.start, until))
+            files = list(_salvage(place, broker_name, left.start, until, self.stale_run))
             place.write_manifest(
                 RangeManifest(
                     broker_name=broker_name,
@@ -206,7 +206,9 @@ def plan_tasks(
     return [ArchiveTask(ranges, number < len(tasks)) for number, ranges in enumerate(tasks, 1)]
 
 
-def _salvage(place: Lake, broker_name: str, start: int, until: int) -> Iterator[FileEntry]:
+def _salvage(
+    place: Lake, broker_name: str, start: int, until: int, run_id: str
+) -> Iterator[FileEntry]:
     """Drop messages at or above an offset from the files of a range; yield the files left."""
     for topic, day, path in list(place.files_of_range(broker_name, start)):
         with place.parquet(path) as file:
@@ -217,7 +219,7 @@ def _salvage(place: Lake, broker_name: str, start: int, until: int) -> Iterator[
             place.delete(path)
             continue
         if kept.num_rows < table.num_rows:
-            size_bytes = _replace(place, path, kept, compression)
+            size_bytes = _replace(place, path, kept, compression, run_id)
         else:
             size_bytes = place.size_bytes(path)
         totals = FileTotals()
@@ -225,8 +227,8 @@ def _salvage(place: Lake, broker_name: str, start: int, until: int) -> Iterator[
         yield totals.entry(path, topic, day, size_bytes)
 
 
-def _replace(place: Lake, path: str, table: pa.Table, compression: str) -> int:
-    file = place.new_file(path, "salvaged")
+def _replace(place: Lake, path: str, table: pa.Table, compression: str, run_id: str) -> int:
+    file = place.new_file(path, run_id)  # if this is killed, the same run is tidied up again
     try:
         with file.filesystem.open_output_stream(file.hidden) as stream:
             pq.write_table(table, stream, compression=compression.lower())

@@ -47,6 +47,7 @@ DEFAULT_COLUMNS = (
 )
 MANIFEST = "_manifest.json"
 UNREADABLE = "unreadable"
+_RUN = "export"
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def export(
     }
     if is_dry_run:
         return report
+    place.sweep(_RUN)
     worker = ExportWorker(out, file_format, chosen, tuple(wanted.topics), tuple(rules), salt)
     parts = run_tasks(spark, tasks, worker)
     report.numbers |= {
@@ -125,7 +127,7 @@ def export(
     if report.numbers["unreadableBodies"]:
         report.add_finding(
             UNREADABLE,
-            out,
+            place.name,
             f"{report.numbers['unreadableBodies']} bodies are not JSON and were removed",
         )
     manifest = {"store": store, "format": file_format, "rules": list(rules), "files": parts}
@@ -159,7 +161,7 @@ class ExportWorker:
         place, masker = Lake(self.out), Masker(self.rules, self.salt)
         name = f"part-{ranges[0].start:020d}.{self.file_format}"
         write = {"json": self._json, "csv": self._csv, "parquet": self._parquet}
-        file = place.new_file(name, "export")
+        file = place.new_file(name, _RUN)
         try:
             with place.told(), file.filesystem.open_output_stream(file.hidden) as stream:
                 rows = write[self.file_format](stream, ranges, masker)

@@ -27,12 +27,12 @@ import os
 import posixpath
 import re
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -219,11 +219,13 @@ class Place:
 
         Args:
             path: Its path below the address.
-            made: The writer's id, which makes the unfinished file's name unique.
+            made: The run's id, by which its unfinished files are found. Each has a name of its own:
+                Spark may run a task twice at a time.
         """
         if not self.is_uploading:
             folder, name = posixpath.split(self.path(path))
-            hidden = posixpath.join(folder, f".{name}.{made}{UNFINISHED}")
+            hidden = f".{name}.{uuid.uuid4().hex[:8]}.{made}{UNFINISHED}"
+            hidden = posixpath.join(folder, hidden)
             with self.told():
                 self.filesystem.create_dir(folder)
             return NewFile(self, path, hidden, self.filesystem)
@@ -242,7 +244,7 @@ class Place:
             yield opened
 
 
-@dataclass(frozen=True)
+@dataclass
 class NewFile:
     """A file that is being written.
 
@@ -251,12 +253,14 @@ class NewFile:
         path: Its path below the place's address.
         hidden: Where it is until then: beside its place under a hidden name, or on this machine.
         filesystem: The file system of ``hidden``.
+        is_published: Whether it has its name.
     """
 
     place: Place
     path: str
     hidden: str
     filesystem: pafs.FileSystem
+    is_published: bool = False
 
     def publish(self) -> None:
         """Give the whole file its name; one that has it is replaced."""
@@ -264,6 +268,7 @@ class NewFile:
         with place.told():
             if not place.is_uploading:
                 place.filesystem.move(self.hidden, place.path(self.path))
+                self.is_published = True
                 return
             with pa.memory_map(self.hidden) as source:
                 place._upload(source.read_buffer(), place.path(self.path))  # noqa: SLF001 - its own
@@ -276,10 +281,10 @@ class NewFile:
             return int(self.filesystem.get_file_info(self.hidden).size)
 
     def discard(self) -> None:
-        """Remove what is on this machine; a file that is hidden in the lake waits for a sweep."""
-        if self.place.is_uploading:
-            with suppress(FileNotFoundError):
-                Path(self.hidden).unlink()
+        """Remove the file unless it has its name; what a kill leaves in the lake is swept later."""
+        if not self.is_published:
+            with suppress(*_FAILURES):
+                self.filesystem.delete_file(self.hidden)
 
 
 def publish_all(files: Sequence[NewFile]) -> None:

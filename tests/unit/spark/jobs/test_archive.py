@@ -4,9 +4,12 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from roquet.errors import SparkOptionError
+from roquet.spark.jobs import lake_files
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.lake import Lake
 from tests.unit.spark.jobs.lake_kit import BROKER, GOLDEN, lake_rows, log_rows, run
@@ -53,6 +56,36 @@ def test_a_log_that_grows(tmp_path: Path) -> None:
         run(part, lake)
         assert lake_rows(lake) == log_rows(part), count
     assert lake_rows(lake) == log_rows(whole)
+
+
+def test_a_task_that_runs_twice_at_a_time_writes_two_files(tmp_path: Path) -> None:
+    rows = pa.table({"x": range(1000)})
+    place = Lake(str(tmp_path))
+    first, second = (place.new_file("topic=T/a.parquet", "run") for _ in range(2))
+    with pq.ParquetWriter(first.hidden, rows.schema, filesystem=first.filesystem) as writer:
+        writer.write_table(rows)
+        with second.filesystem.open_output_stream(second.hidden) as begun:
+            begun.write(b"PAR1")
+    first.publish()
+    first.discard()
+    assert pq.ParquetFile(tmp_path / "topic=T" / "a.parquet").read() == rows
+    assert len(list((tmp_path / "topic=T").iterdir())) == 2
+    place.sweep("run")
+    assert [path.name for path in (tmp_path / "topic=T").iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("uploading", ["s3", ""])
+def test_a_file_that_failed_leaves_nothing(
+    uploading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_files, "_UPLOADING", frozenset({uploading}))
+    file = Lake(str(tmp_path)).new_file("a.parquet", "run")
+    with file.filesystem.open_output_stream(file.hidden) as begun:
+        begun.write(b"PAR1")
+    assert Path(file.hidden).exists()
+    file.discard()
+    assert not Path(file.hidden).exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_was_killed_is_repaired(store: Path, tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_what_rules_hide_is_in_no_file(store: Path, tmp_path: Path) -> None:
     assert "7 ada" not in text
 
 
+def test_a_finding_does_not_tell_the_password_of_an_address(store: Path) -> None:
+    rules = [Rule(field="body.customer.email", topics="Orders")]
+    report = export(HERE, str(store), "memory://key:secret@bucket/out", rules=rules)
+    assert [each.where for each in report.findings] == ["memory://bucket/out"]
+
+
 def test_hashes_join_and_paths_go_through_lists() -> None:
     rules = [Rule(field="body.users.name", action="hash"), Rule(field="body.users.age")]
     body = b'{"users":[{"name":"ada","age":36},{"name":"ada"},{"name":null}],"age":1}'
