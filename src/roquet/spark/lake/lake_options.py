@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from roquet.spark.lake.pruning import Bounds, Conditions
 from roquet.spark.options import Options
-from roquet.spark.schema import COLUMNS, choose_columns
+from roquet.spark.schema import COLUMNS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, choose_columns
 
 __all__ = ["DAY", "FORMAT", "LAKE_COLUMNS", "OPTIONS", "LakeOptions", "read_lake_options"]
 
@@ -97,5 +97,7 @@ def _moment(time_ms: int | None, *, last: bool = False) -> datetime | None:
     """Return the first or the last microsecond of a millisecond."""
     if time_ms is None:
         return None
+    # Beyond these, no message of a lake has a time.
+    time_ms = min(max(time_ms, TIMESTAMP_MIN_MS), TIMESTAMP_MAX_MS)
     moment = _EPOCH + timedelta(milliseconds=time_ms)
     return moment + timedelta(microseconds=999) if last else moment

@@ -240,9 +240,8 @@ def _span_of(facts: FileFacts) -> tuple[datetime | None, datetime | None]:
     """Return the first and the last moment at which a message of a file was stored."""
     if facts.times_ms is not None:
         first_ms, last_ms = facts.times_ms
-        return _EPOCH + timedelta(milliseconds=first_ms), _EPOCH + timedelta(
-            milliseconds=last_ms + 1
-        )
+        last = timedelta(milliseconds=last_ms, microseconds=999)
+        return _EPOCH + timedelta(milliseconds=first_ms), _EPOCH + last
     try:
         first = datetime.fromisoformat(facts.day or "").replace(tzinfo=UTC)
     except ValueError:

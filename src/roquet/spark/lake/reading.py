@@ -20,7 +20,7 @@ __all__ = ["LakeReader"]
 
 _BATCH_ROWS = 8_192
 _REPLACED_MAX = 5
-_TOPIC = "topic"
+_TOPIC, _SMALL = "topic", "queueId"
 _KEYS = ["keys", "msgId"]
 
 
@@ -106,7 +106,11 @@ class LakeReader:
         self.groups_skipped += opened.metadata.num_row_groups - len(groups)
         if not groups:
             return
-        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns or None):
+        if not columns:  # of the folder's columns only: any small one counts the rows
+            columns = [
+                _SMALL if _SMALL in opened.schema_arrow.names else opened.schema_arrow.names[0]
+            ]
+        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns):
             rows = self._conditions.chosen(self._whole(pa.Table.from_batches([batch]), file))
             if rows.num_rows:
                 yield from rows.select(self._schema.names).cast(self._schema).to_batches()

@@ -91,7 +91,11 @@ class RocketMQLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
                 end = min(end, self._target)
             if begin >= end:
                 return start
-            return {OFFSET: limited(log, begin, end, limit)}
+            end = limited(log, begin, end, limit)
+            most_bytes = self._options.bytes_per_trigger
+            if isinstance(limit, ReadMaxRows) and most_bytes is not None:
+                end = limited(log, begin, end, ReadMaxBytes(most_bytes))
+            return {OFFSET: end}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch."""

@@ -17,10 +17,11 @@ from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.verify import verify
 from roquet.spark.lake.lake_options import ALIASES, LAKE_COLUMNS, OPTIONS, read_lake_options
 from roquet.spark.lake.planning import plan_lake
+from roquet.spark.lake.pruning import Conditions, FileFacts
 from roquet.spark.lake.reading import LakeReader
 from roquet.spark.lake.source import lake_type
 from roquet.spark.log.selection import Selection
-from roquet.spark.schema import arrow_schema
+from roquet.spark.schema import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, arrow_schema
 from tests.unit.spark.jobs.kit import HERE
 from tests.unit.spark.jobs.lake_kit import BROKER, GOLDEN
 from tests.unit.spark.log.kit import Row, mixed_messages, plain_rows, stored_rows, write_store
@@ -108,6 +109,35 @@ def test_options_select_rows(store: Path, lake: Path) -> None:
     until = Query(lake, brokername=BROKER, endingoffsets=str(offset))
     assert until.rows == [row for row in rows if row["physicalOffset"] < offset]
     assert Query(lake, brokername="another").rows == []
+
+
+def test_times_without_an_end(store: Path, lake: Path) -> None:
+    most, least = str(2**63 - 1), str(-(2**63))
+    rows = expected(store)
+    assert Query(lake, startingTimestamp=least, endingTimestamp=most).rows == rows
+    assert Query(lake, startingTimestamp=most).rows == []
+    assert Query(lake, endingTimestamp=least).rows == []
+    late = FileFacts(times_ms=(TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS))
+    last = EqualTo(("storeTimestamp",), datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC))
+    assert Conditions().with_filters([last]).may_have_file(late)
+
+
+def test_columns_of_the_folder_need_no_bodies(
+    store: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    iterate = pq.ParquetFile.iter_batches
+
+    def noted(file: pq.ParquetFile, *args: object, **given: object) -> object:
+        asked.append(given["columns"])
+        return iterate(file, *args, **given)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
+    found = Query(lake, columns="topic,day").rows
+    assert sorted(map(str, found)) == sorted(
+        str({name: row[name] for name in ("topic", "day")}) for row in expected(store)
+    )
+    assert {str(each) for each in asked} == {"['queueId']"}
 
 
 def test_partition_columns_are_filled_in(store: Path, lake: Path) -> None:

@@ -116,6 +116,16 @@ def test_the_limit_of_the_options_is_the_default(store: Path) -> None:
     assert stream(store, maxBytesPerTrigger="1m").getDefaultReadLimit() == ReadMaxBytes(1 << 20)
 
 
+def test_both_limits_of_the_options_hold(store: Path) -> None:
+    reader = stream(store, maxOffsetsPerTrigger="60", maxBytesPerTrigger="4k")
+    start = reader.initialOffset()
+    found = read(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    assert 1 < len(found) < 60
+    assert sum(row["storeSize"] for row in found) <= 4096
+    reader = stream(store, maxOffsetsPerTrigger="2", maxBytesPerTrigger="4k")
+    assert len(read(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))) == 2
+
+
 def test_a_stream_starts_at_a_time(store: Path) -> None:
     reader = stream(store, startingTimestamp=str(NOW_MS + 1500))
     start = reader.initialOffset()
