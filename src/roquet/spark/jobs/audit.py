@@ -16,6 +16,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -151,8 +152,10 @@ def _audit(
     spans, bounds = _look_at_index(spark, plan, index_slots, findings)
     scans: list[ScanTaskResult] = []
     log_end, left, size_bytes = plan.rules.start, 0, 0
+    # One job for all parts of a sample: each of them is just one task.
+    scanned = iter(run_tasks(spark, plan.ranges, ScanWorker(plan.rules, tuple(spans), bounds)))
     for part in _parts(plan):
-        seen = run_tasks(spark, part.ranges, ScanWorker(part.rules, tuple(spans), bounds))
+        seen = list(islice(scanned, len(part.ranges)))
         log_end = _judge_log(part, seen, findings)
         damages = tuple(damage for scan in seen for damage in scan.damages)
         left += _look_at_queues(spark, part, seen, log_end, damages, findings)

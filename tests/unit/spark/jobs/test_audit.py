@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
 
 from roquet.errors import SparkOptionError
 from roquet.format.consume_queue import UNIT_BYTES
@@ -16,7 +18,9 @@ from roquet.spark.jobs import audit_findings
 from roquet.spark.jobs.audit import audit
 from roquet.spark.jobs.audit_findings import Findings
 from roquet.spark.jobs.audit_replica import first_and_last_difference
+from roquet.spark.jobs.audit_scan import ScanWorker
 from roquet.spark.jobs.inputs import Wanted
+from roquet.spark.tasks import run_tasks
 from roquet.store.inspect.verify import verify
 from roquet.storefiles.faults import KINDS
 from roquet.storefiles.view import StoreView
@@ -73,6 +77,24 @@ def test_a_sample_of_a_sound_store(store: SyntheticStore, sample: float) -> None
     size_bytes = int(str(report.numbers["bytes"]))
     assert 0 < size_bytes < store.log_end
     assert size_bytes == pytest.approx(store.log_end * sample, abs=1500)
+
+
+def test_all_ranges_of_a_sample_are_read_at_a_time(
+    store: SyntheticStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[int] = []
+
+    def noted(
+        session: SparkSession, tasks: Sequence[object], work: Callable[[object], object]
+    ) -> list[object]:
+        if isinstance(work, ScanWorker):
+            jobs.append(len(tasks))
+        return run_tasks(session, tasks, work)
+
+    monkeypatch.setattr("roquet.spark.jobs.audit.run_tasks", noted)
+    report = check(store.root, split_bytes=700, sample=0.3)
+    assert jobs == [report.numbers["tasks"]]
+    assert jobs[0] > 3
 
 
 def test_a_sample_finds_what_is_in_it(store: SyntheticStore) -> None:
