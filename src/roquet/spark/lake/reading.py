@@ -20,7 +20,7 @@ __all__ = ["LakeReader"]
 
 _BATCH_ROWS = 8_192
 _REPLACED_MAX = 5
-_TOPIC, _SMALL = "topic", "queueId"
+_TOPIC, _SMALL, _OFFSET = "topic", "queueId", "physicalOffset"
 _KEYS = ["keys", "msgId"]
 
 
@@ -94,6 +94,9 @@ class LakeReader:
     def _file(self, file: LakeFile, opened: pq.ParquetFile, read: Read) -> Iterator[pa.RecordBatch]:
         has_single_words = (opened.metadata.metadata or {}).get(WORDS) == ONE_WORD
         wanted = {*self._schema.names, *self._conditions.columns}
+        last = file.facts.offsets[1] if file.is_growing and file.facts.offsets else None
+        if last is not None:
+            wanted.add(_OFFSET)
         columns = [name for name in opened.schema_arrow.names if name in wanted]
         groups = []
         for number in range(opened.metadata.num_row_groups):
@@ -111,7 +114,10 @@ class LakeReader:
                 _SMALL if _SMALL in opened.schema_arrow.names else opened.schema_arrow.names[0]
             ]
         for batch in opened.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns):
-            rows = self._conditions.chosen(self._whole(pa.Table.from_batches([batch]), file))
+            read_rows = pa.Table.from_batches([batch])
+            if last is not None:  # a run may have added rows since its manifest was read
+                read_rows = read_rows.filter(pc.less_equal(read_rows.column(_OFFSET), last))
+            rows = self._conditions.chosen(self._whole(read_rows, file))
             if rows.num_rows:
                 yield from rows.select(self._schema.names).cast(self._schema).to_batches()
 
