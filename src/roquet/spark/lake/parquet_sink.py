@@ -1,8 +1,8 @@
 """Writes a DataFrame as Parquet to file systems that Spark itself does not know.
 
 Each task writes one file, through pyarrow. Its name is that of the task's partition, so a task that
-is repeated replaces its file. Files of an earlier result go when all new ones are there, and
-``_SUCCESS`` comes last, as with Spark's own writer.
+is repeated replaces its file. Files of an earlier result go when all new ones are there, but its
+``_SUCCESS`` goes first, and the new one comes last: while both results are there, none says so.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ def write_parquet(frame: DataFrame, address: str, *, is_overwrite: bool) -> None
         raise SparkOptionError(
             f"{place.name} holds files already.", hint="Name another folder, or set --overwrite."
         )
+    if _SUCCESS in before:
+        place.delete(_SUCCESS)
+        before.remove(_SUCCESS)
     frame.sparkSession.dataSource.register(ParquetSink)
     run_id = uuid.uuid4().hex
     frame.write.format(FORMAT).option("runId", run_id).mode("append").save(address)
