@@ -99,15 +99,32 @@ def public_address(address: str) -> str:
         's3://lake/orders?region=eu-west-1'
         >>> public_address("abfs://lake:secret@account.dfs.core.windows.net/orders")
         'abfs://lake@account.dfs.core.windows.net/orders'
+        >>> public_address("s3://key:a/slash@lake/orders")
+        's3://lake/orders'
     """
     scheme, mark, rest = address.partition("://")
     if not mark:
         return address
     host, slash, path = rest.partition("/")
+    if "@" in path and _has_cut_password(scheme_of(address), host):
+        host, slash, path = rest.rpartition("@")[2].partition("/")
     user, at, host = host.rpartition("@")
     if at and scheme.lower().startswith("abfs"):  # before the @ is a container
         host = f"{user.partition(':')[0]}@{host}"
     return _SECRETS.sub(r"\1=…", f"{scheme}://{host}{slash}{path}")
+
+
+def _has_cut_password(scheme: str, host: str) -> bool:
+    """Whether a password with a slash, which is not escaped, ends what looks like a host."""
+    port = host.rpartition(":")[2]
+    is_port = port.isdecimal() and scheme not in _UPLOADING
+    return ":" in host and "@" not in host and not is_port
+
+
+def _without_secrets(text: str, address: str) -> str:
+    """Return a text that may quote an address, with the public one instead."""
+    rest, public = (each.partition("://")[2] for each in (address, public_address(address)))
+    return text.replace(rest, public) if rest else text
 
 
 class Place:
@@ -137,8 +154,9 @@ class Place:
         except (ValueError, *_FAILURES) as error:
             raise SparkOptionError(
                 f"{self.name!r} is not a valid address for a lake.",
-                detail=" ".join(str(error).split()),
-                hint="Name a folder, or a URI such as s3://bucket/path.",
+                detail=" ".join(_without_secrets(str(error), address).split()),
+                hint="Name a folder, or a URI such as s3://bucket/path. In a key or password, write"
+                " %2F for a slash.",
             ) from None
 
     def path(self, *parts: str) -> str:

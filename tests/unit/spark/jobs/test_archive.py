@@ -88,6 +88,27 @@ def test_a_file_that_failed_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://key:a/secret@lake/x",
+        "s3://key:a secret@lake/x",
+        "gs://key:secret@",
+        "s3a://k:1/secret@b",
+    ],
+)
+def test_an_invalid_address_does_not_tell_its_password(address: str) -> None:
+    with pytest.raises(SparkOptionError) as failed:
+        Lake(address)
+    assert "secret" not in f"{failed.value}{failed.value.detail}"
+
+
+def test_addresses_with_an_at_sign_in_their_path() -> None:
+    for address in ("s3://lake/a@b", "hdfs://namenode:8020/a@b", "file:///a:b@c/d", "/a:b@c"):
+        assert lake_files.public_address(address) == address
+    assert lake_files.public_address("s3://key:secret@lake/a@b") == "s3://lake/a@b"
+
+
 def test_a_run_that_was_killed_is_repaired(store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     run(store, lake)
