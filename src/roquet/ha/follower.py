@@ -35,12 +35,18 @@ class StoreReplica:
     def __init__(self, store: DefaultMessageStore) -> None:
         self._store = store
         self._log = store.commit_log
+        self._dispatcher = store.components.dispatcher
         self._is_sync_flush = store.config.is_sync_flush
 
     @property
     def safe_offset(self) -> int:
-        """What may be reported: flushed with SYNC_FLUSH, appended otherwise."""
-        return self._log.flushed_offset if self._is_sync_flush else self._log.wrote_offset
+        """What may be reported: flushed with SYNC_FLUSH, appended otherwise.
+
+        Records are verified when they are dispatched, which with SYNC_FLUSH follows the sync.
+        """
+        if self._is_sync_flush:
+            return min(self._log.flushed_offset, self._dispatcher.dispatched_offset)
+        return self._log.wrote_offset
 
     def append(self, physical_offset: int, data: memoryview) -> None:
         """Append bytes at the end."""
@@ -53,8 +59,13 @@ class StoreReplica:
             )
 
     def tail(self) -> tuple[int, bytes]:
-        """The end of the log, and the bytes before it that are compared; waits for the disk."""
+        """The end of the log, and the bytes before it that are compared; waits for the disk.
+
+        With SYNC_FLUSH they are on disk, since the first report covers what comes before them.
+        """
         end = self._log.wrote_offset
+        if self._is_sync_flush and self._log.flushed_offset < end and self._store.flush() < end:
+            raise StoreError("this slave's log cannot be put on disk")
         start = overlap_start(self._log.min_offset, end)
         parts: list[memoryview] = []
         while start < end:
@@ -207,7 +218,16 @@ class Follower:
         while True:
             self._changed.clear()
             if self.address:
-                await self._follow(self.address)
+                address = self.address
+                try:
+                    await self._follow(address)
+                except Exception as error:
+                    # Whatever it is, such as a host name that cannot be encoded, the next attempt
+                    # must follow.
+                    text = str(error) or type(error).__name__
+                    if text != self.fault:
+                        log.exception("the master %s cannot be followed", address)
+                    self.fault = text
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), RECONNECT_PAUSE_S)
             else:

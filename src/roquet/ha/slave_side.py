@@ -173,7 +173,7 @@ class SlaveSide:
 
     def reported(self, now_ns: int) -> bytes:
         """The report to send if more of the log is safe than was reported."""
-        safe = min(self._position, self._log.safe_offset) if self.is_compared else self._position
+        safe = min(self._position, self._log.safe_offset)
         return self._report(safe, now_ns) if safe > self._reported else b""
 
     def tick(self, now_ns: int) -> bytes:
