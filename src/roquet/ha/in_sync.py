@@ -47,9 +47,15 @@ def is_in_sync(config: MessageStoreConfig, max_offset: int, ack_offset: int) -> 
 
 
 def count_replicas(
-    config: MessageStoreConfig, max_offset: int, ack_offsets: Sequence[int]
+    config: MessageStoreConfig,
+    max_offset: int,
+    ack_offsets: Sequence[int],
+    confirmed_offsets: Sequence[int] | None = None,
 ) -> Replicas:
     """Evaluate the last reports of all connected slaves, -1 for one that has not reported.
+
+    ``confirmed_offsets`` is as much of each as waiting messages may be released by; all of it
+    without.
 
     Example:
         >>> count_replicas(MessageStoreConfig(in_sync_replicas=3), 1000, [400, 1000, 700])
@@ -60,12 +66,13 @@ def count_replicas(
     if config.auto_in_sync_replicas:
         enough = max(min(enough, in_sync), config.min_in_sync_replicas)
     slaves = enough - 1
+    confirmed = ack_offsets if confirmed_offsets is None else confirmed_offsets
     if not slaves:
         replicated_offset = _EVERYTHING
-    elif len(ack_offsets) < slaves:
+    elif len(confirmed) < slaves:
         replicated_offset = -1
     else:
-        replicated_offset = sorted(ack_offsets, reverse=True)[slaves - 1]
+        replicated_offset = sorted(confirmed, reverse=True)[slaves - 1]
     return Replicas(
         in_sync,
         is_enough=in_sync >= enough,

@@ -12,9 +12,10 @@ nothing to send             a heartbeat every haSendHeartbeatInterval
 no report for long          the connection is given up after haHousekeepingInterval
 =========================== ===================================================================
 
-Invariants: an acknowledged offset is never beyond what was sent on this connection, so a slave
-cannot acknowledge what it does not have; a slave whose log is longer than the master's, or so old
-that the master has deleted what it needs, is refused before anything is sent.
+Invariants: an acknowledged offset is never beyond what was sent on this connection, and releases no
+message that ends before the transfer began: an empty slave does not have it, and that of any other
+was not compared. A slave whose log is longer than the master's, or so old that the master has
+deleted what it needs, is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class MasterSide:
         now_ns: The monotonic time.
 
     Attributes:
+        begin_offset: Where the transfer began; -1 before the first report.
         next_offset: What is sent next; -1 before the first report.
         ack_offset: The end of the slave's log by its last report; -1 before the first.
         flow: What was sent.
@@ -73,6 +75,7 @@ class MasterSide:
         self._last_read_ns = now_ns
         self._last_write_ns = now_ns
         self.flow = FlowMonitor(config.ha_bytes_per_second_max if config.ha_flow_control else None)
+        self.begin_offset = -1
         self.next_offset = -1
         self.ack_offset = -1
 
@@ -80,6 +83,13 @@ class MasterSide:
     def has_more(self) -> bool:
         """Whether there is something to send."""
         return 0 <= self.next_offset < self._log.max_offset
+
+    def confirmed_offset(self, oldest_end_offset: int) -> int:
+        """What the slave has acknowledged of messages the oldest of which ends at an offset.
+
+        -1 if the transfer began after that one, which this slave may therefore lack.
+        """
+        return self.ack_offset if oldest_end_offset > self.begin_offset else -1
 
     def received(self, data: bytes, now_ns: int) -> None:
         """Take reports.
@@ -91,7 +101,7 @@ class MasterSide:
         self._last_read_ns = now_ns
         for offset in self._decoder.feed(data):
             if self.next_offset < 0:
-                self.next_offset = self._begin_at(offset)
+                self.begin_offset = self.next_offset = self._begin_at(offset)
             elif offset > self.next_offset:
                 raise ProtocolError(
                     "a slave acknowledges what it was never sent",

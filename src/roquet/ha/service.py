@@ -191,7 +191,10 @@ class HaService:
         ack_offsets = [each.side.ack_offset for each in connections]
         with components.lock:
             acks = components.acks
-            replicas = count_replicas(self._config, components.commit_log.max_offset, ack_offsets)
+            oldest_end = acks.oldest_end_offset
+            confirmed = [each.side.confirmed_offset(oldest_end) for each in connections]
+            max_offset = components.commit_log.max_offset
+            replicas = count_replicas(self._config, max_offset, ack_offsets, confirmed)
             acks.replicated_offset = replicas.replicated_offset
             acks.slave_offset = max(acks.slave_offset, *ack_offsets, 0)
             acks.has_slaves = replicas.is_enough
@@ -214,11 +217,18 @@ class HaService:
         pause_s = min(interval_ms / 1000 / _TICKS_PER_INTERVAL, _TICK_MAX_S)
         while True:
             await asyncio.sleep(pause_s)
-            now_ns = self._clock.monotonic_ns()
-            self._sender.tick(now_ns)
-            if self._follower is not None:
-                self._follower.tick(now_ns)
-            self._changed()
+            try:
+                self._tick_once()
+            except Exception:
+                # Without further ticks no connection would get heartbeats or be given up.
+                log.exception("a tick of replication failed")
+
+    def _tick_once(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        self._sender.tick(now_ns)
+        if self._follower is not None:
+            self._follower.tick(now_ns)
+        self._changed()
 
     async def _drain(self) -> None:
         """Wait until the slaves that are in sync have the whole log, but not for long."""

@@ -37,6 +37,7 @@ from roquet.store.results import PutMessageStatus
 log = logging.getLogger(__name__)
 
 _SYNC_IDLE_MS = 1000
+_BEYOND_EVERY_LOG = (1 << 63) - 1
 _SHORTAGE_PAUSES_S = (0.0, 0.01, 0.1, 1.0)
 """How long :meth:`FlushCommitLog.flush_all` waits for memory after each attempt."""
 
@@ -82,6 +83,11 @@ class AckQueue:
     def __len__(self) -> int:
         """How many responses wait."""
         return len(self._waiting)
+
+    @property
+    def oldest_end_offset(self) -> int:
+        """The end of the oldest message that waits; beyond every log if none does."""
+        return self._waiting[0].end_offset if self._waiting else _BEYOND_EVERY_LOG
 
     @property
     def is_needed(self) -> bool:

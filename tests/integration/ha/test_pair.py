@@ -172,6 +172,36 @@ async def test_sends_time_out_when_the_slave_is_silent(tmp_path: Path) -> None:
         assert master.submit(b"b")[0].status.value == "SLAVE_NOT_AVAILABLE"
 
 
+async def test_a_new_slave_confirms_nothing_from_before_its_first_segment(tmp_path: Path) -> None:
+    async with replica(tmp_path / "master", options=SYNC) as master:
+        _, silent = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
+        silent.write(encode_report(0))
+        await until(lambda: master.ha.status().in_sync_slaves == 1)
+        results = master.submit(*texts(0, 150))
+        assert master.end > SEGMENT_BYTES
+        _, fresh = await asyncio.open_connection("127.0.0.1", master.ha.listen_port)
+        fresh.write(encode_report(0))
+        await until(
+            lambda: [s.transfer_from_offset for s in master.ha.status().slaves][1:] == [master.end]
+        )
+        fresh.write(encode_report(master.end))
+        await until(lambda: master.ha.status().slaves[1].behind_bytes == 0)
+        assert results == []
+        silent.close()
+        fresh.close()
+
+
+async def test_a_host_name_that_cannot_be_encoded_is_a_fault(tmp_path: Path) -> None:
+    async with (
+        replica(tmp_path / "master") as master,
+        replica(tmp_path / "slave", master="a..b:1") as slave,
+    ):
+        await until(lambda: "label" in slave.ha.status().fault)
+        slave.ha.update_ha_master_address(master.address)
+        master.submit(*texts(0, 10))
+        await caught_up(slave, master)
+
+
 async def test_in_sync_replicas_and_their_minimum(tmp_path: Path) -> None:
     three = {**SYNC, "in_sync_replicas": 3, "min_in_sync_replicas": 2}
     async with replica(tmp_path / "master", options=three) as master:

@@ -51,3 +51,8 @@ def test_puts_are_refused_below_min_in_sync_replicas() -> None:
     assert not count_replicas(config, END, []).is_accepting
     assert not count_replicas(config, END, [FAR]).is_accepting
     assert count_replicas(config, END, [END]).is_accepting
+
+
+def test_only_confirmed_reports_count_as_replicated() -> None:
+    found = count_replicas(MessageStoreConfig(), END, [END - 9, END], [END - 9, -1])
+    assert (found.in_sync, found.replicated_offset) == (3, END - 9)

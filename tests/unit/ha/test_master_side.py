@@ -57,6 +57,16 @@ class TestWhereToBegin:
         assert side.frames(0, 1000) == []
         assert side.tick(10 * SECOND) == b""
 
+    @pytest.mark.parametrize(("report", "begin"), [(0, 2000), (1000, 1000)])
+    def test_nothing_is_confirmed_that_ends_before_the_transfer_began(
+        self, report: int, begin: int
+    ) -> None:
+        side = begun(MemoryLog(LOG), report)
+        side.frames(0, 10_000)
+        side.received(encode_report(2500), 0)
+        assert side.confirmed_offset(begin) == -1
+        assert side.confirmed_offset(begin + 1) == 2500
+
     def test_a_split_report_is_joined(self) -> None:
         side = MasterSide(MemoryLog(LOG), CONFIG, 0)
         side.received(encode_report(7)[:3], 0)
