@@ -35,6 +35,7 @@ cdef class Puts:
     cdef public AppendTiming _timing
     cdef public list _burst
     cdef public bint is_open
+    cdef public bint is_replica
 
     cpdef PlainPuts begin_plain_puts(self)
     cpdef finish_plain_puts(self, PlainPuts puts, int64_t messages, done=*)

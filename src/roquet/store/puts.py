@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from roquet.model.message import BatchMessage, BrokerMessage
+from roquet.store.config import BrokerRole
 from roquet.store.flush import FlushCommitLog
 from roquet.store.message_store import PutDone
 from roquet.store.results import (
@@ -60,6 +61,7 @@ class Puts:
 
     Attributes:
         is_open: Whether the store was started, so that messages are accepted.
+        is_replica: Whether the store is a slave's, whose log may only grow by its master's bytes.
     """
 
     def __init__(self, components: StoreComponents, flusher: FlushCommitLog) -> None:
@@ -78,6 +80,7 @@ class Puts:
         self._timing = components.timing
         self._burst: list[tuple[PutMessageResult, PutDone | None, bool]] = []
         self.is_open = False
+        self.is_replica = components.config.broker_role is BrokerRole.SLAVE
 
     @property
     def is_under_way(self) -> bool:
@@ -213,6 +216,7 @@ class Puts:
         """Whether messages may be appended without checking each of them."""
         return (
             self.is_open
+            and not self.is_replica
             and self._flags.is_writeable
             and not self._hooks
             and self._acks.accepts_puts
@@ -249,6 +253,10 @@ class Puts:
         if not self._flags.is_writeable or not self.is_open:
             reasons = ", ".join(self._flags.reasons()) or "not started"
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, detail=reasons)
+        if self.is_replica:
+            return PutMessageResult(
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, detail="this is a slave's store"
+            )
         if self._timing.is_os_page_cache_busy():
             return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY)
         if message.wait_store_ok and not self._acks.accepts_puts:

@@ -133,10 +133,23 @@ class TestReplication:
                 begin + len(data),
             )
 
+    def test_a_slave_takes_no_messages(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "slave", config=SLAVE) as slave:
+            refused = answer(slave, message(b"x"))
+            assert (refused.status.value, refused.is_stored) == ("SERVICE_NOT_AVAILABLE", False)
+            puts = slave.puts.begin_plain_puts()
+            slave.puts.finish_plain_puts(puts, 0)
+            assert not puts.is_allowed
+            assert slave.put_burst([message(b"x")]).refused
+            assert slave.commit_log.wrote_offset == 0
+
     def test_only_where_the_log_ends(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "master") as master:
+            fill(master, 1)
+            data = bytes(master.commit_log_data(0) or b"")
         with opened(tmp_path / "slave", config=SLAVE) as slave:
             assert not slave.append_to_commit_log(17, b"x")
-            fill(slave, 1)
+            assert slave.append_to_commit_log(0, data)
             end = slave.commit_log.wrote_offset
             assert not slave.append_to_commit_log(end + 1, b"x")
             assert not slave.append_to_commit_log(0, b"x")
