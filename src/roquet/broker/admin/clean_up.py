@@ -42,6 +42,7 @@ class CleanUpAdmin:
     def __init__(self, components: BrokerComponents) -> None:
         self._store = components.store
         self._topics = components.topics
+        self._is_slave = components.ha.is_slave
 
     @processor(
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
@@ -62,7 +63,13 @@ class CleanUpAdmin:
         request_class=RequestClass.HEAVY,
     )
     async def clean_unused_topics(self, context: RequestContext) -> RemotingCommand:
-        """Delete the queues of topics that no longer exist."""
+        """Delete the queues of topics that no longer exist; on a slave, nothing.
+
+        A slave gets messages of a new topic seconds before the topic itself, and deletes the queues
+        of topics that its master deleted by itself.
+        """
+        if self._is_slave:
+            return context.response(ResponseCode.SUCCESS)
         count = await _run(self._store.clean_unused_topics(self._topics.table))
         log.info("%s cleaned %d unused topics", context.connection.remote_address, count)
         return context.response(ResponseCode.SUCCESS)

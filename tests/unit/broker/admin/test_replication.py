@@ -79,6 +79,13 @@ async def test_a_master_keeps_no_offset_of_a_master(at: Desk) -> None:
     assert at.store.max_physical_offset == end
 
 
+async def test_a_slave_keeps_queues_whose_topics_were_not_copied_yet(at: Desk, slave: Desk) -> None:
+    at.put("New", 0, 1)
+    assert slave.store.append_to_commit_log(0, at.store.commit_log_data(0) or b"")
+    await slave.ask_ok(RequestCode.CLEAN_UNUSED_TOPIC)
+    assert slave.store.max_offset_in_queue("New", 0) == 1
+
+
 async def test_a_slave_s_note_of_its_master_can_be_changed(slave: Desk) -> None:
     header = ResetMasterFlushOffsetRequestHeader(master_flush_offset=77)
     await slave.ask_ok(RequestCode.RESET_MASTER_FLUSH_OFFSET, header)
