@@ -17,8 +17,9 @@ Invariants:
 * Only a table with another version than the copy is applied; a change that was made here, such as
   a group that a heartbeat created, has another version too and is replaced.
 * The queues of a topic that the master deleted are deleted here, once no more of its messages can
-  come, unless the master's table may have been lost: its counter must have grown. Without that, a
-  topic that is created again would get no messages here, because its queues restart at 0.
+  come, unless the master's table may have been lost: its counter must have grown since the copy
+  before, from the same master. A slave that was promoted may never have had a topic whose messages
+  are in its log, and the table here may be that of the former master.
 * A master that cannot be reached is logged once, when it fails and when it works again.
 """
 
@@ -85,7 +86,7 @@ class SlaveSynchronize:
         self._master = components.master
         self._tables = MasterTables(components.client)
         self._pending: _Pending | None = None
-        self._topics_version: DataVersion | None = None
+        self._topics_copied: tuple[str, DataVersion] | None = None
         self._gone: deque[_Gone] = deque()
         self._fault = ""
         self._wake = asyncio.Event()
@@ -174,22 +175,24 @@ class SlaveSynchronize:
         topics, mappings = self._broker.topics, self._broker.mappings
         found = await self._tables.topics(master, topics.data_version, mappings.data_version)
         if found is None:
+            self._topics_copied = master, msgspec.structs.replace(topics.data_version)
             self._drop_queues()
             return
         if found.version != topics.data_version:
-            self._adopt_topics(found, await self._tables.log_end(master))
+            self._adopt_topics(master, found, await self._tables.log_end(master))
         if found.mapping_version != mappings.data_version:
             mappings.adopt(found.mappings, found.mapping_version)
         await persist_tables((topics, mappings, self._broker.offsets))
 
-    def _adopt_topics(self, found: TopicTables, log_end: int) -> None:
-        before = self._topics_version or msgspec.structs.replace(self._broker.topics.data_version)
+    def _adopt_topics(self, master: str, found: TopicTables, log_end: int) -> None:
+        source, before = self._topics_copied or ("", found.version)
         gone = self._broker.topics.adopt(found.topics, found.version)
-        self._topics_version = msgspec.structs.replace(found.version)
+        self._topics_copied = master, msgspec.structs.replace(found.version)
         if gone:
             log.info("The master has deleted %d topics: %s", len(gone), ", ".join(gone[:10]))
             is_later = (
-                found.version.state_version == before.state_version
+                source == master
+                and found.version.state_version == before.state_version
                 and found.version.counter > before.counter
             )
             if is_later:

@@ -222,6 +222,20 @@ async def test_queues_stay_when_the_master_lost_its_table(pair: Pair) -> None:
     assert pair.store.max_offset_in_queue("A", 0) == 3
 
 
+async def test_a_former_master_keeps_queues_of_topics_that_the_new_one_never_had(
+    pair: Pair,
+) -> None:
+    put_topics(pair.slave.topics, TopicConfig(topic_name="A"))
+    pair.master.put("A", 0, 3)
+    pair.replicate()
+    version = pair.master.topics.data_version
+    version.state_version = pair.slave.topics.data_version.state_version
+    version.counter = pair.slave.topics.data_version.counter + 1
+    await pair.sync.sync_all()
+    assert "A" not in pair.slave.topics.table
+    assert pair.store.max_offset_in_queue("A", 0) == 3
+
+
 async def test_mappings_of_static_topics_are_copied(pair: Pair) -> None:
     name = pair.master.config.broker_name
     item = LogicQueueMappingItem(broker_name=name, queue_id=1)
