@@ -206,6 +206,9 @@ class SlaveSynchronize:
         store, topics = self._broker.store, self._broker.topics
         while self._gone and self._gone[0].log_end <= store.max_physical_offset:
             dropped = [each for each in self._gone.popleft().topics if topics.select(each) is None]
+            if dropped:
+                # It may have offsets of these topics; this round requests new ones.
+                self._pending = None
             for topic in dropped:
                 self._broker.offsets.remove_topic(topic)
                 self._broker.stats.topic_deleted(topic)

@@ -210,6 +210,18 @@ async def test_queues_of_a_deleted_topic_are_deleted(pair: Pair) -> None:
     assert pair.store.max_offset_in_queue("A", 0) == 0
 
 
+async def test_offsets_that_were_kept_back_do_not_outlive_their_topic(pair: Pair) -> None:
+    pair.master.add_topic("A")
+    pair.master.put("A", 0, 3)
+    pair.master.parts.offsets.commit("G", "A", 0, 3)
+    await pair.sync.sync_all()
+    drop_topics(pair.master.topics, "A")
+    pair.master.parts.offsets.remove_topic("A")
+    pair.replicate()
+    await pair.sync.sync_all()
+    assert pair.slave.offsets.query("G", "A", 0) == -1
+
+
 async def test_queues_stay_when_the_master_lost_its_table(pair: Pair) -> None:
     pair.master.add_topic("A")
     pair.master.put("A", 0, 3)
