@@ -9,7 +9,7 @@
 # make coverage the tests of make test once more, with a report of lines and branches in build/coverage
 # make demo    a small shop: messages, groups, a crash, Spark pipelines; its data stays in roquet-demo
 # make run     a name server and a broker that stay until Ctrl-C
-# make bench   the benchmarks of the store, of the broker, of its services and topics, of the client and of Spark;
+# make bench   the benchmarks of the store, of the broker, of replication, of services and topics, of the client and of Spark;
 #              BENCH_ARGS are options of the broker's (benchmarks/README.md), whose table and chart go to build/bench
 # make clean   remove what the other targets made, except .venv itself
 
@@ -121,6 +121,7 @@ run: setup
 bench: setup
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.broker --json build/bench/broker.json --chart build/bench/broker.svg $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.ha
 	$(BIN)/python -m benchmarks.services
 	$(BIN)/python -m benchmarks.topics
 	$(BIN)/python -m benchmarks.client

@@ -2,7 +2,8 @@
 
 Owns starting and stopping a name server and a broker of either side as separate processes, with the
 same settings, each on its own ports and in its own folder. A side is returned once it has stored
-its first message; ``start_s`` is how long that took.
+its first message; ``start_s`` is how long that took. :mod:`benchmarks.pairs` puts masters and
+slaves together from the same parts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +21,7 @@ from benchmarks.load import BenchmarkError, Peer
 from roquet.runtime.memory import physical_memory_bytes
 from tests.interop import javabuild
 from tests.interop.javabroker import JavaBroker, JavaNamesrv
-from tests.interop.process import ChildProcess, find_free_port
+from tests.interop.process import ChildProcess, Listening, find_free_port
 
 START_TIMEOUT_S = 120
 FIRST_TOPIC = "Started"
@@ -39,6 +40,7 @@ class Running:
         address: Where the broker listens.
         namesrv_address: Where the name server listens.
         start_s: From the start to the first message.
+        slave: The slave of the broker, if it has one.
     """
 
     namesrv: ChildProcess
@@ -46,6 +48,7 @@ class Running:
     address: str
     namesrv_address: str
     start_s: float
+    slave: ChildProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -53,12 +56,16 @@ class Running:
         return self.broker.pid
 
     def stop(self) -> None:
-        """End both cleanly, the broker first."""
+        """End all cleanly, the name server last."""
+        if self.slave is not None:
+            self.slave.stop()
         self.broker.stop()
         self.namesrv.stop()
 
     def kill(self) -> None:
-        """End both at once."""
+        """End all at once."""
+        if self.slave is not None:
+            self.slave.kill()
         self.broker.kill()
         self.namesrv.kill()
 
@@ -73,8 +80,45 @@ class Side(Protocol):
         ...
 
 
+class RoquetServer(ChildProcess):
+    """A name server or a broker of Roquet; ``address`` is where it listens."""
+
+    def __init__(
+        self, role: str, folder: Path, settings: Settings, environment: Mapping[str, str]
+    ) -> None:
+        self.address = f"127.0.0.1:{settings['listenPort']}"
+        folder.mkdir(parents=True, exist_ok=True)
+        config = _write_settings(folder / f"{role}.conf", settings)
+        super().__init__(
+            role,
+            [sys.executable, "-m", "roquet", role, "-c", config],
+            folder=folder,
+            environment=environment,
+        )
+
+
+Server = JavaNamesrv | JavaBroker | RoquetServer
+
+
+class Parts(Protocol):
+    """What starts the servers of one implementation, without waiting for them."""
+
+    def namesrv(self, folder: Path) -> Server:
+        """Start a name server."""
+        ...
+
+    def broker(
+        self, folder: Path, namesrv: Listening, settings: Settings, *, port: int | None = None
+    ) -> Server:
+        """Start a broker whose store is ``store`` in its folder."""
+        ...
+
+
 class JavaSide:
     """Apache RocketMQ 5.4.0, run as its own script runs it, with a smaller heap.
+
+    Args:
+        brokers: How many of its brokers run at the same time.
 
     Raises:
         BenchmarkError: Java or Maven is missing, or the jars are not available.
@@ -82,35 +126,43 @@ class JavaSide:
 
     name = "java"
 
-    def __init__(self) -> None:
+    def __init__(self, *, brokers: int = 1) -> None:
         try:
             self._toolkit = javabuild.build()
         except (javabuild.OracleMissingError, javabuild.OracleBuildError) as error:
             raise BenchmarkError(
                 f"Apache RocketMQ cannot be run: {error}\n--skip-java measures Roquet alone."
             ) from error
-        installed_gb = physical_memory_bytes() / (1 << 30)
-        self.heap_mb = HEAP_GB * 1024 if installed_gb >= 2 * HEAP_GB else int(installed_gb * 400)
+        each_gb = physical_memory_bytes() / (1 << 30) / brokers
+        self.heap_mb = HEAP_GB * 1024 if each_gb >= 2 * HEAP_GB else int(each_gb * 400)
 
-    def start(self, folder: Path, settings: Settings) -> Running:
-        """Start a name server and a broker, and wait until a message is stored."""
+    def namesrv(self, folder: Path) -> Server:
+        """Start a name server."""
+        return JavaNamesrv(self._toolkit, folder / "namesrv")
+
+    def broker(
+        self, folder: Path, namesrv: Listening, settings: Settings, *, port: int | None = None
+    ) -> Server:
+        """Start a broker whose store is ``store`` in its folder."""
         options = (
             *("-server", f"-Xms{self.heap_mb}m", f"-Xmx{self.heap_mb}m"),
             *("-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25"),
             *("-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0"),
             *("-XX:-OmitStackTraceInFastThrow", "-XX:-UseLargePages"),
         )
+        return JavaBroker(
+            self._toolkit,
+            folder,
+            namesrv,
+            folder / "store",
+            settings,
+            port=port,
+            jvm_options=options,
+        )
 
-        begin = time.monotonic()
-        namesrv = JavaNamesrv(self._toolkit, folder / "namesrv")
-
-        def broker() -> tuple[ChildProcess, str]:
-            started = JavaBroker(
-                self._toolkit, folder, namesrv, folder / "store", settings, jvm_options=options
-            )
-            return started, started.address
-
-        return _wait_started(begin, namesrv, namesrv.address, broker)
+    def start(self, folder: Path, settings: Settings) -> Running:
+        """Start a name server and a broker, and wait until a message is stored."""
+        return _start(self, folder, settings)
 
 
 class RoquetSide:
@@ -127,48 +179,35 @@ class RoquetSide:
             self.name += f" of {checkout}"
             self._environment["PYTHONPATH"] = str(checkout.resolve() / "src")
 
+    def namesrv(self, folder: Path) -> Server:
+        """Start a name server."""
+        settings: Settings = {
+            "listenPort": find_free_port(),
+            "bindAddress": "127.0.0.1",
+            "kvConfigPath": str(folder / "kvConfig.json"),
+            "configStorePath": str(folder / "namesrv.properties"),
+        }
+        return RoquetServer("namesrv", folder, settings, self._environment)
+
+    def broker(
+        self, folder: Path, namesrv: Listening, settings: Settings, *, port: int | None = None
+    ) -> Server:
+        """Start a broker whose store is ``store`` in its folder."""
+        port = find_free_port(-2, 1) if port is None else port
+        settings = {
+            "brokerName": f"roquet-{port}",
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": port,
+            "namesrvAddr": namesrv.address,
+            "storePathRootDir": str(folder / "store"),
+            **settings,
+        }
+        return RoquetServer("broker", folder, settings, self._environment)
+
     def start(self, folder: Path, settings: Settings) -> Running:
         """Start a name server and a broker, and wait until a message is stored."""
-        folder.mkdir(parents=True, exist_ok=True)
-        namesrv_port, broker_port = find_free_port(), find_free_port(-2, 1)
-
-        namesrv_address = f"127.0.0.1:{namesrv_port}"
-        namesrv_conf = _write_settings(
-            folder / "namesrv.conf",
-            {
-                "listenPort": namesrv_port,
-                "bindAddress": "127.0.0.1",
-                "kvConfigPath": str(folder / "kvConfig.json"),
-                "configStorePath": str(folder / "namesrv.properties"),
-            },
-        )
-        broker_conf = _write_settings(
-            folder / "broker.conf",
-            {
-                "brokerName": f"roquet-{broker_port}",
-                "bindAddress": "127.0.0.1",
-                "brokerIP1": "127.0.0.1",
-                "listenPort": broker_port,
-                "namesrvAddr": namesrv_address,
-                "storePathRootDir": str(folder / "store"),
-                **settings,
-            },
-        )
-        begin = time.monotonic()
-        namesrv = self._run(folder, "namesrv", namesrv_conf)
-
-        def broker() -> tuple[ChildProcess, str]:
-            return self._run(folder, "broker", broker_conf), f"127.0.0.1:{broker_port}"
-
-        return _wait_started(begin, namesrv, namesrv_address, broker)
-
-    def _run(self, folder: Path, role: str, config: str) -> ChildProcess:
-        return ChildProcess(
-            role,
-            [sys.executable, "-m", "roquet", role, "-c", config],
-            folder=folder,
-            environment=self._environment,
-        )
+        return _start(self, folder, settings)
 
 
 @contextmanager
@@ -187,38 +226,43 @@ def _write_settings(path: Path, values: Settings) -> str:
     return str(path)
 
 
-def _wait_started(
-    begin: float,
-    namesrv: ChildProcess,
-    namesrv_address: str,
-    start_broker: Callable[[], tuple[ChildProcess, str]],
-) -> Running:
-    try:
-        wait_listens(namesrv, namesrv_address)
-        broker, address = start_broker()
-        try:
-            _wait(broker, lambda: _stores(address))
-        except BaseException:
-            broker.kill()
-            raise
-    except BaseException:
-        namesrv.kill()
-        raise
-    return Running(namesrv, broker, address, namesrv_address, time.monotonic() - begin)
+def _start(parts: Parts, folder: Path, settings: Settings) -> Running:
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        namesrv = parts.namesrv(folder)
+        stack.callback(namesrv.kill)
+        wait_listens(namesrv, namesrv.address)
+        broker = parts.broker(folder, namesrv, settings)
+        stack.callback(broker.kill)
+        wait_stores(broker, broker.address)
+        stack.pop_all()
+    return Running(namesrv, broker, broker.address, namesrv.address, time.monotonic() - begin)
 
 
 def wait_listens(process: ChildProcess, address: str) -> None:
     """Wait until a process that was just started takes connections."""
-    _wait(process, lambda: _listens(address))
+    wait_for(process, lambda: _listens(address))
 
 
-def _wait(process: ChildProcess, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
+def wait_stores(process: ChildProcess, address: str) -> None:
+    """Wait until a broker that was just started has stored a message."""
+    wait_for(process, lambda: _stores(address))
+
+
+def wait_for(
+    process: ChildProcess, condition: Callable[[], bool], timeout_s: float = START_TIMEOUT_S
+) -> None:
+    """Wait until something is the case with a process that runs.
+
+    Raises:
+        BenchmarkError: The process has ended, or it takes too long.
+    """
+    deadline = time.monotonic() + timeout_s
     while not condition():
         if not process.is_running():
-            raise BenchmarkError(f"a process ended while it started\n{process.log_tail()}")
+            raise BenchmarkError(f"a process ended too early\n{process.log_tail()}")
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"no start within {START_TIMEOUT_S} s\n{process.log_tail()}")
+            raise BenchmarkError(f"not ready within {timeout_s} s\n{process.log_tail()}")
         time.sleep(POLL_S)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from benchmarks import nats, rows
+from benchmarks import ha, nats, rows
 from benchmarks.broker import (
     APACHE,
     ROQUET,
@@ -145,6 +145,7 @@ def words_of(loads: Iterable[Sequence[str]]) -> set[str]:
 def test_the_load_generators_know_every_argument() -> None:
     assert words_of(row.arguments for row in rows.LOADS) <= flags_of("loadgen")
     assert words_of(row.stored for row in rows.LOADS) <= flags_of("loadgen")
+    assert words_of([*(row.arguments for row in ha.ROWS), [ha.SLAVE_PID]]) <= flags_of("loadgen")
     assert words_of(nats.LOADS.values()) <= flags_of("natsclient")
 
 

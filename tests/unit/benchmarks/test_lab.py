@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 EXAMPLES = (
-    *("broker", "chart", "client", "kafka", "lab", "memory", "page", "rows", "scenarios"),
+    *("broker", "chart", "client", "ha", "kafka", "lab", "memory", "page", "rows", "scenarios"),
     "services",
 )
 
