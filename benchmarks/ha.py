@@ -28,7 +28,14 @@ from benchmarks.guests import cpu_s
 from benchmarks.lab import Lab, Lengths, Stage
 from benchmarks.load import BenchmarkError, describe
 from benchmarks.memory import Ballast
-from benchmarks.pairs import Pair, behind_bytes, connected_slave, replication, wait_follows
+from benchmarks.pairs import (
+    Pair,
+    Second,
+    behind_bytes,
+    connected_slave,
+    replication,
+    wait_follows,
+)
 from benchmarks.progress import say, steps_bar
 from benchmarks.report import Better, Line, Measure, show, times
 from benchmarks.rows import (
@@ -45,7 +52,8 @@ from benchmarks.rows import (
 from benchmarks.sides import JavaSide, RoquetSide, Running, Side, stopping
 from tests.interop.process import ProcessError
 
-SYNC_PAIR, ASYNC_COST, CATCH_UP = "sync-pair", "async-cost", "catch-up"
+SYNC_PAIR, ASYNC_COST, ASYNC_FAR = "sync-pair", "async-cost", "async-far"
+CATCH_UP = "catch-up"
 ALONE, COPY = "no slave", "plain copy"
 
 SYNC_MASTER: dict[str, str | int] = {
@@ -90,17 +98,25 @@ def catch_up_measures() -> tuple[Measure, ...]:
     )
 
 
+def cost_measures(cost: Measure) -> tuple[Measure, ...]:
+    """Those of a master with a slave."""
+    behind = Measure(BEHIND_KEY, "MB behind at the end", Better.LESS)
+    return (cost, *pair_cpu(), latency("p99"), behind, REFUSED)
+
+
 ROWS = (
     Row(SYNC_PAIR, "pairs", "SYNC_MASTER and SLAVE",
         (rate(times(4)), *pair_cpu(), latency("p99"), REFUSED), (*SEND, *JSON), SYNC_MASTER),
     Row(ASYNC_COST, "pairs", "ASYNC_MASTER with a SLAVE",
-        (rate(times(0.8)), *pair_cpu(), latency("p99"),
-         Measure(BEHIND_KEY, "MB behind at the end", Better.LESS), REFUSED),
-        (*SEND, *JSON), ASYNC_MASTER),
+        cost_measures(rate(times(0.8))), (*SEND, *JSON), ASYNC_MASTER),
+    Row(ASYNC_FAR, "pairs", "ASYNC_MASTER, slave elsewhere",
+        cost_measures(rate(times(0.8))), (*SEND, *JSON), ASYNC_MASTER),
     Row(CATCH_UP, "catch-up", "a slave catches up", catch_up_measures(), (), ASYNC_MASTER),
 )  # fmt: skip
 ROW_NAMES = tuple(row.name for row in ROWS)
-PEERS = {SYNC_PAIR: APACHE, ASYNC_COST: ALONE, CATCH_UP: COPY}
+PEERS = {SYNC_PAIR: APACHE, ASYNC_COST: ALONE, ASYNC_FAR: ALONE, CATCH_UP: COPY}
+SECONDS = {SYNC_PAIR: Second.SLAVE, ASYNC_COST: Second.SLAVE, ASYNC_FAR: Second.SINK}
+"""What the master of a row has; a slave on another machine is a process that drops everything."""
 
 
 class Bench:
@@ -263,12 +279,14 @@ def make_sides(
     """The pairs of each row that sends, and the Java side if one of them is of it."""
     names = {row.name for row in wanted}
     java = JavaSide(brokers=2) if SYNC_PAIR in names and not skip_java else None
-    sides: dict[str, dict[str, Side]] = {
-        SYNC_PAIR: {} if java is None else {APACHE: Pair("java", java)},
-        ASYNC_COST: {ALONE: Pair("roquet, alone", RoquetSide(), has_slave=False)},
-    }
-    for row_sides in sides.values():
-        row_sides[ROQUET] = Pair("roquet", RoquetSide())
+    sides: dict[str, dict[str, Side]] = {}
+    for name, second in SECONDS.items():
+        sides[name] = {}
+        if PEERS[name] == ALONE:
+            sides[name][ALONE] = Pair("roquet, alone", RoquetSide(), Second.NOTHING)
+        elif java is not None:
+            sides[name][APACHE] = Pair("java", java)
+        sides[name][ROQUET] = Pair("roquet", RoquetSide(), second)
     return sides, java
 
 

@@ -3,14 +3,18 @@
 Owns starting pairs as sides of a benchmark, and what a master says about its slave. Both brokers of
 a pair get the same settings except for their roles; the slave asks the name server where its master
 is. A pair is returned once the master has stored a message, which a SYNC_MASTER that needs two
-replicas does only with its slave.
+replicas does only with its slave. Instead of a slave a master may have a process that drops what it
+gets (:mod:`benchmarks.ha_sink`).
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from benchmarks.load import BenchmarkError, Peer
@@ -22,6 +26,15 @@ from tests.interop.process import ChildProcess, Listening, find_free_port
 
 BROKER_NAME = "pair"
 FOLLOW_TIMEOUT_S = 300
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Second(Enum):
+    """What a master has besides itself."""
+
+    SLAVE = "a slave"
+    SINK = "a process that drops what it gets"
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -32,18 +45,18 @@ class At:
 
 
 class Pair:
-    """A side that is a master with a slave, or the same master alone.
+    """A side that is a master with a slave, or with something in its place.
 
     Args:
         name: What messages call it.
         parts: Starts its servers.
-        has_slave: Whether there is a slave.
+        second: What the master has.
     """
 
-    def __init__(self, name: str, parts: Parts, *, has_slave: bool = True) -> None:
+    def __init__(self, name: str, parts: Parts, second: Second = Second.SLAVE) -> None:
         self.name = name
         self._parts = parts
-        self._has_slave = has_slave
+        self._second = second
 
     def start(self, folder: Path, settings: Settings) -> Running:
         """Start name server, master and slave, and wait until a message is stored."""
@@ -52,17 +65,21 @@ class Pair:
             namesrv = self._parts.namesrv(folder)
             stack.callback(namesrv.kill)
             wait_listens(namesrv, namesrv.address)
-            master = self._broker(folder / "master", namesrv, {**settings, "brokerId": 0})
+            port = find_free_port(-2, 1)
+            master = self._broker(folder / "master", namesrv, {**settings, "brokerId": 0}, port)
             stack.callback(master.kill)
             wait_listens(master, master.address)
-            slave = None
-            if self._has_slave:
-                slave = self._start_slave(folder, namesrv, settings)
-                stack.callback(slave.kill)
+            second: ChildProcess | None = None
+            if self._second is Second.SLAVE:
+                second = self._start_slave(folder, namesrv, settings)
+            elif self._second is Second.SINK:
+                second = _start_sink(folder, f"127.0.0.1:{port + 1}")
+            if second is not None:
+                stack.callback(second.kill)
             wait_stores(master, master.address)
             stack.pop_all()
         start_s = time.monotonic() - begin
-        return Running(namesrv, master, master.address, namesrv.address, start_s, slave)
+        return Running(namesrv, master, master.address, namesrv.address, start_s, second)
 
     def start_slave(self, folder: Path, running: Running, settings: Settings) -> ChildProcess:
         """Start the slave of a pair again, on the store it had; it is not waited for."""
@@ -71,16 +88,25 @@ class Pair:
 
     def _start_slave(self, folder: Path, namesrv: Listening, settings: Settings) -> Server:
         role: Settings = {**settings, "brokerId": 1, "brokerRole": "SLAVE"}
-        return self._broker(folder / "slave", namesrv, role)
+        return self._broker(folder / "slave", namesrv, role, find_free_port(-2, 1))
 
-    def _broker(self, folder: Path, namesrv: Listening, settings: Settings) -> Server:
-        port = find_free_port(-2, 1)
+    def _broker(self, folder: Path, namesrv: Listening, settings: Settings, port: int) -> Server:
         names: Settings = {
             "brokerName": BROKER_NAME,
             "brokerIP2": "127.0.0.1",  # where slaves find the master
             "haListenPort": port + 1,
         }
         return self._parts.broker(folder, namesrv, {**names, **settings}, port=port)
+
+
+def _start_sink(folder: Path, address: str) -> ChildProcess:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return ChildProcess(
+        "sink",
+        [sys.executable, "-m", "benchmarks.ha_sink", address],
+        folder=folder,
+        environment={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
 
 
 def replication(running: Running) -> HARuntimeInfo:

@@ -9,9 +9,11 @@ import pytest
 
 from benchmarks import ha, plain_copy
 from benchmarks.broker import APACHE, ROQUET, Numbers
+from benchmarks.ha_sink import Skipper
 from benchmarks.pairs import behind_bytes
 from benchmarks.report import Line
 from benchmarks.rows import CPU_KEY, RATE_KEY
+from roquet.format.ha_frames import encode_transfer_header
 from roquet.remoting.bodies.broker import HAConnectionRuntimeInfo, HARuntimeInfo
 
 
@@ -38,12 +40,14 @@ def test_a_pair_is_compared_with_a_java_pair() -> None:
 
 
 def test_a_slave_may_cost_a_fifth_of_the_rate() -> None:
-    work = "ASYNC_MASTER with a SLAVE"
-    for rate, is_enough in ((80, True), (79, False)):
+    for name, work, rate, is_enough in (
+        (ha.ASYNC_COST, "ASYNC_MASTER with a SLAVE", 80, True),
+        (ha.ASYNC_FAR, "ASYNC_MASTER, slave elsewhere", 79, False),
+    ):
         numbers = Numbers()
-        numbers.results[ha.ALONE, ha.ASYNC_COST].append(sends(100))
-        numbers.results[ROQUET, ha.ASYNC_COST].append(sends(rate, behind=3))
-        lines = found(numbers, ha.ASYNC_COST)
+        numbers.results[ha.ALONE, name].append(sends(100))
+        numbers.results[ROQUET, name].append(sends(rate, behind=3))
+        lines = found(numbers, name)
         line = lines[work, "messages/s"]
         assert (line.peer, line.passed) == (ha.ALONE, is_enough)
         assert lines[work, "MB behind at the end"].ours == 3
@@ -75,7 +79,7 @@ def test_the_master_alone_comes_first() -> None:
     sides, java = ha.make_sides(ha.ROWS, skip_java=True)
     assert java is None
     assert list(sides[ha.SYNC_PAIR]) == [ROQUET]
-    assert list(sides[ha.ASYNC_COST]) == [ha.ALONE, ROQUET]
+    assert list(sides[ha.ASYNC_COST]) == list(sides[ha.ASYNC_FAR]) == [ha.ALONE, ROQUET]
 
 
 def test_both_pairs_wait_for_their_slaves() -> None:
@@ -89,6 +93,19 @@ def test_a_slave_that_has_not_reported_lacks_everything() -> None:
     assert behind_bytes(info) == 100
     info.ha_connection_info.append(HAConnectionRuntimeInfo(slave_ack_offset=70))
     assert behind_bytes(info) == 30
+
+
+def test_a_sink_knows_how_much_it_has_received() -> None:
+    stream = memoryview(
+        encode_transfer_header(0, 0)
+        + (encode_transfer_header(1_000, 300) + bytes(300))
+        + (encode_transfer_header(1_300, 4) + b"tail")
+    )
+    for step in (1, 7, 12, 100, len(stream)):
+        skipper = Skipper()
+        for at in range(0, len(stream), step):
+            skipper.skip(stream[at : at + step])
+        assert skipper.end_offset == 1_304
 
 
 def test_a_plain_copy_has_the_bytes_of_all_segments(tmp_path: Path) -> None:
