@@ -75,7 +75,7 @@ fi
 
 find src/roquet -name '*.so' -delete
 [ "$code" = compiled ] || export ROQUET_PURE=1
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs,spark,delta,iceberg]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,codecs,spark,delta,iceberg,hdfs]'
 
 if [ "$code" = compiled ] && [ -z "$(find src/roquet -name '*.so')" ]; then
     say "nothing could be compiled: plain Python runs, which is slower" \

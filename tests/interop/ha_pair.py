@@ -15,7 +15,7 @@ from roquet.remoting.codes import RequestCode
 from tests.interop import javabuild
 from tests.interop.agent import wait_until
 from tests.interop.cluster import ROQUET, RoquetBroker, Settings, ask, start_roquet_namesrv
-from tests.interop.javabroker import JavaBroker, start_broker
+from tests.interop.javabroker import START_TIMEOUT_S, JavaBroker, start_broker
 from tests.interop.oracle import PATIENT
 from tests.interop.process import find_free_port
 from tests.patience import TIMEOUT_MS
@@ -90,7 +90,9 @@ class HaPair:
         folder = self._folder / f"broker-{number}"
         store = self.store(number)
         if is_roquet:
-            self._brokers[number] = RoquetBroker(folder, self.namesrv, store, port, settings)
+            started = RoquetBroker(folder, self.namesrv, store, port, settings)
+            self._brokers[number] = started
+            started.wait_log("boot success", START_TIMEOUT_S)  # it registers before
             return
         java = javabuild.build()
         broker = start_broker(java, folder, self._namesrv, store, settings, port=port)

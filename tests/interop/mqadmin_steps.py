@@ -152,7 +152,9 @@ CLUSTER_NUMBERS: Sequence[Mask] = (
     (r" +\d+-\d+\(", " <n>-<n>("),
 )
 PERM_COUNT: Sequence[Mask] = ((r"OK, \d+", "OK, <n>"),)
-PATHS: Sequence[Mask] = ((r"^(\w*[pP]ath\w*|rocketmqHome|listenPort) =.*", r"\1 = <here>"),)
+PATHS: Sequence[Mask] = (
+    (r"^(\w*[pP]ath\w*|rocketmqHome|listenPort|haListenPort) =.*", r"\1 = <here>"),
+)
 
 TIMER: Drop = (r"rmq_sys_wheel_timer", "there is no timer wheel, so it has no topic")
 RETRY_QUEUES: Drop = (r"%RETRY%", "clients commit these when their pulls run out of time")

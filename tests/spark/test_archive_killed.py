@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import roquet.spark
 from roquet.client.options import ClientOptions
+from roquet.spark.broker.source import RocketMQSource
 from roquet.spark.jobs.follow import CHECKPOINT, archive_topics
 from roquet.spark.jobs.inputs import Wanted
 from roquet.spark.jobs.lake import read_lake
@@ -152,7 +152,7 @@ def test_topics(spark: SparkSession, tmp_path: Path, stages: Stages) -> None:
             for path in stages.folder.glob("* held"):
                 path.unlink()
             thread.join()
-            roquet.spark.register(spark)
+            spark.dataSource.register(RocketMQSource)
         assert numbers(spark, lake) == list(range(COUNT))
         for image in found[:-1]:
             shutil.rmtree(lake)
