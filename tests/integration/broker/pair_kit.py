@@ -17,6 +17,7 @@ from roquet.store.config import BrokerRole
 from roquet.store.config import replace as replace_store_settings
 from tests.integration.broker.broker_kit import config, store_config
 from tests.integration.broker.service.namesrv_kit import address_of, real_namesrv
+from tests.interop.process import find_free_port
 
 
 class Pair:
@@ -42,7 +43,7 @@ class Pair:
             "broker_id": broker_id,
             "slave_read": True,
             "transaction_check_interval_ms": 100,
-            "listen_port": self._ports.get(broker_id, 0),
+            "listen_port": self._ports.setdefault(broker_id, find_free_port(-2, 1)),
         }
         settings: BrokerConfig = replace(base, **changes)
         broker = Broker(
@@ -56,7 +57,6 @@ class Pair:
         )
         await broker.start()
         self._stack.push_async_callback(broker.stop)
-        self._ports[broker_id] = broker.port
         return broker
 
     async def start_master(self) -> None:

@@ -12,6 +12,7 @@ from roquet.format.ha_frames import encode_report
 from roquet.ha import sender
 from roquet.store.config import BrokerRole, FlushDiskType
 from tests.integration.ha.ha_kit import caught_up, replica, same_files
+from tests.interop.process import find_free_port
 from tests.unit.client.client_kit import until
 from tests.unit.store.kit import SEGMENT_BYTES, bodies
 
@@ -49,8 +50,9 @@ async def test_a_slaves_files_equal_its_masters(tmp_path: Path) -> None:
 
 
 async def test_replication_continues_after_a_restart_of_either_side(tmp_path: Path) -> None:
-    async with replica(tmp_path / "master") as master:
-        port, address = master.ha.listen_port, master.address
+    port = find_free_port()
+    async with replica(tmp_path / "master", port=port) as master:
+        address = master.address
         async with replica(tmp_path / "slave", master=address) as slave:
             master.submit(*texts(0, 50))
             await caught_up(slave, master)
